@@ -15,16 +15,14 @@ import numpy as np
 
 from tpsim.cost.grid import Study
 from tpsim.machine import profile
-from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import load_model
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 WANTED = 1_000_000
 SCALARS = 200
-CHUNK = 1024
-"""Batches per evaluation: with every (tp, dp) an array that stays in the processor's cache."""
-
 STRUCTURES = tuple(product((0, 1, 2, 3), (False, True)))
 TENSOR_SIZES = (1, 2, 4, 8)
 DATA_SIZES = tuple(2**power for power in range(13))
@@ -32,13 +30,12 @@ BATCHES = range(1, 1 + WANTED // (len(STRUCTURES) * len(TENSOR_SIZES) * len(DATA
 """Sequences per data shard."""
 
 
-def sizes() -> tuple[Array, Array, Array]:
-    """Columns of tp and dp, and a row of sequences per data shard: together every layout of one structure.
+def sizes() -> tuple[Array, ...]:
+    """The tp, dp and sequences per data shard of every layout of one structure, each along an axis of its own.
 
-    What does not depend on the batch is evaluated per (tp, dp) only: numpy stretches it where it meets the row.
+    What does not depend on one of them is evaluated once for all of it: numpy stretches it where it meets what does.
     """
-    tp, dp = np.meshgrid(np.asarray(TENSOR_SIZES, float), np.asarray(DATA_SIZES, float))
-    return tp.reshape(-1, 1), dp.reshape(-1, 1), np.asarray(BATCHES, float).reshape(1, -1)
+    return np.ix_(*(np.asarray(each, float) for each in (TENSOR_SIZES, DATA_SIZES, BATCHES)))
 
 
 def in_arrays(study: Study) -> int:
@@ -47,10 +44,7 @@ def in_arrays(study: Study) -> int:
     count = 0
     for zero, sequence_parallel in STRUCTURES:
         found = study.traced(zero=zero, sequence_parallel=sequence_parallel)
-        for start in range(0, each.size, CHUNK):
-            batch = dp * each[:, start : start + CHUNK]
-            step = study.priced(found, tp=tp, dp=dp, batch=batch)
-            count += step.time_s.size
+        count += study.priced(found, tp=tp, dp=dp, batch=dp * each).time_s.size
     return count
 
 

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from tests.models import MIDDLE
+from tpsim.algebra.sharding import Sharding
 from tpsim.cost.grid import Study
+from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile
-from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.quantity.errors import InputError
 
 LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))
@@ -59,13 +62,23 @@ def test_a_curve_shows_in_the_layouts_whose_ranks_were_measured():
     assert (was != now).tolist() == [False, False, False, True]
 
 
-def test_columns_of_sizes_and_a_row_of_batches_span_every_layout(study):
-    found = study.traced(zero=1, sequence_parallel=True)
-    tp, dp = np.array([[2.0], [8.0], [4.0]]), np.array([[4.0], [8.0], [1.0]])
-    batch = 2 * dp * np.array([[1.0, 2.0, 5.0, 9.0]])
-    spanned = study.priced(found, tp=tp, dp=dp, batch=batch)
-    full = study.priced(found, tp=tp + 0 * batch, dp=dp + 0 * batch, batch=batch)
-    assert np.array_equal(spanned.time_s, full.time_s)
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_sizes_along_axes_of_their_own_span_every_layout(study, zero):
+    found = study.traced(zero=zero, sequence_parallel=True)
+    tp, dp, each = np.ix_([2.0, 8.0, 4.0], [4.0, 8.0, 1.0], [1.0, 2.0, 5.0, 9.0])
+    spanned = study.priced(found, tp=tp, dp=dp, batch=2 * dp * each)
+    columns = [size.ravel() for size in np.broadcast_arrays(tp, dp, 2 * dp * each)]
+    listed = study.priced(found, **dict(zip(("tp", "dp", "batch"), columns, strict=True)))
+    assert np.allclose(spanned.time_s.ravel(), listed.time_s, rtol=1e-12, atol=0)
+
+
+def test_what_layouts_share_is_worked_out_once():
+    tp, dp, each = np.ix_([2.0, 8.0, 4.0], [4.0, 8.0, 1.0], [1.0, 2.0, 5.0, 9.0])
+    sizes = Sizes({"b": 2 * dp * each, "h": 64}, {"data": dp, "tensor": tp}, {})
+    stream = sizes.local_elements(Sharding(("b", "h"), (("data",), ())))
+    assert stream.tolist() == [[[128.0, 256.0, 640.0, 1152.0]]]
+    assert sizes.local_elements(Sharding(("h",), (("tensor",),))).tolist() == [[[32.0]], [[8.0]], [[16.0]]]
+    assert sizes.local_elements(Sharding(("b",), (("tensor",),))).shape == (3, 3, 4)
 
 
 def test_a_machine_whose_levels_are_no_switches_is_refused(study):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 from typing import Any, Literal, Self
 
-from tpsim.quantity.size import Size, ceil_over, over, product
+from tpsim.quantity.size import Size, ceil_over, narrowed, over, product
 
 OwedKind = Literal["sum", "max"]
 Owed = tuple[str, OwedKind]
@@ -88,8 +89,7 @@ class Sharding:
 
     def local_elements(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """Elements that one device holds; an owed array is held whole by each device that owes."""
-        whole = product(extent(dim, dims, axes) for dim in self.dims)
-        return over(whole, product(axes[axis] for axis in self.sharded_axes))
+        return split(product(extent(dim, dims, axes) for dim in self.dims), self.sharded_axes, axes)
 
     def __str__(self) -> str:
         """The type in the notation, without an array's name."""
@@ -149,6 +149,11 @@ class Line(str):
         shards, ways = (product(axes[axis] for axis in some) for some in (self.shards, self.ways))
         own = over(product(dims[dim] for dim in self.merged), shards)
         return shards * ways * ceil_over(own, ways)
+
+
+def split(whole: Any, by: Iterable[str], axes: Mapping[str, Size]) -> Any:
+    """What one device has of `whole` that these axes split; of a grid, once for all layouts that have as much."""
+    return reduce(lambda rest, axis: narrowed(over(rest, axes[axis])), by, whole)
 
 
 def extent(dim: str, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:

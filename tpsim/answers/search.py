@@ -20,11 +20,11 @@ from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
-from tpsim.question.flags import flag_words
+from tpsim.question.edits import flag_words
 from tpsim.question.shelf import Shelf
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Count, Number, Of
-from tpsim.report.table import Line, labelled
+from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.space import Space
     from tpsim.layouts.weighed import Weighing
     from tpsim.quantity.spec import Document
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Question
     from tpsim.report.picture import Picture
 
@@ -67,7 +67,7 @@ def search(
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     shelf      what other searches of the same request have read and lowered
-    flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.flags`
+    flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
     if by not in get_args(By):
@@ -285,8 +285,3 @@ class SearchResult(Answer):
         from tpsim.answers.search_pictures import pictures
 
         return tuple(pictures(self))
-
-    @property
-    def verdict(self) -> str:
-        """The lines as text."""
-        return "\n".join(map("".join, labelled(self.lines)))

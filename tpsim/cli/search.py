@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options, refuse_inputs, tell
-from tpsim.cli.question import question_options
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tpsim.cli.output import Output
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 @click.command(short_help="The best layout of N chips.")
-@click.argument("scenario", required=False, shell_complete=names.scenarios)
-@question_options
+@click.argument("scenario", required=False, shell_complete=options.scenarios)
+@options.question_options
 @click.option(
     "--vary",
     multiple=True,

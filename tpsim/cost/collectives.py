@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tpsim.algebra.moves import MoveKind, wire
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Program, Reshard, Role
 from tpsim.quantity.size import product, total
 
@@ -46,12 +47,16 @@ class Part:
         """The type of its numbers."""
         return self.output.dtype
 
+    def elements(self, sizes: Sizes) -> Any:
+        """V in elements."""
+        return self.move.taking_part(sizes.local_elements(self.move.before), sizes.axes)
+
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V: bytes of the full array taking part, per remaining shard of the other axes."""
-        return self.move.logical_elements(sizes.dims, sizes.axes) * DTYPE_BYTES[self.dtype]
+        return self.elements(sizes) * DTYPE_BYTES[self.dtype]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Collective:
     """One collective call of the traced program: of one array, or of several that travel together.
 
@@ -128,7 +133,7 @@ class Collective:
 
     def elements(self, sizes: Sizes) -> Any:
         """V of one call, in elements."""
-        return total(part.move.logical_elements(sizes.dims, sizes.axes) for part in self.parts)
+        return total(part.elements(sizes) for part in self.parts)
 
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V of one call, in bytes."""
@@ -150,7 +155,7 @@ class Collective:
         """Calls per step in each of the layers, or at each of the cuts, that have it."""
         return self.program.times(self.where.outside(ALIKE).outside("chunks"), sizes.loops)
 
-    @property
+    @cached_property
     def shape(self) -> Hashable:
         """What its price depends on: collectives of equal shape cost the same at all sizes."""
         return (

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import Collective, alike, collectives
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.kernels import Kernel, kernels
-from tpsim.cost.memory import memory
+from tpsim.cost.kernels import kernels
+from tpsim.cost.memory import standing
 from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import Pricer, Row, price, wires_s
@@ -35,14 +35,17 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
+    from tpsim.cost.kernel import Kernel
+    from tpsim.cost.memory import Standing
     from tpsim.cost.piece import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Dtypes, Practice
     from tpsim.program.model import Model
     from tpsim.program.op import Program
+    from tpsim.program.practice import Practice
     from tpsim.quantity.size import Size
 
 
@@ -74,6 +77,7 @@ class Traced:
     kernels: tuple[tuple[Kernel, ...], ...]
     actions: Actions
     of: Layers
+    held: Standing
 
     def priced(
         self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, efficiency: float | None = None
@@ -94,7 +98,7 @@ class Traced:
             communication_s=total(row.busy_s for row in rows),
             exposed_s=self._step_s(rows, works, sizes) - compute_s,
             wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
-            static_bytes=memory(self.program, sizes).static_bytes,
+            static_bytes=self.held.memory(sizes).static_bytes,
         )
 
     def _step_s(self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes) -> Any:
@@ -143,7 +147,7 @@ def traced(program: Program, practice: Practice, of: Layers) -> Traced:
         works.setdefault(one.shape, []).append(one)
     calls = [one for group in groups for one in group]
     actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, _elements)
-    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, works.values())), actions, of)
+    return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, works.values())), actions, of, standing(program))
 
 
 def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pricer) -> list[Row]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.sharding import unpacked
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import DTYPE_BYTES
-from tpsim.program.op import Array, Join, Leaf, Program, Reshard, Role
+from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Record
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Where
+    from tpsim.program.op import Op, Role, Where
 
 GRADIENT = "grad."
 """What the names of a program's gradient results begin with."""
@@ -53,6 +54,31 @@ class Memory(Record):
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + cache
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What of a program stands on one chip from step to step, whatever the sizes: arrays, with where each is made.
+
+    widest  the widest array over the vocabulary within a step; None without one
+    """
+
+    program: Program
+    parameters: Mapping[Array, Where]
+    gradients: Mapping[Array, Where]
+    optimizer: Mapping[Array, Where]
+    caches: Mapping[Array, Where]
+    widest: Array | None
+
+    def memory(self, sizes: Sizes) -> Memory:
+        """The bytes of all of it."""
+        return Memory(
+            parameters_bytes=_held(self.program, self.parameters, sizes),
+            gradients_bytes=_held(self.program, self.gradients, sizes),
+            optimizer_bytes=_held(self.program, self.optimizer, sizes),
+            logits_bytes=local_bytes(self.widest, sizes) if self.widest else 0,
+            cache_bytes=_held(self.program, self.caches, sizes) if self.caches else None,
+        )
+
+
 def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambda _: True) -> Memory:
     """What one chip holds under `program`'s layout.
 
@@ -60,19 +86,19 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
 
     A traced layer's arrays are held by every layer it stands for; microbatches share one buffer.
     """
-    mine = replace(program, ops=tuple(op for op in program.ops if here(op.where)))
-    caches = _leaves(mine, "cache")
-    return Memory(
-        parameters_bytes=_held(mine, _leaves(mine, "param"), sizes),
-        gradients_bytes=_held(mine, _gradients(program), sizes),
-        optimizer_bytes=_held(mine, _leaves(mine, "state"), sizes),
-        logits_bytes=_logits(mine, sizes),
-        cache_bytes=_held(mine, caches, sizes) if caches else None,
-    )
+    return standing(program, here).memory(sizes)
 
 
-def _leaves(program: Program, role: Role) -> list[Array]:
-    return [op.output for op in program.ops if isinstance(op, Leaf) and op.output.role == role]
+def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -> Standing:
+    """What of `program` stands on one chip; arguments as of `memory`."""
+    mine = [op for op in program.ops if here(op.where)]
+    buffers = {*_gradients(program)}
+    held: defaultdict[Role, dict[Array, Where]] = defaultdict(dict)
+    for op in mine:
+        if isinstance(op, Leaf) or op.output in buffers:
+            role: Role = "gradient" if op.output in buffers else op.output.role
+            held[role][op.output] = op.where.outside("microbatches")
+    return Standing(program, held["param"], held["gradient"], held["state"], held["cache"], _widest(mine))
 
 
 def _gradients(program: Program) -> list[Array]:
@@ -87,26 +113,20 @@ def _gradients(program: Program) -> list[Array]:
     return [buffer for name, x in program.results.items() if name.startswith(GRADIENT) for buffer in buffers(x)]
 
 
-def _held(program: Program, arrays: Iterable[Array], sizes: Sizes) -> Any:
-    wanted = dict.fromkeys(arrays)
-    homes = {op.output: op.where.outside("microbatches") for op in program.ops if op.output in wanted}
+def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
     return total(local_bytes(array, sizes) * program.times(where, sizes.loops) for array, where in homes.items())
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:
     """Bytes of `array` on one device, the fullest one; an owed array is held whole."""
-    dims = tuple(sorted(array.dims))
-    key = (dims, tuple(sorted(array.type.sharded_axes)), array.dtype)
-    return sizes.once(key, lambda: sizes.local_elements(array.type) * DTYPE_BYTES[array.dtype] * sizes.peak(dims))
+    type_, dtype = array.type, array.dtype
+    return sizes.once((type_, dtype), lambda: sizes.local_elements(type_) * DTYPE_BYTES[dtype] * sizes.peak(type_.dims))
 
 
-def _logits(program: Program, sizes: Sizes) -> Any:
-    """Bytes of the least sharded activation with both a batch and a vocabulary dim."""
-    wide = [op.output for op in program.ops if {"b", "v"} <= set(op.output.dims) and op.output.role == "activation"]
-    if not wide:
-        return 0
-    widest = min(wide, key=lambda array: len(array.type.sharded_axes))
-    return local_bytes(widest, sizes)
+def _widest(ops: Iterable[Op]) -> Array | None:
+    """The least sharded activation with both a batch and a vocabulary dim."""
+    wide = [op.output for op in ops if {"b", "v"} <= {*op.output.dims} and op.output.role == "activation"]
+    return min(wide, key=lambda array: len(array.type.sharded_axes)) if wide else None
 
 
 def spare_bytes(
@@ -114,25 +134,20 @@ def spare_bytes(
     sizes: Sizes,
     keeps: Mapping[str, Any],
     here: Callable[[Where], bool],
-    count: Callable[[Where], Any],
     *,
     last: bool,
     tied: bool,
-    copied: Any,
 ) -> Any:
     """Bytes that a stack holds all the time, of what `STANDING` names.
 
     keeps   bytes per element, by what they are of
     here    what a rank has
-    count   how often
     last    True for the rank that has the head, which a tied embedding stands for
-    copied  1 where all parameters have a copy: where devices share them whole; else 0
     """
     leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
     mine = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"
     once = [op for op in mine if op.where.index(ALIKE) == 0 and {"h"} < {*unpacked(op.output.type).dims}]
     once += [op for op in mine if op.output.name == head and last]
-    counted = {"weights": [(op, 1) for op in once], "parameters": [(op, count(op.where) * copied) for op in mine]}
-    pairs = ((of, *one) for of in keeps.keys() & counted.keys() for one in counted[of])
-    return total(keeps[of] * sizes.local_elements(op.output.type) * times for of, op, times in pairs)
+    each = keeps.get("weights", 0)
+    return total(each * sizes.local_elements(op.output.type) for op in once) if each else 0

@@ -13,10 +13,10 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.hanging import Path
-from tpsim.cost.orders import run
+from tpsim.cost.critical_path import Path
 from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.timed import Timed
+from tpsim.cost.turns import run
 from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total

@@ -59,12 +59,16 @@ class Sizes:
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
-        shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
-        return self.once(shape, lambda: type_.local_elements(self.dims, self.axes))
+
+        def elements() -> Any:
+            shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
+            return self.once(shape, lambda: type_.local_elements(self.dims, self.axes))
+
+        return self.once(type_, elements)
 
     def peak(self, dims: Iterable[str]) -> Any:
         """What the fullest device has over the mean, of arrays with these dims."""
-        return product(self.peaks[dim] for dim in dims if dim in self.peaks)
+        return product(self.peaks[dim] for dim in dims if dim in self.peaks) if self.peaks else 1
 
     def once(self, key: Hashable, found: Callable[[], Any]) -> Any:
         """What `found` gives, evaluated once for equal keys."""

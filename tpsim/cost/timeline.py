@@ -55,7 +55,7 @@ def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None)
     for place, (waits, holds, seconds, after) in enumerate(tasks):
         before = tuple(dict.fromkeys((*(held[lane] for lane in waits if lane in held), *after)))
         given = [now[lane] for lane in waits if lane in now and lane not in held]
-        start = largest(0, *given, *(ends[one] for one in before))
+        start = largest(*given, *([ends[one] for one in before] or [0]))
         starts.append(start)
         ends.append(start + seconds)
         befores.append(before)

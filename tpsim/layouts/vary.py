@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import Edit, edited, read_override
+from tpsim.question.edits import PATHS, STAGES, STAGES_AXIS, Edit, edited, flag_words, read_override
 from tpsim.question.flag_edits import parse_mesh
-from tpsim.question.flags import PATHS, STAGES, STAGES_AXIS, flag_words
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.pipeline import known_schedule
 from tpsim.question.scenario_file import ScenarioFile

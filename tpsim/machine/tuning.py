@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tpsim.algebra.sharding import split
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product
@@ -189,9 +190,8 @@ class Einsum(Op):
         shards: dict[str, tuple[str, ...]] = {}
         for array in self.inputs:
             shards.update(zip(array.dims, array.type.on, strict=True))
-        return 2 * over(
-            product(dims[dim] for dim in shards), product(axes[axis] for used in shards.values() for axis in used)
-        )
+        used = (axis for on in shards.values() for axis in on)
+        return 2 * split(product(dims[dim] for dim in shards), used, axes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import ALIKE, ONE, counted, stack
-from tpsim.program.layout import Practice
+from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

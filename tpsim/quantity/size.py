@@ -68,10 +68,9 @@ def over(a: Size, b: Size) -> Any:
     """
     if isinstance(a, int) and isinstance(b, int) and b and not a % b:
         return a // b  # what most sizes do, without a Fraction on the way
-    if type(b) is float and type(a) in PLAIN:
-        return a / b
-    if _exact(a, b):
-        return _reduced(Fraction(a) / b)  # type: ignore[call-overload]
+    kind, other = type(a), type(b)
+    if kind in PLAIN and other in PLAIN:
+        return a / b if float in {kind, other} else _reduced(Fraction(a) / b)  # type: ignore[call-overload]
     if _symbolic(a, b):
         import sympy
 
@@ -167,7 +166,7 @@ def largest(*values: Size) -> Any:
     >>> largest(2, 7, 3)
     7
     """
-    return _extreme(values, "Max", "maximum", max)
+    return max(values) if PLAIN.issuperset(map(type, values)) else _extreme(values, "Max", "maximum", max)  # type: ignore[type-var]
 
 
 def smallest(*values: Size) -> Any:
@@ -176,7 +175,7 @@ def smallest(*values: Size) -> Any:
     >>> smallest(2, 7, 3)
     2
     """
-    return _extreme(values, "Min", "minimum", min)
+    return min(values) if PLAIN.issuperset(map(type, values)) else _extreme(values, "Min", "minimum", min)  # type: ignore[type-var]
 
 
 def by_least(keys: Sequence[Size]) -> Callable[[Sequence[Size]], Any]:
@@ -219,6 +218,8 @@ def where_many(n: Size, value: Size, otherwise: Size = 0) -> Any:
     >>> where_many(1, 3.0), where_many(2, 3.0)
     (0, 3.0)
     """
+    if type(n) in PLAIN:
+        return value if n > 1 else otherwise  # type: ignore[operator]
     if _symbolic(n):
         import sympy
 
@@ -254,6 +255,18 @@ def where_equal(a: Size, b: Size, value: Size, otherwise: Size = 0) -> Any:
 
         return np.where(np.equal(a, b), value, otherwise)  # type: ignore[call-overload]
     return value if a == b else otherwise
+
+
+def narrowed(size: Size) -> Any:
+    """A grid without the lines in which nothing varies, e.g. b/d where b is so many per shard; any other size as it is.
+
+    What is worked out of it is worked out once for all of them, and stretched where it meets what varies.
+    """
+    for axis, n in enumerate(size.shape if _array(size) and size.ndim > 1 else ()):  # type: ignore[attr-defined]
+        first = size[(slice(None),) * axis + (slice(1),)]  # type: ignore[index]
+        if n > 1 and (size == first).all():
+            size = first
+    return size
 
 
 def total(values: Iterable[Any]) -> Any:
