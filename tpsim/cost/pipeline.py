@@ -129,12 +129,7 @@ class Work:
     def ran(self) -> Ran:
         """The pass over all orders."""
         taken = dict(zip(self.schedule.kinds.examples, self.kinds, strict=True))
-        return run(
-            self.schedule,
-            lambda action: taken[action].through.seconds,
-            lambda of: self.hop(*self._ends_of(of)),
-            blocking=self.blocking,
-        )
+        return run(self.schedule, lambda action: taken[action].through.seconds, self._sent_s, blocking=self.blocking)
 
     def step(self) -> Pipelined:
         """One step, as it takes its turn among steps that are alike."""
@@ -287,6 +282,6 @@ class Work:
         """Of what blocks all seconds; of what runs beside compute, and of messages, those walked back over."""
         return walked if row.call.where.place == "cut" or self.actions.hides(row.call) else row.busy_s
 
-    def _ends_of(self, of: Pass) -> tuple[int, int]:
-        """The rank that sends a message, and the one that it is for."""
-        return self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0)
+    def _sent_s(self, of: Pass) -> Any:
+        """Seconds of a message from the rank that sends it to the one that it is for."""
+        return self.hop(self.schedule.rank(of.chunk), self.schedule.rank(self.schedule.receiver(of) or 0))
