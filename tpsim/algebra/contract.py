@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.legality import OwedError, owed_after
 from tpsim.algebra.reshard import book_path
 from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import TpsimError
 
 if TYPE_CHECKING:

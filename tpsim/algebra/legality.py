@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.contract import Contraction, local_product
 from tpsim.algebra.search import Cost, Graph, Search
 from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

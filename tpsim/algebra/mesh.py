@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import extent
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, combinations, combinations_with_replacement, pairwise, permutations
 from itertools import product as choices
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.sharding import Owed, OwedKind, Sharding
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import Size, over, product, where_many
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import inf
@@ -14,6 +13,7 @@ from tpsim.algebra.meetings import Meetings, meetings
 from tpsim.algebra.moves import MoveKind
 from tpsim.algebra.reshard import Routes, book_path, cheap
 from tpsim.algebra.sharding import Sharding, ShardingError, joined
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from typing import Any, Literal, Self
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import Size, ceil_over, narrowed, over, product
 
 OwedKind = Literal["sum", "max"]

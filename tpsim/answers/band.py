@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from math import exp, hypot, log, prod
 from typing import TYPE_CHECKING
 
+from tpsim.frozen import dataclass
 from tpsim.machine.evidence import evidence
 from tpsim.quantity.units import show
 from tpsim.report.record import Count, Record, Seconds

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.scenario import resolve

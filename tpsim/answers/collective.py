@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -12,6 +11,7 @@ from tpsim.answers.collective_sizes import rounding, sizes_of, whole
 from tpsim.answers.curve import SizeCurve, curve
 from tpsim.answers.ranks import placed
 from tpsim.fabric.wires import ranks_text
+from tpsim.frozen import dataclass
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tpsim.frozen import dataclass
 from tpsim.report.record import Record, Seconds
 
 if TYPE_CHECKING:

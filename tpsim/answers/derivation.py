@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost import formula
+from tpsim.frozen import dataclass
 from tpsim.quantity.units import show
 from tpsim.report.record import Record
 

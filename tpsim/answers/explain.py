@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,6 +13,7 @@ from tpsim.answers.derivation import CHECKS, Derivation, symbol
 from tpsim.answers.derivations import PARTS, derivations, names_in, numbers
 from tpsim.answers.hw_rows import constant_record
 from tpsim.fabric.wires import ONE_LINK
+from tpsim.frozen import dataclass
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.units import show

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from tpsim.cost.grid import traced
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, highest
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.routing import routed

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read types
 from tpsim.answers.run import TrainingRun  # noqa: TC001 - JSON Schemas read types
+from tpsim.frozen import dataclass
 from tpsim.layouts.space import SHORT
 from tpsim.quantity.units import show
 from tpsim.question.save import scenario_text

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.memory import Memory, memory, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
+from tpsim.frozen import dataclass
 from tpsim.quantity.units import show
 from tpsim.report.record import Bytes, Count, Number
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.program.counts import mtp_count, parameter_count, parameter_counts
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.model import Moe

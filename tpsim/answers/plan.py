@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
 from math import isfinite
@@ -20,6 +20,7 @@ from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.collectives import travelling
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced

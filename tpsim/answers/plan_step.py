@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +10,7 @@ from tpsim.answers.stages import work_of
 from tpsim.cost.compute import FLOPS_COUNTED
 from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, crossing
+from tpsim.frozen import dataclass
 from tpsim.program.dims import completed
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from tpsim.algebra.planner import Prices
 from tpsim.cost.collectives import moves
 from tpsim.cost.rollup import Row, price
 from tpsim.cost.sizes import Sizes
+from tpsim.frozen import dataclass
 from tpsim.machine import chip_seconds, cost, timing
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from math import inf
@@ -13,6 +13,7 @@ import numpy as np
 
 from tpsim.answers.memory import chips, fullest
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.frozen import dataclass
 from tpsim.layouts.weighed import Weighed
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import sizes_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.units import HOUR_S
 from tpsim.report.record import Number, Record
 

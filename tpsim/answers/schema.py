@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import unknown
 from tpsim.report.answer import Answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -16,6 +16,7 @@ from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
 from tpsim.answers.search_words import surely, why_none
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.answers.verdict import percent
+from tpsim.frozen import dataclass
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError, unknown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import log
 from typing import TYPE_CHECKING, ClassVar
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
+from tpsim.frozen import dataclass
 from tpsim.layouts.weighed import weigh
 from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
 from tpsim.machine.parts import changed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import floor, lcm
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.cost.compute import is_bytes_bound, kernel_s
+from tpsim.frozen import dataclass
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Leaf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,6 +14,7 @@ from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Plan, Planner, Ways
 from tpsim.answers.pricing import PlacedMachine, Pricing
 from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
+from tpsim.frozen import dataclass
 from tpsim.program.expression import expression_program
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import InputError

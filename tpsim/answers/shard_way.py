@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra import expression
@@ -10,6 +9,7 @@ from tpsim.algebra.contract import Contraction, flops, free_dims
 from tpsim.algebra.planner import Planner, StepKind, Ways, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost import formula
+from tpsim.frozen import dataclass
 from tpsim.program.op import Einsum, Reshard
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Number, Of, Record, Seconds

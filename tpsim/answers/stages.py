@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.pieces import Clock
 from tpsim.cost.pipeline import Pipelined, Stage, Work
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from tpsim.answers.measures import measurable
 from tpsim.answers.sweep_cells import COLUMNS, Cell, cells, spread
+from tpsim.frozen import dataclass
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show

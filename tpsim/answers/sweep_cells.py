@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -15,6 +15,7 @@ from uuid import uuid4
 from tpsim import __version__
 from tpsim.answers.layout_row import in_words
 from tpsim.answers.search import search
+from tpsim.frozen import dataclass
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
 from tpsim.question.shelf import Shelf

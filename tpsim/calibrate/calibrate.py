@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpsim.calibrate.determine import NOISE, Fit, Parameter, fit
+from tpsim.frozen import dataclass
 from tpsim.machine.curve import MeasuredCurve, smoothed
 from tpsim.machine.profile import changed
 from tpsim.machine.timing import default_harness, predicted_by_constants

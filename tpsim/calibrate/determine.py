@@ -9,12 +9,12 @@ as its spread does, after those that they say more of (pivoted Gram-Schmidt on t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpsim.calibrate.run import Array
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from tpsim.answers.hw_rows import curve_record
 from tpsim.calibrate.profile_text import DIGITS, extending, figure, item, source_key
+from tpsim.frozen import dataclass
 from tpsim.machine.curve_file import fields_of
 from tpsim.machine.profile_fields import DEFAULT
 from tpsim.quantity.spec.document import VALUE, merge

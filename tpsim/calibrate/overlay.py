@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from tpsim.answers.collective import CollectiveResolved, CollectiveResult, Colle
 from tpsim.answers.curve import SizeCurve
 from tpsim.calibrate.fit import laid, level_of
 from tpsim.calibrate.logs import read
+from tpsim.frozen import dataclass
 from tpsim.machine import timing
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.algebra.moves import MOVES
+from tpsim.frozen import dataclass
 from tpsim.machine import timing
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from tpsim.calibrate.logs.log import Log, load
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError, Place, suggest
 from tpsim.quantity.units import UnitError, parse
 

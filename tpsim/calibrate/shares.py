@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpsim.calibrate.determine import posterior
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import exp, expm1
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from tpsim.calibrate.profile_text import block, extending, figure, source_key
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
+from tpsim.frozen import dataclass
 from tpsim.quantity.spec.document import merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs

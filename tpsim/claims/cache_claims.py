@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below, judged
+from tpsim.frozen import dataclass
 from tpsim.program.dims import HELD, ROWS
 from tpsim.program.layout import layout
 from tpsim.question.routing import routed

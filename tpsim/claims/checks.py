@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from tpsim.frozen import dataclass
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Record

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check, judged
 from tpsim.claims.counted import BOOK, RanCall, by_sort, exact_bytes, injected, planned, sent
 from tpsim.cost import formula
+from tpsim.frozen import dataclass
 from tpsim.machine.algorithms import EVERY
 from tpsim.program.op import Leaf
 from tpsim.report.numbers import counted

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.frozen import dataclass
 from tpsim.machine import timing
 from tpsim.machine.groups import Group, groups
 from tpsim.quantity.errors import InputError

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check, judged
 from tpsim.claims.counted import BOOK, parts, staged
+from tpsim.frozen import dataclass
 from tpsim.machine.algorithms import STREAMED
 from tpsim.reference.collectives import Part, schedule
 from tpsim.reference.linkload import load

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
 from tpsim.claims.counted import BOOK, plan_wiring
+from tpsim.frozen import dataclass
 from tpsim.machine import timing
 from tpsim.program.layout import layout
 from tpsim.question.prices import route_over

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass
 from errno import EINVAL, EISDIR, ELOOP
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from tpsim import __version__
+from tpsim.frozen import dataclass
 from tpsim.printable import printable
 from tpsim.quantity.errors import InputError, suggest
 

@@ -8,7 +8,7 @@ tasks are kernels, products and collective calls in the order in which a framewo
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.collectives import ROWS
@@ -17,6 +17,7 @@ from tpsim.cost.nodes import Builder
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part
 from tpsim.cost.segments import runs
 from tpsim.cost.timed import Action
+from tpsim.frozen import dataclass
 from tpsim.program.op import Reshard
 from tpsim.program.update import CLIP
 

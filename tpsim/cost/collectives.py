@@ -7,11 +7,12 @@ of symbols the formulas.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tpsim.algebra.moves import MoveKind, wire
+from tpsim.frozen import dataclass
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Program, Reshard, Role

@@ -6,7 +6,7 @@ chips an axis has, and the batch, are only sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import groupby
 from math import prod
@@ -23,6 +23,7 @@ from tpsim.cost.rollup import Pricer, Row, price, wires_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Timed
 from tpsim.fabric.wires import Segment, joined
+from tpsim.frozen import dataclass
 from tpsim.machine.timing import time
 from tpsim.program.kinds import ALIKE, counted, stack
 from tpsim.program.layout import layout

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import local_bytes
+from tpsim.frozen import dataclass
 from tpsim.program.lives import BUFFERS, lives
 from tpsim.quantity.size import over, product, smallest, total
 

@@ -6,12 +6,13 @@ update of a part of the stack. What is made and read inside a kernel is neither 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
+from tpsim.frozen import dataclass
 from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.layout import Practice
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Op, Program, Rename, Reshard

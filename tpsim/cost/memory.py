@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.sharding import unpacked
+from tpsim.frozen import dataclass
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.rollup import wires_s
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import accumulate, groupby, zip_longest
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.kept import held_bytes
+from tpsim.frozen import dataclass
 from tpsim.program.lives import Lives, is_gather, lives
 from tpsim.program.op import Array, Op, Reshard
 from tpsim.program.stages import Stages

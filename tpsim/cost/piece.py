@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.collectives import RECOMPUTED, ROWS
 from tpsim.cost.timeline import COMPUTE
+from tpsim.frozen import dataclass
 from tpsim.program.op import Einsum
 from tpsim.quantity.size import largest, over
 

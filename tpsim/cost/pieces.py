@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, kernel_s
 from tpsim.cost.piece import step_share
 from tpsim.cost.timeline import Ran, run
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:

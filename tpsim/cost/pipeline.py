@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from tpsim.cost.hanging import Path
 from tpsim.cost.orders import run
 from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.timed import Timed
+from tpsim.frozen import dataclass
 from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.frozen import dataclass
 from tpsim.program.schedules import Pass, made
 
 if TYPE_CHECKING:

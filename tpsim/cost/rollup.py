@@ -7,11 +7,12 @@ of symbols the formulas.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra.moves import MoveKind
 from tpsim.cost.collectives import Collective, Sent
+from tpsim.frozen import dataclass
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import Dtype
 from tpsim.program.op import Phase

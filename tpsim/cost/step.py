@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.rollup import Row, rolled_up
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import largest, total
 from tpsim.report.record import Number, Record, Seconds
 

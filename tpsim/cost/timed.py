@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.paths import NEVER, NOTHING, Length, longer, path
 from tpsim.cost.segments import apart
 from tpsim.cost.timeline import COMPUTE, Ran, Task, run
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ and the place in the list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import largest
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.wires import joined
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import whole
 
 if TYPE_CHECKING:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.slices import AxisPiece, Bound, Carrier, LaidLevel, lay, members
 from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import product
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product as choices
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import Slices, axis_names, by, joined
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import Size, product
 
 if TYPE_CHECKING:

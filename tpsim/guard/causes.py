@@ -6,9 +6,10 @@ table of another layout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tpsim.frozen import dataclass
 from tpsim.guard.lock import Fact
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import change, keys

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+from tpsim.frozen import dataclass
 from tpsim.guard.drift import UNKNOWN, drift
 from tpsim.guard.drift_answer import Drifted
 from tpsim.guard.lock import LOCK_FILE, TOLERANCE, Lock, lock_text, older_lock, read_lock

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from tpsim.answers.plan import priced
+from tpsim.frozen import dataclass
 from tpsim.guard.drift import at_least, drift
 from tpsim.guard.drift_answer import Drifted, outcomes, sentence, sizes
 from tpsim.guard.lock import read_lock

@@ -7,9 +7,10 @@ moved: the old lock is told in the names of the new one.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.frozen import dataclass
 from tpsim.guard.causes import STILL, Cause, causes
 from tpsim.guard.moved_numbers import Moved, moved_in
 

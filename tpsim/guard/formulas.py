@@ -7,7 +7,7 @@ that a factor, a power or a summand that moves moves a sample.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -20,6 +20,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import Segment
+from tpsim.frozen import dataclass
 from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.answers.verdict import signed
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

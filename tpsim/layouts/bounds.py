@@ -8,12 +8,13 @@ the next on its own: what a rank does then counts from its own start.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.frozen import dataclass
 from tpsim.layouts.walk import splits
 from tpsim.quantity.size import total
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
 from math import gcd
@@ -14,6 +14,7 @@ import numpy as np
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
+from tpsim.frozen import dataclass
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Layout, Roles, Ways
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE

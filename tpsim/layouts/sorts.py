@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tpsim.frozen import dataclass
 from tpsim.program.kinds import counted
 from tpsim.program.stages import Chunk, linear
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, said, stands
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import Edit, edited, read_override

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from math import prod
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tpsim.frozen import dataclass
 from tpsim.program.schedules import DEFAULT, SCHEDULES, uncollected
 
 if TYPE_CHECKING:

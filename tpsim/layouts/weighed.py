@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.frozen import dataclass
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.group import ALONE, joined

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import wire
+from tpsim.frozen import dataclass
 from tpsim.machine.algorithms import ACROSS
 from tpsim.machine.choice import ChoiceQuestion, taken
 from tpsim.machine.combined import least, where_more

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import MoveKind
+from tpsim.frozen import dataclass
 from tpsim.machine import cable_forms, level_forms
 from tpsim.machine.forms import Form, Traffic
 from tpsim.quantity.size import Size, over

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.machine.combined import by_keys, least, lifted, within_limits
 from tpsim.quantity.size import largest, over, smallest, where_many, where_positive
 

@@ -7,13 +7,14 @@ belongs to one collective on one route and carries over to no other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import exp, log, log2
 from statistics import fmean, median, median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.fabric.wires import ranks_text
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import Size, largest, over, product, where_equal, where_positive
 
 if TYPE_CHECKING:

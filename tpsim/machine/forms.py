@@ -8,10 +8,10 @@ messages of every step. A combination that is not here has no known closed form 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tpsim.algebra.moves import wire
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, smallest, total, where_many
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import joined
+from tpsim.frozen import dataclass
 from tpsim.machine.algorithms import ALGORITHMS, FORMS, TORUS_FORMS
 from tpsim.machine.cable_forms import on_one_host
 from tpsim.machine.cost import Link, tuned

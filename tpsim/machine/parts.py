@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
+from tpsim.frozen import dataclass
 from tpsim.machine.constant import Constant
 from tpsim.machine.tuning import Counted, Rendezvous, Tuning
 from tpsim.quantity.errors import InputError, did_you_mean

@@ -8,7 +8,6 @@ closed form in the numbers of devices: the blocks are summed, so these must be n
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, pairwise
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import joined, ranks_text
+from tpsim.frozen import dataclass
 from tpsim.machine.cable_forms import host_passes
 from tpsim.machine.forms import Traffic
 from tpsim.quantity.errors import InputError

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
+from tpsim.frozen import dataclass
 from tpsim.machine import additive
 from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated

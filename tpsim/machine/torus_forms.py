@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import PAIR
+from tpsim.frozen import dataclass
 from tpsim.machine.forms import (
     Traffic,
     evenly,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

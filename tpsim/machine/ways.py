@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.machine.algorithm import Crossing, Levels
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
 from tpsim.machine.combined import chained, least, twice, where_more

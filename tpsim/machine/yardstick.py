@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.machine.chips import PARTS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem

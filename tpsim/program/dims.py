@@ -5,10 +5,10 @@ Every letter that a formula prints, and every word for it, is here and nowhere e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 from tpsim.quantity.size import over, product
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.program.config import NAMES, Config, as_json
 from tpsim.program.families import FAMILIES, Family
 from tpsim.program.kinds_file import CYCLES, kind_names, merged

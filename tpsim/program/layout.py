@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import Line, Sharding
+from tpsim.frozen import dataclass
 from tpsim.program.dims import HELD
 from tpsim.program.keeps import KEEPS, Extra
 

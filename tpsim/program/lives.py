@@ -7,9 +7,10 @@ updated where they lie.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from tpsim.frozen import dataclass
 from tpsim.program.keeps import GRADIENTS
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from tpsim.frozen import dataclass
 from tpsim.program.copies import Router
 from tpsim.program.dims import DIMS, completed
 from tpsim.program.kinds import ALIKE

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tpsim.frozen import dataclass
 from tpsim.program.counts import parameter_count
 from tpsim.program.kinds_file import At, Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
 from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, Positions, dense

@@ -6,10 +6,11 @@ stand for many: an op says in which loops it stands, and `Program.times` how oft
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import split
+from tpsim.frozen import dataclass
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product

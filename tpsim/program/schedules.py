@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count, product
 from operator import lt
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

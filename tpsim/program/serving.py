@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from tpsim.frozen import dataclass
 from tpsim.program.cache import Sampling, Served, attention, caches_of, latent_attention, sampled
 from tpsim.program.kinds import ALIKE, model_kind
 from tpsim.program.lower import ROOT, leaves_of, stacks_of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.sharding import unpacked
+from tpsim.frozen import dataclass
 from tpsim.program.op import Place, Scale
 from tpsim.program.trace import ONE
 

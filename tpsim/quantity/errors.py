@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from unicodedata import east_asian_width
 
+from tpsim.frozen import dataclass
 from tpsim.printable import printable
 
 if TYPE_CHECKING:

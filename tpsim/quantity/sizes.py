@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.units import UnitError, parse
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ kB, MB, GB are powers of 1000, KiB, MiB, GiB powers of 1024. Prefixes below 1 ex
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import suggest
 
 if TYPE_CHECKING:

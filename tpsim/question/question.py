@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.frozen import dataclass
 from tpsim.program.cache import held_tokens
 from tpsim.program.dims import HELD
 from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule

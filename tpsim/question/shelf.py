@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
+from tpsim.frozen import dataclass
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product as combinations
 from math import prod
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpsim.algebra.sharding import extent, line_in
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

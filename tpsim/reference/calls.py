@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpsim.fabric.wires import joined
+from tpsim.frozen import dataclass
 from tpsim.program.layout import DTYPE_BYTES
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import whole

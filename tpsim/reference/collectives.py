@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.wires import joined
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import whole
 from tpsim.reference import levels, permutes, rings, switches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from tpsim.algebra.sharding import unpacked
+from tpsim.frozen import dataclass
 from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
 from tpsim.program.update import CLIP
 from tpsim.reference.execute import rerun

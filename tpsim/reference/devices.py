@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.frozen import dataclass
 from tpsim.reference import permutes
 from tpsim.reference.calls import Counter, Tally
 from tpsim.reference.collectives import schedule

@@ -6,13 +6,13 @@ Nothing here knows a sharding: pointwise functions see blocks, index functions s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tpsim.frozen import dataclass
 from tpsim.program.dims import HELD
 
 Block = NDArray[np.float64]

@@ -7,12 +7,12 @@ axis slowest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, permutations, product
 from math import prod
 from typing import TYPE_CHECKING
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, common, lifted
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.wires import joined
+from tpsim.frozen import dataclass
 from tpsim.quantity.size import whole
 from tpsim.reference.collectives import Part, schedule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tpsim.algebra.moves import Move
 from tpsim.fabric.wires import Segment, joined
+from tpsim.frozen import dataclass
 from tpsim.program.op import Reshard
 from tpsim.reference.blocks import Grid
 from tpsim.reference.collectives import Part

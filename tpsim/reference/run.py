@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tpsim.frozen import dataclass
 from tpsim.program.lives import BUFFERS, Lives, in_microbatch, lives
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap

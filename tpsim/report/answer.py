@@ -6,13 +6,13 @@ import re
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from inspect import get_annotations, getattr_static, getdoc
 from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from tpsim import __version__
+from tpsim.frozen import dataclass
 from tpsim.report.record import Of, Record, names, plain
 from tpsim.report.table import Line
 

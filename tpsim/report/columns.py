@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
+from tpsim.frozen import dataclass
 from tpsim.report.table import as_text
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.report.numbers import Kind, cells, scale
 
 if TYPE_CHECKING:

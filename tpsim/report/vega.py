@@ -5,12 +5,13 @@ Vega-Lite is a grammar of graphics whose documents are plain data: https://vega.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from json import dumps
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from tpsim.frozen import dataclass
 from tpsim.report.numbers import UnitScale, scale
 from tpsim.report.picture import Curves, Picture, Span, Spans
 

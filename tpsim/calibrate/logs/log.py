@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, NoReturn
 
+from tpsim.frozen import dataclass
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 

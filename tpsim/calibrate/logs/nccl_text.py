@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from tpsim.calibrate.logs.log import stretches
 from tpsim.calibrate.logs.nccl_table import table
 from tpsim.calibrate.logs.rows import logical, with_points
 from tpsim.calibrate.run import Run
+from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

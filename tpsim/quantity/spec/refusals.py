@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import Problem, did_you_mean, suggest
 from tpsim.quantity.spec.fields import example, meanings, noun
 from tpsim.quantity.spec.types import model_at, types_at

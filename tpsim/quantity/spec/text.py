@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
+from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError, Place, Problem
 from tpsim.quantity.spec.content import content
 from tpsim.quantity.spec.document import Document, Keys, Spot
