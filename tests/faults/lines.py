@@ -394,7 +394,7 @@ FAULTS = [
     ),
     Fault(
         "the volume of a gather is a shard",
-        moves.Move.logical_elements,
+        moves.Move.taking_part,
         "in GATHERED",
         'in GATHERED - {"all_gather"}',
         f"verify {LLAMA}",
@@ -402,9 +402,9 @@ FAULTS = [
     ),
     Fault(
         "other axes' shards are counted too",
-        collectives.Part.logical_bytes,
-        "sizes.axes)",
-        '{**sizes.axes, "data": 1})',
+        collectives.Part.elements,
+        "sizes.local_elements(self.move.before)",
+        'self.move.before.local_elements(sizes.dims, {**sizes.axes, "data": 1})',
         f"verify {LLAMA}",
         "collectives",
     ),
