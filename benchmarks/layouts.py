@@ -15,7 +15,8 @@ import numpy as np
 
 from tpsim.cost.grid import Study
 from tpsim.machine import profile
-from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import load_model
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ OP = {"drop": ["mlp.up", "mlp.normed", "attention.normed", "mlp.act"]}
 class Expert(Run):
     """A run of a model with experts, each padded to its capacity: no routing decides its bytes."""
 
-    def scenario(self, **keeps: str) -> dict[str, Any]:
+    def scenario(self, **keeps: Any) -> dict[str, Any]:
         """The question: experts lie on all ranks of a stage, rows beyond an expert's capacity are dropped."""
         asked = super().scenario(**keeps)
         layout = {**asked["layout"], "ep": "data"}
@@ -38,7 +39,7 @@ class Expert(Run):
 class Reserved(Run):
     """A run of which only reserved bytes are known."""
 
-    def scenario(self, **keeps: str) -> dict[str, Any]:
+    def scenario(self, **keeps: Any) -> dict[str, Any]:
         """The question, context parallelism and recompute by op included."""
         asked, many = super().scenario(**keeps), self.row.get("context", 1)
         if self.row["recompute"] == "op":
@@ -101,3 +102,19 @@ def reserved_rows() -> Iterator[list[str]]:
         band = f"{100 * inside(name):.0f} % in {low:.2f} to {high:.2f}"
         out = [f"{run.row['id']} {ratio:.2f}" for run, ratio in group if not low <= ratio <= high]
         yield [name, str(len(group)), f"{np.median(ratios):.2f}", ends, band, ", ".join(out) or "none"]
+
+
+TRIED = {"mlp.act": (0, 2), "attention.mixed": (0, 2), "loss.exp": (0, 4)}
+"""What each configuration of a stack is left out of: bytes per element that a list is looked for among."""
+
+
+def left_out(stack: str) -> Iterator[str]:
+    """Of each configuration the list that all others lead to, and how far that is off, percent at most."""
+    own = [run for run in runs() if run.row["stack"] == stack]
+    lists = [dict(zip(TRIED, each, strict=True)) for each in product(*TRIED.values())]
+    off = [[run.by({of: each for of, each in one.items() if each}) / run.measured - 1 for one in lists] for run in own]
+    errors = 100 * np.abs(off)
+    for twin in sorted({run.row["twin"] for run in own}):
+        mine = np.array([run.row["twin"] == twin for run in own])
+        best = int(errors[~mine].mean(axis=0).argmin())
+        yield f"{twin} left out: {lists[best]}, at most {errors[mine, best].max():.1f} % off"

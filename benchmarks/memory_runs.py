@@ -31,6 +31,11 @@ class Run:
         """Bytes."""
         return float(self.row["gib"]) * GIB
 
+    def by(self, keeps: Mapping[str, int]) -> float:
+        """Tpsim's peak by a list of its own, bytes."""
+        asked = self.scenario(keeps=dict(keeps) or "none")
+        return float(tpsim.plan(asked).each[self.row["rank"]].peak_bytes)
+
     def planned(self, **keeps: str) -> Any:
         """What tpsim says of a chip of the rank that was measured; without `keeps` by the list of the bundle."""
         key = keeps.get("keeps", "")
@@ -88,7 +93,7 @@ class Run:
         head = 4 * stream / t * (1 + model["vocab"] / model["hidden"]) if rank == stages - 1 else 0
         return self.states + layer * self.layers * self.in_flight + head
 
-    def scenario(self, **keeps: str) -> dict[str, Any]:
+    def scenario(self, **keeps: Any) -> dict[str, Any]:
         """The question, as `tpsim.plan` takes it; the machine does not matter for what is allocated."""
         row, mesh = self.row, dict(self.row["mesh"])
         layout = {"dp": "data", "tp": "tensor", "zero": row["zero"], "sequence_parallel": row["sequence_parallel"]}

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from tpsim.cost.orders import run
+from tpsim.cost.turns import run
 from tpsim.program.schedules import pipeline_schedule
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ import sympy
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import wire
-from tpsim.program.layout import Layout, Practice
+from tpsim.program.layout import Layout
 from tpsim.program.op import Program, Reshard, Where
+from tpsim.program.practice import Practice
 from tpsim.program.trace import Trace
 from tpsim.program.transpose import Backward
 from tpsim.reference.execute import execute

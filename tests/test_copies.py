@@ -13,7 +13,7 @@ from tests.models import mixture
 from tests.reference.test_copies import BOTH, NODE, RANK, levelled
 from tests.test_expert_volumes import call, sizes_of
 from tpsim.program.copies import Router, most_reached, reached
-from tpsim.program.layout import Dtypes
+from tpsim.program.dtypes import Dtypes
 from tpsim.program.lower import lower
 from tpsim.quantity.errors import InputError
 from tpsim.reference.routing import own, parts_reached

@@ -24,8 +24,10 @@ from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile, timing
 from tpsim.machine.chip_seconds import pause_s
 from tpsim.program.dims import completed
-from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice, Rows
 from tpsim.quantity.errors import InputError
 
 MODEL = mixture()

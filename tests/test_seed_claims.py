@@ -36,9 +36,11 @@ from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine import forms, profile, timing, torus_forms
-from tpsim.program.layout import DTYPE_BYTES, Dtypes, Practice, layout
+from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Map
+from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
 from tpsim.reference.blocks import Grid
 

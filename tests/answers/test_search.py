@@ -11,6 +11,7 @@ from tests.models import SMALL_SCENARIO as SMALL
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.answers.search import search
+from tpsim.answers.sensitivity import unlocked
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError
@@ -213,10 +214,18 @@ def test_by_money_fewer_chips_may_be_better_though_their_step_is_longer():
         search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], by="money")
 
 
-def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best():
-    scenario = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 20}, "chips": 8}
-    vary = ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"]
-    found = search(scenario, vary=vary, recompute="none", top=1, sensitivity=True)
+LARGE = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 20}, "chips": 8}
+FEW = {"vary": ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"], "recompute": "none", "top": 1}
+
+
+@pytest.fixture(scope="module")
+def answering():
+    """A search with what a better part of the machine brings."""
+    return search(LARGE, **FEW, sensitivity=True)
+
+
+def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best(answering):
+    found = answering
     parts = {(one.part, one.factor): one for one in found.sensitivity}
     assert {name for name, _ in parts} == {
         *("compute", "memory bandwidth", "memory capacity"),
@@ -224,7 +233,7 @@ def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_
     }
     compute = parts["compute", 1.1]
     faster = {"chip": {"peak": {"bf16": f"{989 * 1.1} TFLOP/s"}}}
-    again = search({**scenario, "hardware": {"extends": "dgx-h100", **faster}}, vary=vary, recompute="none", top=1)
+    again = search({**LARGE, "hardware": {"extends": "dgx-h100", **faster}}, **FEW)
     assert compute.best_s == pytest.approx(again.best.step_s, rel=1e-9)
     assert 0.5 < compute.elasticity <= compute.best_elasticity < 1
     assert parts["memory capacity", 1.1].held_s == found.best.step_s
@@ -236,9 +245,20 @@ def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_
     assert figures["levels.nvlink.link.bandwidth"].kind == "datasheet"
     assert not any(name.startswith("levels.network") for name in figures), "one node has none"
     assert {row["table"] for row in found.records()} == {"best", "sensitivity", "constants"}
-    more = parts["memory capacity", 2.0]
-    assert more.best_s < found.best.step_s
-    assert more.layout
+
+
+def test_the_least_memory_of_a_shipped_machine_that_unlocks_a_better_layout_is_said(answering, monkeypatch):
+    *_, more = answering.sensitivity
+    assert "buy     memory of 96 GB instead of 80 unlocks tp 4: -8.63 %" in answering.verdict
+    assert (more.factor, more.layout) == (1.2, "tp 4, dp 2, pp 1, 8 microbatches of 4, ZeRO 1, sequence parallel")
+    larger = {"extends": "dgx-h100", "chip": {"memory": {"capacity": "96 GB"}}}
+    assert search({**LARGE, "hardware": larger}, **FEW).best.step_s == pytest.approx(more.best_s)
+    monkeypatch.setattr("tpsim.answers.sensitivity.stated", lambda *_: [40e9, 81e9, 96e9, 141e9])
+    assert dict(unlocked(answering, 50, Shelf())) == dict(more)
+    monkeypatch.setattr("tpsim.answers.sensitivity.stated", lambda *_: [40e9, 81e9])
+    assert unlocked(answering, 50, Shelf()) is None
+    none = replace(answering, sensitivity=answering.sensitivity[:-1])
+    assert "no memory that a shipped machine has, up to 81 GB, unlocks a better layout" in none.verdict
 
 
 def test_a_search_has_a_frame_and_a_document(small):

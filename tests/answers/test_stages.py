@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from functools import reduce
 
@@ -11,6 +12,7 @@ from tests.models import LLAMA
 from tpsim.answers.plan import plan
 from tpsim.claims.shrink import shrink
 from tpsim.claims.verify import verify
+from tpsim.cost.ran import Ran
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
@@ -467,3 +469,13 @@ def test_a_schedule_of_one_round_is_verified_as_one():
     """Of blocking messages two rounds of interleaved stages would deadlock."""
     way = {"practice": "deepspeed", "microbatches": 8, "batch": 128}
     assert shrink(resolve("gpt3-175b-a100-interleaved", flags=way)).schedule.microbatches == 2
+
+
+def test_a_plan_keeps_nothing_of_every_action_but_the_orders_that_are_shared():
+    """What a search plans is many such: a pass over orders, and memory over time, are worked out for who asks."""
+    result = plan(GPT3, **STAGES)
+    gc.collect()
+    orders = result.question.orders
+    assert [one for one in gc.get_objects() if isinstance(one, Ran) and one.schedule is orders] == []
+    assert all(one.peak.kinds is orders.kinds.of[one.peak_rank] for one in result.each)
+    assert len(result.memory.peak.course) == len(result.pipeline.step.ran.starts[0]) == 2 * orders.microbatches

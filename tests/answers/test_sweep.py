@@ -30,6 +30,7 @@ def test_every_combination_of_varied_values_is_a_cell():
         ("zero=0", "microbatches", "seq=8"),
         ("zero=1", "microbatches", "seq=8"),
     ]
+    assert list(cells(["pipeline.layers=[1,3],[2,2]"])) == [("pipeline.layers=[1,3]",), ("pipeline.layers=[2,2]",)]
 
 
 def test_the_best_of_all_cells_are_those_of_one_search(swept):

@@ -12,7 +12,9 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import Line, Sharding, unpacked
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf
 from tpsim.quantity.errors import InputError

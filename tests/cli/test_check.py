@@ -12,7 +12,7 @@ import pytest
 
 from tests.changes import GUARDED
 from tpsim.cli.main import run
-from tpsim.program.layout import PRACTICES
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.schedules import SCHEDULES
 
 BANDWIDTH = "value: 45 GB/s"

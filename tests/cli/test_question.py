@@ -9,8 +9,8 @@ import click
 import pytest
 
 from tpsim.cli.main import tpsim as group
-from tpsim.cli.question import FLAGS
-from tpsim.question.flags import Flags
+from tpsim.cli.options import FLAGS
+from tpsim.question.edits import Flags
 
 VERBS = ("plan", "diff", "verify", "explain")
 SMALL = "gpt3-175b-a100-tp8"

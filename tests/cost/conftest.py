@@ -12,7 +12,9 @@ from tpsim.algebra.moves import Move, wire
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Array, Einsum, Leaf, Program, Reshard, Where
 from tpsim.quantity.size import over, where_many

@@ -12,11 +12,12 @@ from tests.cost.conftest import array, typed
 from tpsim.calibrate.calibrate import adjusted
 from tpsim.cost.compute import compute, kernel_s
 from tpsim.cost.compute import seconds as seconds_of
-from tpsim.cost.kernels import kernels, merged
+from tpsim.cost.kernel import merged
+from tpsim.cost.kernels import kernels
 from tpsim.machine.chip_seconds import waves
 from tpsim.machine.profile import load
-from tpsim.program.layout import Practice
 from tpsim.program.op import Einsum, Program, Where
+from tpsim.program.practice import Practice
 
 A100, BARE = load("dgx-a100"), load("dgx2-v100")
 """A machine with a tile, and one without."""

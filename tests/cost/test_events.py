@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.cost.events import pipeline, simulate
 from tpsim.cost import timeline
-from tpsim.cost.orders import run
+from tpsim.cost.turns import run
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.quantity.errors import InputError
 

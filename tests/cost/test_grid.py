@@ -14,7 +14,8 @@ from tpsim.algebra.sharding import Sharding
 from tpsim.cost.grid import Study
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile
-from tpsim.program.layout import PRACTICES, Dtypes
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.quantity.errors import InputError
 
 LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import pytest
 
 from tests.models import GPT, LLAMA, loops
-from tpsim.cost.kernels import is_matrix_product, kernels, merged
+from tpsim.cost.kernel import is_matrix_product, merged
+from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum
+from tpsim.program.practice import Practice
 
 B, S, T, D = 4, 8, 2, 2
 """Sequences over all data shards, tokens, and devices of the axes T and D."""

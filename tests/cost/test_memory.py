@@ -8,8 +8,10 @@ from tests.models import LLAMA, loops
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.program.counts import parameter_count
-from tpsim.program.layout import Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice
 
 
 def test_a_layer_s_parameters_and_gradients_are_held_once_per_layer_and_not_per_microbatch(program, sizes):

@@ -15,7 +15,9 @@ from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.rollup import KEYS, Total, price, rolled_up, wire_text
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 
 SIZES = Sizes(MIDDLE.dims(sequences=16, seq=256), {"data": 4, "tensor": 8}, loops(MIDDLE.layers, 2))

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.program.test_schedules import asked
-from tpsim.cost.orders import run
 from tpsim.cost.pipeline import in_flight
 from tpsim.cost.ran import Message
+from tpsim.cost.turns import run
 from tpsim.program.schedules import Pass, PipelineSchedule, pipeline_schedule
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError

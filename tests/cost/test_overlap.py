@@ -21,10 +21,11 @@ from tpsim.cost.rollup import price
 from tpsim.cost.segments import Step
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import PRACTICES, Overlap
 from tpsim.program.lives import in_microbatch
 from tpsim.program.op import Einsum, Leaf, Map, Program, Where
+from tpsim.program.practice import Overlap
 from tpsim.program.schedules import SCHEDULES
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError

@@ -14,8 +14,11 @@ from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
 from tpsim.program.counts import parameter_count
-from tpsim.program.layout import PRACTICES, Ahead, Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.program.transformer import layer_parameters

@@ -12,7 +12,9 @@ from tests.models import LLAMA, loops
 from tpsim.cost.collectives import collectives, travelling
 from tpsim.cost.rollup import KEYS, Total, price, rolled_up, wire_text
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 

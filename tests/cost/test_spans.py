@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.orders import run
 from tpsim.cost.own import Own
-from tpsim.cost.paths import Length
 from tpsim.cost.pipeline import Work
-from tpsim.cost.timed import Timed
+from tpsim.cost.timed import Length, Timed
+from tpsim.cost.turns import run
 from tpsim.program.op import Where
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.program.stages import Chunk, Stages

@@ -16,8 +16,10 @@ from tests.models import GPT, LLAMA, loops, parameters
 from tpsim.algebra.moves import wire
 from tpsim.cost.collectives import collectives
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice
 
 N, T, M = 4, 2, 3
 KEPT = Practice()

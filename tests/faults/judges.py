@@ -28,7 +28,8 @@ from tests.reference import test_program_properties as programs
 from tests.reference import test_properties as moved
 from tpsim.algebra.moves import wire
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
-from tpsim.program.layout import PRACTICES, Practice
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
 from tpsim.reference.collectives import Part
 from tpsim.reference.linkload import load

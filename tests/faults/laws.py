@@ -35,8 +35,10 @@ from tpsim.cost.kernels import kernels
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine import permutes, profile, timing
-from tpsim.program.layout import DTYPE_BYTES, Layout, Practice
+from tpsim.program.dtypes import DTYPE_BYTES
+from tpsim.program.layout import Layout
 from tpsim.program.op import Einsum, Leaf
+from tpsim.program.practice import Practice
 from tpsim.question.scenario import resolve
 from tpsim.reference.execute import execute
 

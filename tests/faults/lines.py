@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
-from tpsim.algebra import contract, meetings, moves, planner, reshard, search
+from tpsim.algebra import contract, legality, meetings, moves, planner, reshard, search
 from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, pipeline, segments
 from tpsim.fabric import change, placement, wires
-from tpsim.machine import combined, curve, groups, level_forms, permutes, timing
+from tpsim.machine import combined, curve, forms, groups, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.machine.ways import Ways
-from tpsim.program import layout, op, schedules, stages, text, trace, transpose, update
+from tpsim.program import op, practice, saved, schedules, stages, text, trace, transpose, update
 
 
 class Fault(NamedTuple):
@@ -109,7 +109,7 @@ FAULTS = [
     ),
     Fault(
         "what was not kept is not gathered again",
-        B._gathered,
+        saved.Saved._gathered,
         "else self.practice.regather",
         "else False",
         "a_layer_sends_what_its_paper_says",
@@ -117,7 +117,7 @@ FAULTS = [
     ),
     Fault(
         "the second gather of sharded weights is forgotten",
-        B._gathered,
+        saved.Saved._gathered,
         "return self.practice.reshard_after_forward if",
         "return False if",
         "a_zero_stage_sends_what_its_paper_says",
@@ -149,7 +149,7 @@ FAULTS = [
     ),
     Fault(
         "queries are fused with keys and values where axes shard them alone",
-        layout.Practice.under,
+        practice.Practice.under,
         "if apart and",
         "if not apart and",
         "law: repeated work",
@@ -215,7 +215,7 @@ FAULTS = [
     ),
     Fault(
         "operands split over the same axes in another order are multiplied",
-        trace._alike,
+        legality.split_alike,
         "shards.setdefault(dim, axes) != axes",
         "sorted(shards.setdefault(dim, axes)) != sorted(axes)",
         "operands_split_in_another_order_do_not_meet",
@@ -531,7 +531,7 @@ FAULTS = [
     ),
     Fault(
         "a flat ring of one node closes over its card",
-        level_forms.flat_ring_gather,
+        forms.flat_ring_gather,
         "over(sent, g)",
         "over(sent, nodes)",
         "links of a flat ring",
@@ -539,7 +539,7 @@ FAULTS = [
     ),
     Fault(
         "an exchange over cards forgets who shares the node",
-        level_forms.direct_all_to_all_nic,
+        forms.direct_all_to_all_nic,
         "g * nodes * nodes",
         "nodes * nodes",
         "links of an exchange straight to everyone",

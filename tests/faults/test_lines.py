@@ -9,7 +9,7 @@ from tests.faults.injection import rewrite
 from tests.faults.judges import ALONE, JUDGES, SP, findings
 from tests.faults.lines import FAULTS
 from tpsim.algebra import moves
-from tpsim.program import layout
+from tpsim.program import dtypes
 from tpsim.quantity.size import over
 from tpsim.reference import functions
 
@@ -45,7 +45,7 @@ def test_a_vocabulary_range_short_by_one_is_noticed_by_verify(monkeypatch):
 
 
 def test_a_wrong_size_of_a_dtype_is_noticed_by_its_name(monkeypatch):
-    monkeypatch.setitem(layout.DTYPE_BYTES, "f32", 2)
+    monkeypatch.setitem(dtypes.DTYPE_BYTES, "f32", 2)
     assert findings(JUDGES["a_dtype_has_the_bits_of_its_name"]) == ["broken: f32"]
 
 

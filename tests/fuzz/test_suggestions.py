@@ -19,7 +19,7 @@ from tpsim.machine.profile_fields import HardwareFile
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import suggest
-from tpsim.quantity.spec.types import branches
+from tpsim.quantity.spec.fields import branches
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.scenario_file import ScenarioFile
 

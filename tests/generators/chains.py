@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tpsim.algebra.moves import Move
-    from tpsim.program.layout import Practice
     from tpsim.program.op import Array, Op
+    from tpsim.program.practice import Practice
     from tpsim.program.trace import Path
 
 

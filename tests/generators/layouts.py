@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from tpsim.program.keeps import KEEPS
-from tpsim.program.layout import Ahead, Overlap, Practice, layout
+from tpsim.program.layout import layout
+from tpsim.program.practice import Ahead, Overlap, Practice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

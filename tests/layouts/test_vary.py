@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpsim.answers.search import search
+from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
 
 ASKED = {"model": "gpt-tiny", "hw": "dgx-h100", "chips": 8, "seq": 16, "batch": 16, "top": 1}
@@ -33,6 +34,14 @@ def refused(*vary, overrides=(), **flags):
         ("microbatches=0", "0", "bad-value", "workload.microbatches is 0", "it must be more than 0"),
         (
             *("microbatches=x,1", "x,1", "bad-value", 'workload.microbatches is "x", not a whole number'),
+            "write a whole number",
+        ),
+        (
+            *("pipeline.layers=even,[1,3", "[1,3", "bad-yaml", "did not find expected ',' or ']'"),
+            "close what is open, and quote what is text",
+        ),
+        (
+            *("pipeline.layers=[1,3],[2,x]", "[2,x]", "bad-value", 'pipeline.layers[1] is "x", not a whole number'),
             "write a whole number",
         ),
         ("recompute={base: full}", "{base: full}", "bad-value", "recompute is varied by names", "write none or full"),
@@ -74,6 +83,19 @@ def test_a_field_is_varied_once():
 def test_equal_values_count_once():
     once, twice = (search(**ASKED, tp=2, pp=1, vary=[vary]).considered for vary in ("zero=1", "zero=1,1"))
     assert once == twice > 0
+
+
+def test_a_comma_within_brackets_braces_or_quotes_parts_no_values():
+    assert values("[1,3], [2,2],even") == ["[1,3]", " [2,2]", "even"]
+    assert values("{a: [1,2], b: 3},4") == ["{a: [1,2], b: 3}", "4"]
+    assert values("'a,b',\"c\\\",d\",it's,1") == ["'a,b'", '"c\\",d"', "it's", "1"]
+    assert values("1],[2,3]") == ["1]", "[2,3]"]
+
+
+def test_splits_of_a_stack_are_varied_as_lists():
+    found = search(**{**ASKED, "chips": 4}, vary=["pipeline.layers=[1,3],[2,2]", "pp=2"], overrides=["model.layers=4"])
+    assert {str(one.varied["pipeline.layers"]) for one in found.spaces} == {"[1, 3]", "[2, 2]"}
+    assert found.best.varied == {"pipeline.layers": [2, 2]}
 
 
 def test_flags_that_a_scenario_cannot_do_without_may_be_varied_instead():

@@ -13,7 +13,7 @@ import pytest
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.layouts.space import spaces
-from tpsim.layouts.walk import _alive, _most, alive, settled, together
+from tpsim.layouts.walk import _most, _walked, alive, begins, settled, together
 from tpsim.layouts.weighed import weigh
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -207,9 +207,16 @@ def test_memory_is_that_of_the_plan(planned):
         assert one.room_bytes == pytest.approx(plan.memory.room_bytes, rel=1e-9, abs=1), one.layout
 
 
-@pytest.mark.parametrize("practice", [{"keeps": "megatron-te"}, {"keeps": "nanotron"}])
-def test_what_a_stack_keeps_is_in_it(practice):
-    vary = ["schedule=1f1b", "microbatches=4", "zero=0,1"]
+@pytest.mark.parametrize(
+    ("practice", "zero"),
+    [
+        *(({"keeps": name}, "0,1") for name in ("megatron-te", "nanotron")),
+        ({"base": "fsdp2"}, "0,2,3"),
+        ({"base": "deepspeed", "overlap": {"gradients": "beside"}, "bucket": {"elements": 100_000}}, "1,2,3"),
+    ],
+)
+def test_what_a_stack_keeps_and_the_buffers_of_its_buckets_are_in_it(practice, zero):
+    vary = ["schedule=1f1b", "microbatches=4", f"zero={zero}", "recompute=none,full"]
     test_memory_is_that_of_the_plan(weighed({**TINY, "practice": practice}, WORK, 4, vary, 5))
 
 
@@ -264,7 +271,7 @@ def test_orders_hold_no_more_once_they_have_settled(schedule, p):
     for v in (2, 3) if SCHEDULES[schedule].several else (1,):
         m = settled(schedule, p, v, 100 * p)
         of = (0, *(1,) * (p * v - 2), 2)
-        few, many = alive(schedule, p, m, of), _alive(schedule, p, m + 2 * p, of)
+        few, many = alive(schedule, p, m, of), _walked(schedule, p, m + 2 * p, of)[0]
         assert few.keys() == many.keys()
         for ranked, each in few.items():
             assert [_with(one, 2 * p) for one in each] == [_with(one, 0) for one in many[ranked]]
@@ -399,3 +406,38 @@ def test_where_a_model_cannot_share_sequences_so_those_layouts_are_refused_and_t
     space, shelf = space_of(ring, 4, vary, global_batch=2)
     found = weigh([space], shelf, held_at_peak)
     assert (found.refused, found.legal) == ({"not-streamed": 1, "batch-not-divisible": 1}, 0)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("p", [1, 2, 4])
+def test_where_ranks_begin_what_they_do_last_is_told_by_orders_that_have_settled(schedule, p):
+    for v in (2, 3) if SCHEDULES[schedule].several else (1,):
+        of, ranks = (0, *(1,) * (p * v - 2), 2)[: p * v], tuple(range(p))
+        several = np.array([p, 2 * p, 8 * p])
+        found, more, at = begins(schedule, p, several, of, ranks)
+        for number, m in enumerate(several.tolist()):
+            exact = [_walked(schedule, p, m, of)[1][of[rank::p]] for rank in ranks]
+            acts, last = (np.stack([one[name] for one in exact], axis=1) for name in (0, 1))
+            told = found.acts[..., at[number]] + [more[..., at[number]] * (m - 1), *(0 * more[..., 0],) * 2]
+            assert (told == acts).all()
+            assert (found.last[..., at[number]] == last).all()
+
+
+SLOW = {"extends": "dgx-h100", "levels": {"nvlink": {"link": {"bandwidth": "100 MB/s"}}}}
+
+
+@pytest.mark.parametrize("practice", ["megatron", {"base": "megatron", "clip": "none"}])
+def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_bound_before_it_is_issued(practice):
+    scenario = {**TINY, "hardware": SLOW, "practice": practice}
+    vary = [
+        "tp=1",
+        "dp=2",
+        "pp=2",
+        "schedule=1f1b,interleaved,zb-h1",
+        "microbatches=2,4",
+        "zero=0,1,2",
+        "recompute=none",
+    ]
+    found = weighed(scenario, WORK, 4, vary, 1)
+    near = [one.step_s / plan.step.time_s for one, plan in found]
+    assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True)

@@ -7,7 +7,7 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.cost.compute import compute
 from tpsim.machine.profile import load, names
-from tpsim.program.layout import DTYPE_BYTES, STORED_AS
+from tpsim.program.dtypes import DTYPE_BYTES, STORED_AS
 from tpsim.quantity.errors import InputError
 from tpsim.question.save import scenario_text
 from tpsim.question.scenario import resolve

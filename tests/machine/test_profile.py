@@ -9,7 +9,7 @@ import pytest
 
 from tpsim.machine.profile import load, names, validate
 from tpsim.machine.profile_fields import DTYPES, HardwareFile
-from tpsim.program.layout import FORMATS
+from tpsim.program.dtypes import FORMATS
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

@@ -15,7 +15,9 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Prices, product_ways, reshard_ways
 from tpsim.answers.pricing import Pricing
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 

@@ -12,10 +12,11 @@ import sympy
 from tests.models import GPT, LLAMA, NEOX
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.kernels import kernels
-from tpsim.program.acts import parted
-from tpsim.program.layout import Dtypes, Practice, layout
-from tpsim.program.lower import lower
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import layout
+from tpsim.program.lower import lower, parted
 from tpsim.program.op import Reshard, Where
+from tpsim.program.practice import Practice
 from tpsim.program.trace import Trace
 
 TP = layout(tp=("X",))

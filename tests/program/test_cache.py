@@ -7,9 +7,11 @@ import pytest
 from tests.models import GPT, LLAMA
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.program.cache import append, cache_row
-from tpsim.program.layout import Dtypes, Layout, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import ROOT
 from tpsim.program.op import Array, Reshard
+from tpsim.program.practice import Practice
 from tpsim.program.serving import Serving, lower_serving
 from tpsim.program.trace import Trace
 

@@ -11,7 +11,9 @@ from tests.models import GPT
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
 from tpsim.cost.collectives import collectives
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 
 CLIPPED, FREE = "practice.clip=norm", "practice.clip=none"

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN, blocks, parameters
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Program, Reshard
+from tpsim.program.practice import Practice
 
 if TYPE_CHECKING:
     from tpsim.program.model import Model

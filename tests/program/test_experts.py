@@ -7,9 +7,11 @@ import pytest
 from tests.models import MIXTURE, mixture
 from tpsim.algebra.sharding import ShardingError
 from tpsim.program import dispatch
-from tpsim.program.layout import Dtypes, Layout, Practice, Rows, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import ROOT, lower
 from tpsim.program.op import Combine, Dispatch, Reshard
+from tpsim.program.practice import Practice, Rows
 from tpsim.program.trace import Trace
 
 ORDER = ("R", "E", "X")

@@ -10,9 +10,12 @@ import sympy
 
 from tests.models import GPT, LLAMA, blocks
 from tpsim.cost.pipeline import in_flight
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES, Dtypes, Layout, Practice, layout
+from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Rename, Reshard
+from tpsim.program.practice import Practice
 from tpsim.program.schedules import pipeline_schedule
 
 TP = layout(tp=("X",))

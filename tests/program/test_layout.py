@@ -9,7 +9,11 @@ from fractions import Fraction
 import pytest
 
 from tpsim.answers.shard import shard
-from tpsim.program.layout import DTYPE_BYTES, FORMATS, PRACTICES, Layout, Practice, layout
+from tpsim.program.buffers import BUFFERS
+from tpsim.program.dtypes import DTYPE_BYTES, FORMATS
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import Layout, layout
+from tpsim.program.practice import Practice
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -76,6 +80,8 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
         name: {switch: value for switch, value in asdict(practice).items() if value != ideal[switch]}
         for name, practice in PRACTICES.items()
     }
+    buffers = [changed["bucket"].pop("buffers") for changed in switches.values() if "bucket" in changed]
+    assert buffers == [BUFFERS["none"], BUFFERS["fsdp2"], BUFFERS["deepspeed"]]
     rows = {name: changed.pop("rows") for name, changed in switches.items() if name != "ideal"}
     plain = {"gates": "experts", "overlap": "none", "dispatch": "flat", "levels": (), "counts": "none", "dtype": None}
     assert all(one == plain for one in rows.values())
@@ -101,6 +107,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "clip": "norm",
             "context": "gather",
             "overlap": {**blocking, **beside},
+            "bucket": {"of": "layer", "elements": None, "per_rank": 0, "first_chunk": False},
         },
         "deepspeed": {
             **neighbours,

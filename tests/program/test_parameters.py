@@ -8,9 +8,11 @@ import pytest
 
 from tests.models import GPT, LLAMA, QWEN, blocks
 from tpsim.program.counts import parameter_count, parameter_counts
-from tpsim.program.layout import Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf
+from tpsim.program.practice import Practice
 
 
 def test_biases_on_the_projections_alone_add_one_per_query_key_and_value_feature():

@@ -16,8 +16,11 @@ from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.program.counts import parameter_count, parameter_counts
-from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import Layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice
 
 MODELS = st.sampled_from([LLAMA, blocks(GEMMA, {"bias": "none"})])
 CUBE = Mesh({"X": 2, "Y": 2, "Z": 2})

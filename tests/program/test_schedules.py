@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsim.program.schedules import LATER, SCHEDULES, Pass, PipelineSchedule, checked, pipeline_schedule
+from tpsim.program.legal_orders import checked
+from tpsim.program.schedules import LATER, SCHEDULES, Pass, PipelineSchedule, pipeline_schedule
 from tpsim.quantity.errors import InputError
 
 ROOT = Path(__file__).parents[2]

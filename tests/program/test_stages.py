@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tests.program.test_schedules import asked
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Join, Lin, Reshard

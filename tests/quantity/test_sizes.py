@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsim.quantity.sizes import read_sizes
+from tpsim.answers.collective_sizes import read_sizes
 from tpsim.quantity.units import UnitError
 
 

@@ -10,7 +10,7 @@ from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan, priced
 from tpsim.claims.verify import verify
 from tpsim.quantity.errors import InputError
-from tpsim.question.flags import FLAGS
+from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.scenario import resolve
 from tpsim.question.shelf import Shelf

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from tpsim.program.layout import PRACTICES, Ahead, Bucket, Overlap
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelFile
+from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.flags import FLAGS
+from tpsim.question.assume_fields import Assume
+from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.question import Limit, Question
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
-    Assume,
     LayoutFields,
     PipelineFields,
     PracticeFields,
@@ -428,6 +429,22 @@ def test_a_batch_that_does_not_divide_names_its_neighbours(tmp_path: Path) -> No
     assert "global_batch 500 is not divisible by dp 32 x microbatches 4 = 128" in text
     assert "write 384 or 512" in text
     assert "case.yaml:8:" in text
+
+
+def test_microbatches_that_do_not_divide_a_batch_are_answered_with_those_that_do(tmp_path: Path) -> None:
+    assert "write 448 or 672, or microbatches: 1, 2, 4, 8, 16" in refusal(
+        tmp_path, ("microbatches: 4", "microbatches: 7")
+    )
+    text = refusal(tmp_path, ("microbatches: 4", "microbatches: 100000"))
+    assert text.endswith(" write microbatches: 1, 2, 4, 8, 16")
+    assert text.splitlines()[-1].index("^") == text.splitlines()[-2].index("100000")
+
+
+def test_whole_numbers_may_be_powers_of_ten(tmp_path: Path) -> None:
+    ahead = "practice.ahead={elements: 5e7}"
+    question = asked(tmp_path, ("seq: 4096", "seq: 4.096e3"), overrides=[ahead])
+    assert (question.workload.seq, question.practice.ahead.elements) == (4096, 50_000_000)
+    assert "is 4096.5, not a whole number" in refusal(tmp_path, ("seq: 4096", "seq: 4.0965e3"))
 
 
 def test_a_sequence_that_does_not_divide_under_sequence_parallelism_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import Dtypes, Layout, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
 from tpsim.program.trace import Path, book_path
 from tpsim.reference.compare import compared
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.reference.blocks import Block
 
 inputs = leaves

@@ -12,9 +12,12 @@ import pytest
 from tests.models import LLAMA
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.model import Attention, Kind, Latent, Mlp
 from tpsim.program.op import Reshard
+from tpsim.program.practice import Practice
 from tpsim.program.serving import Serving, lower_serving
 
 HEADS = {"heads": 8, "kv_heads": 4, "head_dim": 4}

@@ -10,8 +10,9 @@ import pytest
 from tests.models import GPT, LLAMA
 from tests.reference.judge import run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import Practice, layout
+from tpsim.program.layout import layout
 from tpsim.program.op import Reshard
+from tpsim.program.practice import Practice
 from tpsim.reference.compare import Misaligned, compared, slopes
 
 MESH, WHERE = Mesh({"D": 2, "X": 2}), layout(tp=("X",), dp=("D",), zero=1, sequence_parallel=True)

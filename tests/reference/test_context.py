@@ -12,8 +12,10 @@ from tests.program.test_collectives import collectives
 from tests.reference import test_experts as experts
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import Dtypes, Layout, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice
 from tpsim.reference import streamed
 
 WAYS = {

@@ -16,9 +16,12 @@ from tpsim.fabric.placement import place
 from tpsim.machine import profile
 from tpsim.program import dispatch
 from tpsim.program.copies import DIMS_OF, Level, parts_of
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, Rows, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
+from tpsim.program.practice import Practice, Rows
 from tpsim.reference.compare import slopes
 from tpsim.reference.execute import execute
 from tpsim.reference.routing import drawn, evenly, own, turned_copies, turns

@@ -11,9 +11,12 @@ import pytest
 from tests.models import GPT, LLAMA, NEOX
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Index
+from tpsim.program.practice import Practice
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import execute

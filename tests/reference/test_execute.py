@@ -15,8 +15,10 @@ from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import wire
 from tpsim.algebra.reshard import Routes
-from tpsim.program.layout import PRACTICES, Practice, layout
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.op import Array, Reshard
+from tpsim.program.practice import Practice
 from tpsim.reference.execute import execute
 from tpsim.reference.run import leaves
 

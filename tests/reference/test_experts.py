@@ -13,8 +13,11 @@ from tests.program.test_experts import GATHERED, WAYS
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.memory import local_bytes
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import PRACTICES, Dtypes, Layout, Practice, Rows, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice, Rows
 from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import elements, execute
 from tpsim.reference.routing import drawn, evenly, own

@@ -13,7 +13,7 @@ import pytest
 
 from tpsim.fabric.wires import Segment
 from tpsim.machine import forms as closed
-from tpsim.machine import level_forms, timing, torus_forms
+from tpsim.machine import timing, torus_forms
 from tpsim.machine.algorithms import EVERY, FORMS, STREAMED, TORUS_FORMS
 from tpsim.machine.forms import strided
 from tpsim.machine.groups import groups
@@ -275,8 +275,8 @@ def test_an_exchange_straight_to_everyone_loads_ports_and_cards_as_priced(sizes)
     inner, outer = sizes
     counted = load("all_to_all", [Part(nodes(*sizes), "pairwise")])
     assert as_priced(H100, nodes(*sizes), "all_to_all", "pairwise") == {}
-    assert counted.levels["nvlink"].total == level_forms.direct_all_to_all_port(Fraction(1), inner, outer)
-    assert counted.levels["network"].total == level_forms.direct_all_to_all_nic(Fraction(1), inner, outer)
+    assert counted.levels["nvlink"].total == closed.direct_all_to_all_port(Fraction(1), inner, outer)
+    assert counted.levels["network"].total == closed.direct_all_to_all_nic(Fraction(1), inner, outer)
     assert counted.levels["network"].steps == inner * (outer - 1)
 
 
@@ -284,7 +284,7 @@ def test_an_exchange_straight_to_everyone_loads_ports_and_cards_as_priced(sizes)
 def test_a_flat_ring_splits_its_steps_and_bytes_over_both_kinds_of_links(sizes):
     counted, form = (
         load("all_gather", [Part(nodes(*sizes), "flat-ring")]),
-        level_forms.flat_ring_gather(Fraction(1), *sizes),
+        closed.flat_ring_gather(Fraction(1), *sizes),
     )
     assert (counted.levels["nvlink"].total, counted.levels["network"].total) == (form.port, form.nic)
     assert (counted.levels["nvlink"].serial, counted.levels["network"].serial) == (form.port, form.nic)
@@ -293,7 +293,7 @@ def test_a_flat_ring_splits_its_steps_and_bytes_over_both_kinds_of_links(sizes):
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 4), (4, 3), (1, 4)])
 def test_a_chunk_round_a_flat_ring_waits_for_cards_as_its_form_says_or_once_less_if_it_starts_where_a_node_does(sizes):
-    plan, form = schedule("all_gather", (Part(nodes(*sizes), "flat-ring"),)), level_forms.flat_ring_gather(1, *sizes)
+    plan, form = schedule("all_gather", (Part(nodes(*sizes), "flat-ring"),)), closed.flat_ring_gather(1, *sizes)
     crossed = Counter()
     for send in (send for step in plan.steps for send in step):
         crossed[send.pieces] += send.along

@@ -15,10 +15,13 @@ from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
-from tpsim.program.layout import LAYERS, PRACTICES, Ahead, Dtypes, Layout, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import LAYERS, Layout, layout
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf, Program
+from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.question.shelf import one_cut

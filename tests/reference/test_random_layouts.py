@@ -15,8 +15,10 @@ from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tests.reference.judge import difference, inputs
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
-from tpsim.program.layout import Dtypes, Layout, Practice
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import Layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice
 from tpsim.reference.execute import execute
 
 if TYPE_CHECKING:

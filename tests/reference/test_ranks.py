@@ -9,7 +9,9 @@ import pytest
 
 from tests.models import GPT, LLAMA, QWEN, deep
 from tpsim.algebra.mesh import Mesh
-from tpsim.program.layout import PRACTICES, Dtypes, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Lin, Reshard, Scale
 from tpsim.program.schedules import SCHEDULES, PipelineSchedule, pipeline_schedule

@@ -12,10 +12,13 @@ import pytest
 from tests.models import GPT, LLAMA, NEOX, QWEN, deep
 from tests.reference.judge import difference, run, unsharded
 from tpsim.algebra.mesh import Mesh
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds import stack
-from tpsim.program.layout import PRACTICES, Dtypes, Practice, layout
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Scale
+from tpsim.program.practice import Practice
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.reference.compare import compared
 from tpsim.reference.execute import execute

@@ -11,9 +11,11 @@ from tests.reference.wires import level
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import wire
 from tpsim.fabric.placement import place
-from tpsim.program.layout import Dtypes, Practice, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
+from tpsim.program.practice import Practice
 from tpsim.reference.collectives import Part, algorithms
 from tpsim.reference.execute import execute
 from tpsim.reference.network import Network, Wiring

@@ -17,8 +17,10 @@ from tpsim.machine import chip_seconds, timing
 from tpsim.machine.profile import load
 from tpsim.program.copies import Level, Router, most_reached, reached
 from tpsim.program.dims import completed
-from tpsim.program.layout import Dtypes, Practice, Rows, layout
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.program.practice import Practice, Rows
 
 
 @cache

@@ -28,7 +28,7 @@ from tests.worked.readings import (
     tensor_parallel,
 )
 from tpsim.algebra.mesh import Mesh
-from tpsim.cost.orders import run
+from tpsim.cost.turns import run
 from tpsim.fabric.placement import place
 from tpsim.machine.profile import load
 from tpsim.program.schedules import pipeline_schedule

@@ -112,3 +112,27 @@ def _judge(operation: Operation, operands: Sequence[tuple[str, Sharding]], axis:
         (owing, type_), other = ordered[0], ordered[-1][0]
         reason = rule.because.format(owing=owing, other=other, axis=axis)
         raise OwedError(f"{owing}{type_} owes a {state(type_, axis)} over {axis}: {reason}", owing, axis)
+
+
+def split_alike(what: str, operands: Sequence[tuple[str, Sharding]]) -> dict[str, tuple[str, ...]]:
+    """Each dim's axes over all operands of `what`, given their names and types.
+
+    Raises ShardingError for a dim that is sharded in two ways, and for an axis on two dims.
+    """
+    shards: dict[str, tuple[str, ...]] = {}
+    for _, type_ in operands:
+        for dim, axes in zip(type_.dims, type_.on, strict=True):
+            if shards.setdefault(dim, axes) != axes:
+                raise ShardingError(
+                    f"{what}: {_listed(operands)} are split differently on {dim}; one of them needs a pin"
+                )
+    used = [axis for axes in shards.values() for axis in axes]
+    if len(used) != len(set(used)):
+        twice = next(axis for axis in used if used.count(axis) > 1)
+        both = f"{_listed(operands)} split two different dims over {twice}"
+        raise ShardingError(f"{what}: case 4: {both}; gather one of them first")
+    return shards
+
+
+def _listed(operands: Sequence[tuple[str, Sharding]]) -> str:
+    return " and ".join(f"{name}{type_}" for name, type_ in operands)

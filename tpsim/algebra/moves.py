@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations, combinations_with_replacement, pairwise, permutations
 from itertools import product as choices
 from typing import TYPE_CHECKING, Any, Literal
@@ -261,3 +262,13 @@ def _joined(have: Axes, more: Axes, loose: bool) -> Axes:
 def _selections(axes: Sequence[str]) -> Iterator[Axes]:
     for size in range(1, len(axes) + 1):
         yield from combinations(axes, size)
+
+
+def as_streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
+    """The moves with a gather that comes last, or a scatter that comes first, streamed."""
+    places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
+    found = [replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves)]
+    if circle and found and found[0].streamed and found[0].kind == "reduce_scatter":
+        first = found[0]
+        found.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
+    return tuple(found)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
 from tpsim.frozen import dataclass
+from tpsim.program.practice import FULL
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.scenario import resolve
@@ -85,7 +86,7 @@ def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | 
 
 
 def _settings(plan: PlanResult) -> Iterator[str]:
-    """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more of them.
+    """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more, and recompute.
 
     Leaving sequence parallelism is not among them: it looks faster than it is, since the work that it splits (norms,
     sums) is not counted. Nor are microbatches where they decide the batch.
@@ -93,9 +94,11 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
     full, least_s = plan.memory.room_bytes < 0, LEAST * plan.step.time_s
     exposed = plan.step.exposed_s >= least_s
-    if (full or (exposed and _states_s(plan) >= least_s)) and mesh.size(*layout.data) > 1:
+    if (full or _states_s(plan) >= least_s) and mesh.size(*layout.data) > 1:
         above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
         yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))
+    if full and FULL not in plan.question.practice.recompute:
+        yield "recompute=full"
     if exposed and not layout.sequence_parallel and mesh.size(*layout.roles.get("tp", ())) > 1:
         yield "layout.sequence_parallel=true"
     if "workload.global_batch" in plan.question.left_open:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.reshard import Routes
 from tpsim.program.dims import ROWS
-from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.trace import book_path
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import pricer, sizes_of

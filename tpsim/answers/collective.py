@@ -7,20 +7,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from tpsim.algebra.moves import MOVES, MoveKind
-from tpsim.answers.collective_sizes import rounding, sizes_of, whole
+from tpsim.answers.collective_sizes import placed, rounding, sizes_of, whole
 from tpsim.answers.curve import SizeCurve, curve
-from tpsim.answers.ranks import placed
 from tpsim.fabric.wires import ranks_text
 from tpsim.frozen import dataclass
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary
 from tpsim.machine.profile import Machine, load
-from tpsim.program.layout import DTYPE_BYTES, Dtype
+from tpsim.program.dtypes import DTYPE_BYTES, Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
-from tpsim.question.forced import refuse_foreign, written
+from tpsim.question.collective_choice import refuse_foreign, written
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds

@@ -75,7 +75,7 @@ def _together(stage: Stage) -> Any:
 def memory(step: Pipelined, rank: int, chip: ChipMemory) -> Iterator[Holding]:
     """The bytes of a chip: the most of an action from its start, what it leaves from its end."""
     ran, order = step.ran, step.ran.schedule.orders[rank]
-    always = chip.static_bytes + chip.spare_bytes
+    always = chip.static_bytes + chip.spare_bytes + chip.bucket_bytes
     yield Holding(0, always)
     for place, top, left in chip.peak.course:
         yield Holding(ran.starts[rank][place], always + top, order[place])

@@ -7,10 +7,8 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derivation import CHECKS, Derivation
-from tpsim.answers.evaluated import constant_said, derived, number, of_rank
-from tpsim.answers.serve_derivations import SERVED, serve
-from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, step
+from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived, number, of_rank
+from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, pipeline, rate, serve, step
 from tpsim.cost.kept import kept
 from tpsim.cost.memory import memory
 from tpsim.machine.cost import SIMPLE

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.machine.profile import Machine
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _alone(name: str) -> ExplainResult:
 def _on_wires(name: str, hw: str | Path | None, ranks: int | None, level: str | None) -> ExplainResult:
     """A collective on the wires of a machine."""
     from tpsim.answers.collective import kind_of
-    from tpsim.answers.ranks import on_command_line, placed
+    from tpsim.answers.collective_sizes import on_command_line, placed
     from tpsim.answers.wire_derivations import on_wires
     from tpsim.machine.profile import load
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tpsim.quantity.spec import Document
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Inference, Question
 
     Array = NDArray[np.float64]

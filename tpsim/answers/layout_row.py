@@ -120,6 +120,18 @@ class Row(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Refused(Record):
+    """Why layouts are none that can be planned.
+
+    reason   the slug of the refusal
+    layouts  how many
+    """
+
+    reason: str
+    layouts: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Demanded(Record):
     """What the best layout is required to be.
 
@@ -161,3 +173,18 @@ def in_words(row: Row) -> str:
     parts += ["sequence parallel"] if row.sequence_parallel else []
     parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]
     return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in row.varied.items()), *parts])
+
+
+def otherwise(row: Row, than: Row) -> str:
+    """What a layout has otherwise than another one, but for the data shards, which follow: ``pp 1, ZeRO 3``."""
+    mine, yours = row.planned.weighed.layout, than.planned.weighed.layout
+    told = {
+        **{role: f"{role} {getattr(mine, role)}" for role in ("tp", "cp", "ep", "pp")},
+        "schedule": mine.schedule,
+        "chunks": f"{mine.chunks} chunks" if mine.schedule else "",
+        "microbatches": f"{mine.microbatches} microbatches",
+        "zero": f"ZeRO {mine.zero}",
+        "sequence_parallel": "sequence parallel" if mine.sequence_parallel else "no sequence parallel",
+        "recompute": f"recompute {row.recompute}",
+    }
+    return ", ".join(text for name, text in told.items() if text and getattr(mine, name) != getattr(yours, name))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from tpsim.answers.memory import margin
 from tpsim.answers.ranking import By
+from tpsim.program.keeps import margin
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def spare_bytes(question: Question) -> float:
     """Bytes of a chip that are free in a layout that surely fits."""
-    return margin(question) * float(question.machine.chip.memory_capacity.value)
+    return margin(question.practice.keeps).share * float(question.machine.chip.memory_capacity.value)
 
 
 def measured(pareto: str) -> By:

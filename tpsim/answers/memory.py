@@ -7,9 +7,11 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tpsim.cost.buckets import bucket_bytes, held_in
 from tpsim.cost.memory import Memory, memory, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
 from tpsim.frozen import dataclass
+from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
 from tpsim.report.record import Bytes, Count, Number
 
@@ -18,39 +20,40 @@ if TYPE_CHECKING:
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
+    from tpsim.question.assume_fields import Overheads
     from tpsim.question.question import Question
-    from tpsim.question.scenario_file import Overheads
 
 Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
 """The answer to the question whether a step fits."""
-
-KNOWN = 0.12
-"""How far off a peak is where a list of what the stack keeps is stated.
-
-The 90th percentile of published runs of stacks with Megatron's switches, by its list, which was not found by looking at
-them: 11.6 % (docs/memory.md, tests/test_memory_accuracy.py).
-"""
-
-UNKNOWN = 0.2
-"""How near it comes where no list is stated: what stacks keep beside the kernels' own inputs differs a lot."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChipMemory(Memory):
     """What a chip of one rank holds, and what it has.
 
-    spare_bytes  held all the time by its stack, beside what arrays of a step are in
+    spare_bytes, bucket_bytes  held all the time beside arrays of a step: by its stack, and in buffers of buckets
     peak_rank, peak_action  where all arrays together are most: the rank of the pipeline, 0 without, and what it runs
     margin  how far off a peak of this stack may be, as a share
     """
 
     told: ClassVar[tuple[str, ...]] = (
         *(*Memory.told, "kept_bytes", "working_bytes", "working", "overhead_bytes", "peak_bytes"),
-        *("peak_rank", "peak_action", "spare_bytes", "capacity_bytes", "margin", "fits", "fit", "verdict"),
+        *(
+            "peak_rank",
+            "peak_action",
+            "spare_bytes",
+            "bucket_bytes",
+            "capacity_bytes",
+            "margin",
+            "fits",
+            "fit",
+            "verdict",
+        ),
     )
 
     capacity_bytes: Bytes
     spare_bytes: Bytes
+    bucket_bytes: Bytes
     peak: Peak
     peak_rank: Count
     peak_action: str
@@ -64,19 +67,20 @@ class ChipMemory(Memory):
 
     @property
     def working_bytes(self) -> Bytes:
-        """At the peak: of all other arrays that microbatches make, and what is spare."""
-        return self.peak.total - self.kept_bytes + self.spare_bytes
+        """At the peak: of all other arrays that microbatches make, what is spare, and buffers."""
+        return self.peak.total - self.kept_bytes + self.spare_bytes + self.bucket_bytes
 
     @property
     def working(self) -> Mapping[str, Bytes]:
         """What these are, in bytes."""
-        parts = [*self.peak.parts.items(), ("spare", self.spare_bytes)]
-        return {part: size for part, size in parts if part != "kept" and size}
+        buckets = self.peak.parts["buckets"] + self.bucket_bytes
+        own = [(part, size) for part, size in self.peak.parts.items() if part not in ("kept", "buckets")]
+        return {part: size for part, size in (*own, ("buckets", buckets), ("spare", self.spare_bytes)) if size}
 
     @property
     def peak_bytes(self) -> Bytes:
         """What the arrays of a step take together where they are most: allocated, without overheads."""
-        return self.static_bytes + self.peak.total + self.spare_bytes
+        return self.static_bytes + self.peak.total + self.spare_bytes + self.bucket_bytes
 
     @property
     def parts(self) -> Mapping[str, Bytes]:
@@ -132,14 +136,11 @@ class ChipMemory(Memory):
         return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
 
 
-def margin(question: Question) -> float:
-    """The share of a chip's memory by which a peak may be off."""
-    return KNOWN if question.practice.keeps else UNKNOWN
-
-
 def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
-    stages, courses = question.stages, Courses(program, sizes, question.practice.keeps)
+    stages, buffers = question.stages, held_in(question.practice.bucket, question.dtypes.activations)
+    courses = Courses(program, sizes, question.practice.keeps, buffers)
+    whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
     capacity = float(question.machine.chip.memory_capacity.value)
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, order in enumerate(question.orders.orders):
@@ -149,6 +150,7 @@ def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMe
             spare = _spare_bytes(question, program, sizes.of_stage(stages.loops(rank)), rank)
             known[here] = {
                 "spare_bytes": spare,
+                "bucket_bytes": bucket_bytes(buffers, states.parameters_bytes, whole),
                 **{field.name: getattr(states, field.name) for field in fields(Memory)},
             }
         highest = peak(courses, question.orders, rank, stages.chunks)
@@ -160,7 +162,7 @@ def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMe
             peak_rank=rank,
             peak_action=action,
             overheads=question.assume.memory,
-            margin=margin(question),
+            margin=margin(question.practice.keeps).share,
         )
 
 
@@ -172,10 +174,8 @@ def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) 
         sizes,
         dict(question.practice.keeps),
         lambda where: stages.runs(where, rank),
-        lambda where: stages.count(where, rank),
         last=any(chunk.last for chunk in stages.of(rank)),
         tied=question.model.tie_embeddings,
-        copied=int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1),
     )
 
 

@@ -23,16 +23,16 @@ from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
 from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
-from tpsim.question.forced import refuse_unknown_algorithm, shown_where_forced
+from tpsim.question.collective_choice import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.question import relaunched
+from tpsim.question.resolved import columns
 from tpsim.question.scenario import resolve
 from tpsim.question.serving import prefill_of
 from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
-from tpsim.report.table import labelled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tpsim.cost.compute import Compute
     from tpsim.cost.sizes import Sizes
     from tpsim.quantity.spec import Document
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Limit, Question
     from tpsim.report.picture import Picture
     from tpsim.report.table import Bar, Line
@@ -56,7 +56,7 @@ def plan(
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them
-    flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.flags`
+    flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
     shelf = Shelf()
@@ -249,11 +249,6 @@ class PlanResult(Answer):
         return tuple(verdict_lines(self))
 
     @property
-    def verdict(self) -> str:
-        """The lines as text."""
-        return "\n".join(map("".join, labelled(self.lines)))
-
-    @property
     def bars(self) -> tuple[Bar, ...]:
         """The step, and the peak of memory beside what the chip has."""
         return tuple(bars(self))
@@ -296,7 +291,5 @@ class PlanResult(Answer):
 
         Each ends with what was asked, so that rows of several plans can be put together.
         """
-        from tpsim.answers.plan_columns import asked_columns
-
-        columns = asked_columns(self)
-        return [{**row, **columns} for row in self.collectives]
+        asked = columns(self.question)
+        return [{**row, **asked} for row in self.collectives]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOT_MODELLED = (
     "kernels that slow collectives beside them, and each other",
     "jitter, stragglers, data loading, checkpoints, failures",
-    "memory that stands in no list of arrays: buckets of gradients, what a library works in",
+    "memory that stands in no list of arrays: what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise: every page names the first ones."""

@@ -16,7 +16,7 @@ from tpsim.cost.rollup import Row, price
 from tpsim.cost.sizes import Sizes
 from tpsim.frozen import dataclass
 from tpsim.machine import chip_seconds, cost, timing
-from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

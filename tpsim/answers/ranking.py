@@ -110,15 +110,16 @@ class Ranking:
 
         return _queue(self.weighing.families, lambda one: _least(one, by), able)
 
-    def best(self, by: By, top: int, *, sure: bool = False) -> Ranked:
+    def best(self, by: By, top: int, *, sure: bool = False, under: float = inf) -> Ranked:
         """The best: planned by what they come to at least, until no other can be among them.
 
-        sure  True: of those that surely fit
+        sure   True: of those that surely fit
+        under  what they come to less than
         """
         best: list[Planned] = []
         made = violated = 0
         for least, one in self._queue(by, sure=sure):
-            enough = len(best) == top and best[-1].value(by) <= least
+            enough = (best[-1].value(by) if len(best) == top else under) <= least
             if enough or made == self.most:
                 return Ranked(best, made, inf if enough else least, violated + self._unable)
             plan = self._plan(one)
@@ -126,7 +127,8 @@ class Ranking:
                 continue
             made += 1
             violated += not plan.plan.ok
-            best = sorted([*best, *([plan] if plan.plan.ok else [])], key=lambda one: one.value(by))[:top]
+            taken = [plan] if plan.plan.ok and plan.value(by) < under else []
+            best = sorted([*best, *taken], key=lambda one: one.value(by))[:top]
         return Ranked(best, made, inf, violated + self._unable)
 
     @property

@@ -10,10 +10,10 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
-from tpsim.answers.layout_row import Demanded, Row, in_words
+from tpsim.answers.layout_row import Demanded, Refused, Row, in_words
 from tpsim.answers.measures import measurable, measured, spare_bytes
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
-from tpsim.answers.search_words import surely, why_none
+from tpsim.answers.search_words import bought, surely, why_none
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.answers.verdict import percent
 from tpsim.frozen import dataclass
@@ -21,11 +21,11 @@ from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
-from tpsim.question.flags import flag_words
+from tpsim.question.edits import flag_words
 from tpsim.question.shelf import Shelf
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Count, Number, Of, Record
-from tpsim.report.table import Line, labelled
+from tpsim.report.record import Count, Number, Of
+from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.space import Space
     from tpsim.layouts.weighed import Weighing
     from tpsim.quantity.spec import Document
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Question
     from tpsim.report.picture import Picture
 
@@ -61,14 +61,14 @@ def search(
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them: what they state is held
-    vary       ``path=value,value`` each: only these values, of any field; ``path`` alone: all of a part of a layout
+    vary       ``path=value,value`` each, as YAML: only these, of any field; ``path`` alone: all of a part of a layout
     by         step, tokens_per_s, money (of a token, where a chip hour has a price) or memory (the peak)
     top        how many are listed
     plans      how many are planned at most; where that ends a search, the answer says how near it came
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     shelf      what other searches of the same request have read and lowered
-    flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.flags`
+    flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
     if by not in get_args(By):
@@ -97,18 +97,6 @@ def search(
     if not sensitivity:
         return found
     return replace(found, sensitivity=list(answered(found, plans, shelf)), constants=moves(found, shelf))
-
-
-@dataclass(frozen=True, slots=True)
-class Refused(Record):
-    """Why layouts are none that can be planned.
-
-    reason   the slug of the refusal
-    layouts  how many
-    """
-
-    reason: str
-    layouts: Count
 
 
 @dataclass(frozen=True)
@@ -284,6 +272,8 @@ class SearchResult(Answer):
             yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
         if plan.run:
             yield Line(plan.run.text, "run")
+        if self.sensitivity and self.by != "memory":
+            yield Line(bought(self), "buy")
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
@@ -296,8 +286,3 @@ class SearchResult(Answer):
         from tpsim.answers.search_pictures import pictures
 
         return tuple(pictures(self))
-
-    @property
-    def verdict(self) -> str:
-        """The lines as text."""
-        return "\n".join(map("".join, labelled(self.lines)))

@@ -6,6 +6,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from tpsim.answers.layout_row import Row, in_words
+from tpsim.answers.sensitivity import memories
+from tpsim.answers.verdict import percent
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -34,3 +36,16 @@ def why_none(result: SearchResult) -> str:
     memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")
     peak, have = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
     return f"no layout fits: least peak {peak} of {have}, {in_words(least)}"
+
+
+def bought(result: SearchResult) -> str:
+    """Which memory unlocks a better layout, or that none does."""
+    best = result.ranked.best[0].plan
+    have = best.memory.capacity_bytes
+    for one in result.sensitivity or ():
+        if one.unlocks and one.relative is not None:
+            size, unit = show(have * one.factor, "bytes").split()
+            now = show(have, "bytes").removesuffix(f" {unit}")
+            return f"memory of {size} {unit} instead of {now} unlocks {one.unlocks}: {percent(one.relative)}"
+    most = show(max(have, *memories()), "bytes")
+    return f"no memory that a shipped machine has, up to {most}, unlocks a better layout"

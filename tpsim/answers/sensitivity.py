@@ -5,34 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, ClassVar
 
-from tpsim.answers.layout_row import Row, in_words
+import numpy as np
+
+from tpsim.answers.layout_row import Row, in_words, otherwise
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
 from tpsim.frozen import dataclass
 from tpsim.layouts.weighed import weigh
-from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
-from tpsim.machine.parts import changed
+from tpsim.machine.parts import Kind, changed  # JSON Schemas read types
+from tpsim.machine.unstated import stated
 from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.search import SearchResult
-    from tpsim.machine.constant import Constant
+    from tpsim.layouts.weighed import Family
+    from tpsim.machine.parts import Constant
     from tpsim.machine.profile import Machine
     from tpsim.question.shelf import Shelf
 
 FACTOR = 1.1
 """How much better each part is made: the step per percent is told, so little hangs on it."""
 
-TWICE = 2.0
-"""How much more memory is tried beside that: what it unlocks comes in steps."""
-
 LEAST = 1e-4
-"""The elasticity from which on a constant is told."""
+"""The elasticity from which on a constant is told, and the share of a step that more memory must save."""
+
+CAPACITY = "memory capacity"
 
 BETTER: Mapping[str, Callable[[float, float], float]] = {
     "flops_per_s": lambda value, factor: value * factor,
@@ -73,8 +76,7 @@ def parts(machine: Machine) -> Iterator[Part]:
     """Compute, memory, and each level's bandwidth and latency; what is measured as a curve follows the figures."""
     yield Part("compute", "chip.peak.", "flops_per_s")
     yield Part("memory bandwidth", "chip.memory.bandwidth", "bytes_per_s")
-    yield Part("memory capacity", "chip.memory.capacity", "bytes")
-    yield Part("memory capacity", "chip.memory.capacity", "bytes", TWICE)
+    yield Part(CAPACITY, "chip.memory.capacity", "bytes")
     for level in machine.levels:
         yield Part(f"{level.name} bandwidth", f"levels.{level.name}.", "bytes_per_s")
         yield Part(f"{level.name} latency", f"levels.{level.name}.", "seconds")
@@ -130,12 +132,13 @@ class Answered(Record):
     held_s    seconds of the step in the layout that is best today
     best_s    in the layout that is best then; null where none meets what the scenario requires any more
     layout    that layout, if it is another one
+    unlocks   of memory as large as another machine has it: what that layout has otherwise
     elasticity       percent that the step loses in its layout, per percent that the part is better
     best_elasticity  the same, searched again
     """
 
     told: ClassVar[tuple[str, ...]] = (
-        *("part", "factor", "held_s", "elasticity", "best_s", "best_elasticity", "relative", "layout?"),
+        *("part", "factor", "held_s", "elasticity", "best_s", "best_elasticity", "relative", "layout?", "unlocks?"),
     )
 
     part: str
@@ -144,6 +147,7 @@ class Answered(Record):
     held_s: Seconds
     best_s: Seconds | None = None
     layout: str | None = None
+    unlocks: str | None = None
 
     @property
     def elasticity(self) -> Number:
@@ -162,7 +166,7 @@ class Answered(Record):
 
 
 def answered(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered]:
-    """The best step with each part of its machine better: in its layout, and searched again."""
+    """The best step with each part of its machine better: in its layout, and searched again; with more memory last."""
     if found.best is None:
         return
     best, space, today = found.best, found.best.planned.weighed.space, found.best.plan
@@ -176,6 +180,38 @@ def answered(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered
             layout = in_words(Row(1, again, again, found.by)) if other else None
             one = replace(one, best_s=float(again.plan.step.time_s), layout=layout)
         yield one
+    yield from filter(None, [unlocked(found, plans, shelf)])
+
+
+def unlocked(found: SearchResult, plans: int, shelf: Shelf) -> Answered | None:
+    """The least memory that a shipped machine has in which a layout is better that does not fit today, and the best."""
+    if found.best is None or found.by == "memory":
+        return None
+    today, space = found.best.planned, found.best.planned.weighed.space
+    machine = today.plan.question.machine
+    have = float(machine.chip.memory_capacity.value)
+    sizes = [have, *(one for one in memories() if one > have)]
+    most = Part(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / have).better(machine)
+    weighing = weigh([replace(space, machine=most)], shelf, held_at_peak)
+    for before, size in pairwise(sizes):
+        families = [_fitting_first(one, sizes[-1] - size, sizes[-1] - before) for one in weighing.families]
+        ranking = Ranking(replace(weighing, families=families), shelf, plans)
+        for again in ranking.best(found.by, 1, under=today.value(found.by) * (1 - LEAST)).best:
+            row, step_s = Row(1, again, again, found.by), float(today.plan.step.time_s)
+            words = otherwise(row, found.best)
+            return Answered(CAPACITY, size / have, step_s, step_s, float(again.plan.step.time_s), in_words(row), words)
+    return None
+
+
+def _fitting_first(one: Family, least: float, most: float) -> Family:
+    """Its layouts with room that is at least so much, and less than `most`: no other fits."""
+    first = (one.room_bytes >= least) & (one.room_bytes < most)
+    return replace(one, room_bytes=np.where(first, one.room_bytes - least, -1))
+
+
+def memories() -> list[float]:
+    """Bytes of memory that chips of shipped machines have, the least first."""
+    return stated(("chip", "memory", "capacity"), "bytes")
 
 
 def moves(found: SearchResult, shelf: Shelf) -> list[Moves]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.cost.compute import is_bytes_bound, kernel_s
 from tpsim.frozen import dataclass
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE, counted
-from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Leaf
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import product, total

@@ -15,12 +15,11 @@ from tpsim.algebra.planner import Plan, Planner, Ways
 from tpsim.answers.pricing import PlacedMachine, Pricing
 from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.frozen import dataclass
-from tpsim.program.expression import expression_program
-from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
-from tpsim.question.expression_options import chosen, read_binding, read_dims, read_mesh, refuse_uneven
+from tpsim.question.expression import chosen, expression_program, read_binding, read_dims, read_mesh, refuse_uneven
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.machine.timing import CostModel
-    from tpsim.program.expression import Named
+    from tpsim.question.expression import Named
 
 NOT_MODELLED = (
     "overlap of moves with the product",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tpsim.answers.ranking import By
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 def sweep(

@@ -17,6 +17,7 @@ from tpsim.answers.layout_row import in_words
 from tpsim.answers.search import search
 from tpsim.frozen import dataclass
 from tpsim.layouts.space import spaces
+from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
 from tpsim.question.shelf import Shelf
 
@@ -79,8 +80,8 @@ def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
     named = (text.partition("=") for text in vary)
     return product(
         *(
-            ([f"{path}={one}" for one in dict.fromkeys(values.split(","))]) if equals else [path]
-            for path, equals, values in named
+            ([f"{path}={one}" for one in dict.fromkeys(values(listed))]) if equals else [path]
+            for path, equals, listed in named
         )
     )
 

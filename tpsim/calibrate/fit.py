@@ -1,16 +1,17 @@
-"""The verb `hw fit`: logs of measured collectives to a machine whose figures fit them, with curves, as a profile."""
+"""The verb `hw fit`: from logs of collectives to a machine whose constants are measured, or from a list of steps."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.collective import kind_of
-from tpsim.answers.ranks import placed
+from tpsim.answers.collective_sizes import placed
 from tpsim.calibrate.calibrate import calibrate
 from tpsim.calibrate.fitted import FitResult
 from tpsim.calibrate.logs import read
+from tpsim.calibrate.step_fit import hw_fit_runs
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.algorithms import EVERY
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.calibrate.run import Run
+    from tpsim.calibrate.step_fitted import StepFitResult
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.profile import Machine
 
@@ -175,3 +177,35 @@ def _too_fast(machine: Machine, curve: MeasuredCurve) -> Iterator[str]:
                 f"rate ({timed.algorithm}): are ranks, collective and level those that were measured?"
             )
             return
+
+
+def hw_fit_any(
+    logs: str | Path | Sequence[str | Path] = (),
+    *,
+    base: str,
+    runs: str | Path | None = None,
+    name: str | None = None,
+    level: str | None = None,
+    collective: str | None = None,
+    ranks: int | None = None,
+) -> FitResult | StepFitResult:
+    """Fit a machine to measured collectives, or what its chips reach of their peaks to measured steps.
+
+    logs   of collectives, one or several; level, collective and ranks are of these: `tpsim.calibrate.fit.hw_fit`
+    runs   a list of steps instead: `tpsim.calibrate.step_fit.hw_fit_runs`
+    base   a machine of the library, or a profile's file: what they cannot determine stays as it has it
+    name   of the new machine; None: the base's, and ``-measured``
+
+    Raises InputError as these do, and for both or neither.
+    """
+    of_logs: dict[str, Any] = {"level": level, "collective": collective, "ranks": ranks}
+    if runs is None:
+        if not logs:
+            message, remedy = "neither logs of collectives nor measured steps are given", "give logs, or --runs FILE"
+            raise InputError.one("nothing-to-fit", message, remedy=remedy)
+        return hw_fit(logs, base=base, name=name, **of_logs)
+    beside = ["logs"] * bool(logs) + [one for one, value in of_logs.items() if value is not None]
+    if beside:
+        remedy = "fit the logs first, then --runs with that machine as --base"
+        raise InputError.one("logs-beside-runs", f"of measured steps there are no {', '.join(beside)}", remedy=remedy)
+    return hw_fit_runs(runs, base=base, name=name)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run_list import Cell, Listed
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.profile import Machine
+    from tpsim.question.assume_fields import LaunchFields
     from tpsim.question.question import Question
-    from tpsim.question.scenario_file import LaunchFields
 
 STEP = 0.08
 """The logarithm of a share is changed by so much to see how seconds depend on it."""

@@ -139,7 +139,7 @@ def formulas_check(tried: Sequence[str], seen: str) -> Check:
 def memory_check(seen: Trial) -> Check:
     """Highest point and end of every action on every device, and what is held from step to step, byte for byte.
 
-    Interiors of fused kernels run and are not counted; buckets of gradients do not run.
+    Interiors of fused kernels run and are not counted; buffers of buckets do not run, and are left out of both sides.
     """
     each, run = seen.plan.each, seen.sharded
     actions = sum(len(levels) for levels in run.live.levels.values())

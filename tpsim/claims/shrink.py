@@ -19,11 +19,12 @@ from tpsim.program.copies import DIMS_OF, parts_of
 from tpsim.program.dims import HELD
 from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
+from tpsim.program.legal_orders import checked
 from tpsim.program.op import Program, Reshard
-from tpsim.program.schedules import checked, forward_only, pipeline_schedule
+from tpsim.program.schedules import forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
+from tpsim.question.assume_fields import CopiesFields
 from tpsim.question.question import Inference
-from tpsim.question.scenario_file import CopiesFields
 from tpsim.question.shelf import lowered
 from tpsim.reference.routing import turned_copies, turns
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Practice
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Stages
     from tpsim.question.question import Question

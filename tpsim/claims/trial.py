@@ -48,7 +48,9 @@ def trial(question: Question, full: PlanResult) -> Trial:
 
     Raises Stopped if devices cannot go on.
     """
-    plan = priced(question)
+    practice = question.practice
+    practice = replace(practice, bucket=replace(practice.bucket, buffers=()))  # buffers do not run
+    plan = priced(replace(question, practice=practice))
     pairs = _pairs(plan.every_row, full.every_row)
     plan = replace(plan, rows=tuple(_as_at_full_size(plan.question, *pair) for pair in pairs))
     sizes = {**dims_of(question), "m": question.workload.microbatches}

@@ -10,7 +10,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tpsim.answers.evaluated import values
+from tpsim.answers.derivation import values
 from tpsim.answers.plan import priced
 from tpsim.claims.cache_claims import cache_check
 from tpsim.claims.checks import (
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Question
 
 Progress = Callable[[int, int, str], None]

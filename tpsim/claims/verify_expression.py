@@ -15,9 +15,8 @@ from tpsim.claims.counted import machine_wiring, made
 from tpsim.claims.link_claims import links_check
 from tpsim.claims.shrunk_placement import DEVICES, PAIR, POWER, telling
 from tpsim.claims.trial import Stopped, run
-from tpsim.program.expression import part_sizes, unsharded
 from tpsim.quantity.errors import InputError
-from tpsim.question.expression_options import read_mesh
+from tpsim.question.expression import part_sizes, read_mesh, unsharded
 from tpsim.reference.compare import Misaligned, compared
 from tpsim.reference.execute import execute
 from tpsim.reference.run import leaves

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options
-from tpsim.cli.question import FLAGS
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("name", shell_complete=names.collectives)
-@click.option("--hw", required=True, metavar="MACHINE", shell_complete=names.machines, help="Library name or .yaml.")
+@click.argument("name", shell_complete=options.collectives)
+@click.option("--hw", required=True, metavar="MACHINE", shell_complete=options.machines, help="Library name or .yaml.")
 @click.option("--ranks", required=True, type=int, metavar="N", help="Devices that take part.")
 @click.option(
     "--level", metavar="LEVEL", help="Where they lie: ici.0,ici.1, or nvlink:4,network. Default: innermost first."
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: what the library takes.")
 @click.option("--protocol", help="Force one: ll, ll128, simple. Default: what the library takes.")
-@FLAGS["launch"]
+@options.FLAGS["launch"]
 @click.option(
     "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."
 )

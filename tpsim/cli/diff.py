@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options, refuse_inputs
-from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 @click.command(short_help="Two scenarios, saved results or locks: what moves, and why.")
-@click.argument("base", shell_complete=names.scenarios)
-@click.argument("new", required=False, shell_complete=names.scenarios)
-@question_options
+@click.argument("base", shell_complete=options.scenarios)
+@click.argument("new", required=False, shell_complete=options.scenarios)
+@options.question_options
 @click.option("--min-change", metavar="SHARE", default="0", help="Leave out what moves by less: 1%.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if anything moves.")
 @output_options

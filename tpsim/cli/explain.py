@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options
-from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 @click.command
 @click.argument("name", required=False)
-@click.argument("scenario", required=False, shell_complete=names.scenarios)
-@question_options
+@click.argument("scenario", required=False, shell_complete=options.scenarios)
+@options.question_options
 @click.option("--ranks", type=int, metavar="N", help="Of a collective on --hw: devices that take part.")
 @click.option("--level", metavar="LEVEL", help="Of a collective: where they lie. Default: innermost first.")
 @click.option("--latex", is_flag=True, help="Formulas in LaTeX.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.main import Suggesting
 from tpsim.cli.output import FORMATS, output_options
 
@@ -30,7 +30,7 @@ def list_machines(output: Output) -> None:
 
 
 @hw.command(short_help="Every constant of one machine.")
-@click.argument("name", shell_complete=names.machines)
+@click.argument("name", shell_complete=options.machines)
 @output_options
 def show(name: str, output: Output) -> None:
     """Every constant of one machine, with its source; NAME is a library name or a .yaml."""
@@ -42,7 +42,7 @@ def show(name: str, output: Output) -> None:
 
 
 @hw.command(short_help="Hold profiles against the rules.")
-@click.argument("names", metavar="[FILE]...", nargs=-1, shell_complete=names.machines)
+@click.argument("names", metavar="[FILE]...", nargs=-1, shell_complete=options.machines)
 @click.option("--strict", is_flag=True, help="Ask of your own profile what those of tpsim must have: source and kind.")
 @output_options
 def validate(names: tuple[str, ...], strict: bool, output: Output) -> None:
@@ -67,7 +67,7 @@ def validate(names: tuple[str, ...], strict: bool, output: Output) -> None:
     "--base",
     required=True,
     metavar="MACHINE",
-    shell_complete=names.machines,
+    shell_complete=options.machines,
     help="Library name or .yaml: what logs or runs leave open stays so.",
 )
 @click.option(
@@ -93,7 +93,7 @@ def fit(output: Output, **asked: Any) -> None:
     \b
     tpsim hw fit --runs runs.csv --base dgx-h100 -o my-h100.yaml
     """
-    from tpsim.calibrate.measured import hw_fit_any
+    from tpsim.calibrate.fit import hw_fit_any
     from tpsim.pages.fit import page
 
     result = hw_fit_any(**asked)

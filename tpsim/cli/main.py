@@ -218,7 +218,7 @@ def _no_such_option(word: str, verb: str, known: Sequence[str], see_help: str) -
 
 def _as_tpsim_says(word: str, known: Sequence[str]) -> str:
     """The flag for another framework's name, or for a field of a scenario, if it is among the known ones; else ""."""
-    from tpsim.question.flags import FLAGS
+    from tpsim.question.edits import FLAGS
     from tpsim.question.foreign_names import as_field, foreign_name
 
     foreign, own = foreign_name(word), {path.rpartition(".")[2]: path for path in FLAGS}

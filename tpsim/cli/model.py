@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.main import Suggesting
 from tpsim.cli.output import output_options
 
@@ -29,7 +29,7 @@ def list_models(output: Output) -> None:
 
 
 @model.command(short_help="What was read from one model.")
-@click.argument("name", shell_complete=names.models)
+@click.argument("name", shell_complete=options.models)
 @output_options
 def show(name: str, output: Output) -> None:
     """What was read from a library model, a .yaml, or a Hugging Face config.json."""

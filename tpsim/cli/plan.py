@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import FORMATS, output_options, refuse_inputs
-from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
     from tpsim.question.question import Question
 
 
 @click.command(short_help="One step of training or inference.")
-@click.argument("scenario", required=False, shell_complete=names.scenarios)
-@question_options
+@click.argument("scenario", required=False, shell_complete=options.scenarios)
+@options.question_options
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the resolved scenario.")
 @partial(output_options, formats=(*FORMATS, "trace"))
 def plan(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"default_map": {"form": "json"}})
-@click.argument("name", required=False, shell_complete=names.schemas)
+@click.argument("name", required=False, shell_complete=options.schemas)
 @output_options
 @click.pass_context
 def schema(ctx: click.Context, name: str | None, output: Output) -> None:

@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options, refuse_inputs, tell
-from tpsim.cli.question import question_options
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tpsim.cli.output import Output
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 
 @click.command(short_help="The best layout of N chips.")
-@click.argument("scenario", required=False, shell_complete=names.scenarios)
-@question_options
+@click.argument("scenario", required=False, shell_complete=options.scenarios)
+@options.question_options
 @click.option(
     "--vary",
     multiple=True,
     metavar="PATH=VALUES",
-    help="Only these values, of any field: zero=1,3; workload.seq=4096,8192.",
+    help="Only these values, of any field: zero=1,3; workload.seq=4096,8192; pipeline.layers=[3,5],[4,4].",
 )
 @click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s, money or memory.")
 @click.option("--top", type=int, metavar="K", default=10, show_default=True, help="Layouts that are listed.")

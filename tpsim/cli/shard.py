@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option("--mesh", default="X=4,Y=2", show_default=True, metavar="AXIS=N,..", help="Mesh axes, major first.")
 @click.option("--dims", metavar="DIM=N,..", help="Sizes of the dims; without them, formulas only.")
 @click.option(
-    "--hw", metavar="MACHINE", shell_complete=names.machines, help="Machine; without it volumes only, no seconds."
+    "--hw", metavar="MACHINE", shell_complete=options.machines, help="Machine; without it volumes only, no seconds."
 )
 @click.option("--placement", metavar="AXIS=LEVEL,..", help="What carries a mesh axis: X=ici.0.")
 @click.option("--dtype", default="bf16", show_default=True, help="Of every array.")

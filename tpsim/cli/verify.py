@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpsim.cli import names
+from tpsim.cli import options
 from tpsim.cli.output import output_options, tell
-from tpsim.cli.question import question_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +23,8 @@ OF_EXPRESSIONS = ("mesh", "dims", "hw", "placement", "dtype")
 
 
 @click.command
-@click.argument("targets", nargs=-1, metavar="[SCENARIO...|EXPRESSION]", shell_complete=names.scenarios)
-@question_options
+@click.argument("targets", nargs=-1, metavar="[SCENARIO...|EXPRESSION]", shell_complete=options.scenarios)
+@options.question_options
 @click.option("--dims", metavar="DIM=N,..", help="Of an expression: sizes of the dims.  [default: the least]")
 @output_options
 @click.pass_context

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
-    from tpsim.program.layout import Practice
     from tpsim.program.op import Array, Op, Where
+    from tpsim.program.practice import Practice
     from tpsim.program.stages import Chunk, Stages
 
 
@@ -129,7 +129,7 @@ class Actions:
             if own and times > most:
                 unseen.append((range(begin, len(nodes), own), times - most))
         bucket, ahead = self.practice.bucket, self.practice.ahead
-        order = Issue(nodes).order()
+        order = Issue(nodes, frozenset(starts)).order()
         limit = bucket.limit(shards=self.shards, first=chunk.first)
         order = list(bucketed(nodes, order, limit, self._size(bucket.elements is not None)))
         order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.frozen import dataclass
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Program, Reshard, Role
 from tpsim.quantity.size import product, total
 

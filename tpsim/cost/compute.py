@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.frozen import dataclass
 from tpsim.machine.chip_seconds import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
-from tpsim.program.layout import IN_LAYERS, STORED_AS
+from tpsim.program.dtypes import IN_LAYERS, STORED_AS
 from tpsim.quantity.size import ceil_over, largest, total, where_equal
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from tpsim.cost.kernels import Kernel
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.op import Phase

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import Collective, alike, collectives
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.kernels import Kernel, kernels
+from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import standing
 from tpsim.cost.piece import step_share
 from tpsim.cost.pieces import piece_s
@@ -36,15 +36,17 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.memory import Standing
     from tpsim.cost.piece import Piece
     from tpsim.fabric.wires import Route
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Dtypes, Practice
     from tpsim.program.model import Model
     from tpsim.program.op import Program
+    from tpsim.program.practice import Practice
     from tpsim.quantity.size import Size
 
 

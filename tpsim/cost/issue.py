@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from tpsim.cost.piece import Node, Piece
 
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 class Issue:
     """All nodes of an action, and those that stand in order already.
 
+    starts  the first node of each layer
+
     What the stream's cotangent needs (B) goes in traced order, its moves as soon as their inputs are there. Before
     something reads a move that is in flight, all that only gradients of parameters need (W) if it can, is run; a
-    gather that only this reads goes before the product ahead of it. So B's moves run beside W's products.
+    gather that only this reads goes before the product ahead of it. So B's moves run beside W's products. The rest of
+    a layer's W follows its B, as frameworks go back layer by layer: gradients are complete as early as they can be.
     """
 
     nodes: Sequence[Node]
+    starts: Collection[int] = ()
     out: list[int] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     flying: set[int] = field(default_factory=set)
@@ -35,6 +39,8 @@ class Issue:
                 for one in reads:
                     self.readers[one].append(at)
         for at, (piece, reads) in enumerate(self.nodes):
+            if at in self.starts:
+                self._group()
             if at in self.done or piece.fetches or (piece.settles and reads):
                 continue
             if piece.late:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.paths import NEVER, NOTHING, Length, longer, path
+from tpsim.cost.timed import NEVER, NOTHING, Length, longer, path
 from tpsim.cost.timeline import COMPUTE, Task, run
 from tpsim.frozen import dataclass
 from tpsim.quantity.size import total

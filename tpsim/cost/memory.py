@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.sharding import unpacked
 from tpsim.frozen import dataclass
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import DTYPE_BYTES
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Record
@@ -136,25 +136,20 @@ def spare_bytes(
     sizes: Sizes,
     keeps: Mapping[str, Any],
     here: Callable[[Where], bool],
-    count: Callable[[Where], Any],
     *,
     last: bool,
     tied: bool,
-    copied: Any,
 ) -> Any:
     """Bytes that a stack holds all the time, of what `STANDING` names.
 
     keeps   bytes per element, by what they are of
     here    what a rank has
-    count   how often
     last    True for the rank that has the head, which a tied embedding stands for
-    copied  1 where all parameters have a copy: where devices share them whole; else 0
     """
     leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
     mine = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"
     once = [op for op in mine if op.where.index(ALIKE) == 0 and {"h"} < {*unpacked(op.output.type).dims}]
     once += [op for op in mine if op.output.name == head and last]
-    counted = {"weights": [(op, 1) for op in once], "parameters": [(op, count(op.where) * copied) for op in mine]}
-    pairs = ((of, *one) for of in keeps.keys() & counted.keys() for one in counted[of])
-    return total(keeps[of] * sizes.local_elements(op.output.type) * times for of, op, times in pairs)
+    each = keeps.get("weights", 0)
+    return total(each * sizes.local_elements(op.output.type) for op in once) if each else 0

@@ -9,6 +9,7 @@ from itertools import accumulate, groupby, zip_longest
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.cost.buckets import moved_bytes
 from tpsim.cost.kept import held_bytes
 from tpsim.frozen import dataclass
 from tpsim.program.lives import Lives, is_gather, lives
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
+    from tpsim.program.buffers import BufferSize
     from tpsim.program.keeps import Extra
     from tpsim.program.kinds import Layers
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
 
-Part = Literal["kept", "weights", "logits", "received", "gradients", "activations"]
+Part = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
 """What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,
-what another stage sent, gradients on their way to where they are added up, all other arrays of an action."""
+what another stage sent, gradients on their way to where they are added up, buffers that these or weights lie in, all
+other arrays of an action."""
 
 Held = Counter[Part]
 """Bytes of each part."""
@@ -62,12 +65,21 @@ class Peak:
 
     action  its place in the order of the rank
     parts   bytes of each part there
-    course  of every action its place, the bytes at its highest point, and those when it ends
+    kinds   of its actions, in order
+    does    what each kind does to memory, one behind the other
     """
 
     action: int
     parts: Held
-    course: tuple[tuple[int, Any, Any], ...]
+    kinds: Sequence[int]
+    does: Mapping[int, Sequence[Course]] = field(compare=False)
+
+    @property
+    def course(self) -> list[tuple[int, Any, Any]]:
+        """Of every action its place, the bytes at its highest point, and those when it ends: worked out when asked."""
+        run = [(place, one) for place, kind in enumerate(self.kinds) for one in self.does[kind]]
+        held = accumulate((one.left for _, one in run), initial=0)
+        return [(place, now + one.top, now + one.left) for now, (place, one) in zip(held, run, strict=False)]
 
     @property
     def total(self) -> Any:
@@ -97,7 +109,7 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
     before: Held = Held()
     for one, times in Counter(run[:passed]).items():
         before = _plus(before, one.net, times)
-    return Peak(places[passed], _plus(before, run[passed].most, 1), tuple(zip(places, tops, held[1:], strict=True)))
+    return Peak(places[passed], _plus(before, run[passed].most, 1), kinds, known)
 
 
 def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
@@ -108,11 +120,15 @@ def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class Courses:
-    """What every kind of action does to memory, from a program with one traced layer and cut."""
+    """What every kind of action does to memory, from a program with one traced layer and cut.
+
+    buffers  as `tpsim.cost.buckets.held_in` has them
+    """
 
     program: Program
     sizes: Sizes
     keeps: Sequence[Extra] = ()
+    buffers: Mapping[BufferSize, Any] = field(default_factory=dict)
     _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
     _changed_by: dict[tuple[Op, str], Sequence[tuple[Part, Any]]] = field(default_factory=dict)
 
@@ -156,11 +172,22 @@ class Courses:
         first = min(turns, default=(len(self.program.ops),))
         before = [op for op in here if _is_ahead(op, traced=self.lives.turns[op] < first)]
         got, sent = self._messages(chunk, acts)
-        yield [(self._part(op.output, acts), self._bytes(op.output)) for op in got], 1
-        after = [op for op in here if op not in before]
-        for ops, times in ((before, 1), *_in_turn(layers, self.program.ahead), (after, 1)):
-            yield [change for op in ops for change in self._changes(op, acts)], times
-        yield [change for op in sent for change in self._freed(op, acts)], 1
+        parts = ((before, 1), *_in_turn(layers, self.program.ahead), ([op for op in here if op not in before], 1))
+        runs = [([change for op in ops for change in self._changes(op, acts)], times) for ops, times in parts]
+        whole, within = self._buffered(chunk, acts)
+        runs[1][0][:0], runs[-1][0][:0] = within, _undone(within)  # while layers run
+        yield [*whole, *((self._part(op.output, acts), self._bytes(op.output)) for op in got)], 1
+        yield from runs
+        yield [*(change for op in sent for change in self._freed(op, acts)), *_undone(whole)], 1
+
+    def _buffered(self, chunk: Chunk, acts: str) -> tuple[list[tuple[Part, Any]], list[tuple[Part, Any]]]:
+        """The buffers of a whole action, and those that are there while its layers run: as large as the largest."""
+        size: BufferSize = "gathered" if acts == "F" else "reduced"
+        sizes = [size for of, size in self.buffers.items() if of == "bucket" and acts != "F"]
+        kinds = [kind for kind, times in chunk.stack if times and size in self.buffers]
+        each = [total(moved_bytes(op, self.sizes) for run in self._layer(kind, acts) for op in run) for kind in kinds]
+        within = [self.buffers[size] * largest(*each)] if kinds else []
+        return [("buckets", one) for one in sizes], [("buckets", one) for one in within]
 
     def _layer(self, kind: str, acts: str) -> tuple[list[Op], list[Op]]:
         """The gathers of a layer, and its other ops, in turn."""
@@ -199,6 +226,13 @@ class Courses:
         return max(self.lives.readers[array], key=lambda op: (turn[op.where.act], self.lives.turns[op]))
 
     def _bytes(self, array: Array) -> Any:
+        """None of gradients of layers where these lie in a buffer."""
+        if (
+            array.role == "gradient"
+            and "reduced" in self.buffers
+            and self.lives.makers[array].where.index("layers") is not None
+        ):
+            return 0
         return held_bytes(array, self.sizes, self.keeps, self.lives)
 
     def _part(self, array: Array, acts: str) -> Part:
@@ -223,6 +257,10 @@ def _in_turn(layers: Sequence[tuple[tuple[list[Op], list[Op]], int]], ahead: int
     yield [op for at in row[:ahead] for op in gathers[at]], 1
     for (at, behind), alike in groupby(zip_longest(row, row[ahead:])):
         yield [*(gathers[behind] if behind is not None else ()), *own[at]], len(list(alike))
+
+
+def _undone(changes: Sequence[tuple[Part, Any]]) -> list[tuple[Part, Any]]:
+    return [(part, -change) for part, change in changes]
 
 
 def _is_ahead(op: Op, traced: bool) -> bool:

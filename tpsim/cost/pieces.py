@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tpsim.cost.collectives import Collective
-    from tpsim.cost.kernels import Kernel
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Row
     from tpsim.cost.segments import Segment

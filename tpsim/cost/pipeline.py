@@ -13,10 +13,10 @@ from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.hanging import Path
-from tpsim.cost.orders import run
+from tpsim.cost.critical_path import Path
 from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.timed import Timed
+from tpsim.cost.turns import run
 from tpsim.frozen import dataclass
 from tpsim.program.lives import in_microbatch
 from tpsim.program.stages import Stages
@@ -64,10 +64,11 @@ class Stage:
         return total(row.exposed_s for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pipelined:
     """A step in stages.
 
+    work     what its ranks had to do
     time_s   from the first action of the rank where that is longest until it has ended: so long after one step begins
              the next, which every rank starts on its own unless it waits for all others, as a norm makes it
     ended_s  from the first start of all until the last rank has ended
@@ -76,13 +77,18 @@ class Pipelined:
     seconds  of one of each
     """
 
-    ran: Ran
+    work: Work
     stages: tuple[Stage, ...]
     time_s: Any
     ended_s: Any
     last: int
     counts: Mapping[str, int]
     seconds: Mapping[str, Any]
+
+    @cached_property
+    def ran(self) -> Ran:
+        """When every action began and ended: so much that it is not kept, but run again for who looks at it."""
+        return self.work.ran()
 
     @property
     def pacing(self) -> Stage:
@@ -120,15 +126,19 @@ class Work:
     hop: Hop
     blocking: Blocking = False
 
-    def step(self) -> Pipelined:
-        """One step, as it takes its turn among steps that are alike."""
+    def ran(self) -> Ran:
+        """The pass over all orders."""
         taken = dict(zip(self.schedule.kinds.examples, self.kinds, strict=True))
-        ran = run(
+        return run(
             self.schedule,
             lambda action: taken[action].through.seconds,
             lambda of: self.hop(*self._ends_of(of)),
             blocking=self.blocking,
         )
+
+    def step(self) -> Pipelined:
+        """One step, as it takes its turn among steps that are alike."""
+        ran = self.ran()
         full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
         spans = self._spans(ran, [one.end for one in full])
         longest = max(spans, key=lambda one: one.seconds)
@@ -142,7 +152,7 @@ class Work:
         if once := longest.end - ran.done(last):
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
         stages = tuple(self._stage(ran, full[one.rank], one, longest.seconds, pulls) for one in spans)
-        return Pipelined(ran, stages, longest.seconds, max(one.end for one in spans), last, counts, seconds)
+        return Pipelined(self, stages, longest.seconds, max(one.end for one in spans), last, counts, seconds)
 
     @cached_property
     def kinds(self) -> list[Timed]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tpsim.algebra.moves import MoveKind
 from tpsim.cost.collectives import Collective, Sent
 from tpsim.frozen import dataclass
+from tpsim.program.dtypes import Dtype
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import Dtype
 from tpsim.program.op import Phase
 from tpsim.quantity.size import Size, largest, over, total
 from tpsim.report.record import Bytes, Count, Of, Record, Seconds

@@ -1,12 +1,12 @@
-"""A pass over orders whose messages hold ranks up in warm-up and flush alone.
+"""Passes over orders of chunks that interleave, whose messages hold ranks up in a part of the pass or in pairs.
 
-Each end of a message does as it would alone: a rank in warm-up or flush is held up by what it gives and takes, and what
-it takes there flies once it has come; in steady state it only waits for what it reads. A channel keeps its order.
-Source: Megatron-LM, schedules.py, forward_backward_pipelining_with_interleaving with overlap_p2p_comm.
+Source: Megatron-LM, schedules.py, forward_backward_pipelining_with_interleaving with overlap_p2p_comm (`Steady`), and
+without it, which came in May 2023 (`Paired`).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.turns import Turns
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 class Steady(Turns):
-    """The ranks in turn."""
+    """The ranks in turn, held up in warm-up and flush alone.
+
+    Each end of a message does as it would alone: a rank in warm-up or flush is held up by what it gives and takes, and
+    what it takes there flies once it has come; in steady state it only waits for what it reads. A channel keeps its
+    order.
+    """
 
     def __init__(self, *asked: Any) -> None:
         """All ranks before their first actions.
@@ -79,3 +84,32 @@ class Steady(Turns):
                 self.released(way.channel.receiver)
             if held:
                 self.released(way.channel.sender)
+
+
+class Paired(Turns):
+    """The ranks in turn; those that warm up with all of their forwards have no pairs.
+
+    In steady state a rank runs a forward and a backward and then exchanges what both have made, and what the next two
+    read: nothing is sent or received between the two. Elsewhere there is an exchange behind every action.
+    """
+
+    def __init__(self, *asked: Any) -> None:
+        """All ranks before their first actions."""
+        super().__init__(*asked)
+        known: dict[tuple[int, int], tuple[int, int]] = {}
+        for order, kinds in zip(self.schedule.orders, self.kinds, strict=True):
+            forward = [{part.act for part in action} == {"F"} for action in order]
+            if forward.index(False) == sum(forward):
+                continue
+            for at, both in enumerate(pairwise(forward)):
+                if both == (True, False):
+                    pair = kinds[at], kinds[at + 1]
+                    kinds[at : at + 2] = known[pair] = known.get(pair) or self._pair(*pair)
+
+    def _pair(self, first: int, second: int) -> tuple[int, int]:
+        """Two kinds of actions as they follow each other in a pair: what both take before it, what both give behind."""
+        new = len(self.gives)
+        self.gives += [[], [*self.gives[first], *self.gives[second]]]
+        self.takes += [[*self.takes[first], *self.takes[second]], []]
+        self.seconds += [0] * (new - len(self.seconds)) + [self.seconds[first], self.seconds[second]]
+        return new, new + 1

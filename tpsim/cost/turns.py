@@ -1,4 +1,4 @@
-"""Ranks that take turns through their orders of actions, message by message.
+"""Time as max and plus: when every action of a pipeline begins and ends, ranks taking turns through their orders.
 
 An action starts when the one before it has ended and its message has arrived. Blocking sends are exchanges: what a rank
 sends and receives between two actions is one exchange; a message flies once both its ranks are in theirs, and an
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.ran import Channel, Message, Place, Ran, channel_of
-from tpsim.program.schedules import made
+from tpsim.program.schedules import made, uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -189,3 +189,42 @@ class Turns:
 
 
 SHOWN = 4
+
+
+MOST_ACTIONS = 300_000
+"""Actions of all ranks beyond which a schedule is refused: they take a second and more."""
+
+
+def run(
+    schedule: PipelineSchedule,
+    seconds: Callable[[Action], Any],
+    sends: Callable[[Pass], Any],
+    *,
+    blocking: Blocking | None = None,
+) -> Ran:
+    """Every action of every rank.
+
+    schedule  legal, see `checked`: what a channel brings is wanted in the order in which it leaves
+    seconds   of an action; those of one kind take as long
+    sends     seconds on the way of the message that a pass makes; those of one act and chunk take as long
+    blocking  True: sends and receives are exchanges that hold their rank up; steady: but in steady state; None: as
+              those do who run the schedule
+
+    Raises InputError where no rank can go on, naming what each would run next, and for more actions than 300,000.
+    """
+    count = sum(map(len, schedule.orders))
+    if count > MOST_ACTIONS:
+        message = f"{count:,} actions are more than the {MOST_ACTIONS:,} that are run one by one"
+        raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
+    blocking = schedule.blocking if blocking is None else blocking
+    with uncollected():
+        lasts = [seconds(action) for action in schedule.kinds.examples]
+        if blocking == "steady":
+            from tpsim.cost.steady import Steady
+
+            return Steady(schedule, blocking, lasts, sends).ran()
+        if blocking and schedule.chunks > 1:
+            from tpsim.cost.steady import Paired
+
+            return Paired(schedule, blocking, lasts, sends).ran()
+        return Turns(schedule, blocking, lasts, sends).ran()

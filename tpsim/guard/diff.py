@@ -17,7 +17,7 @@ from tpsim.guard.lock_of_result import recorded, saved
 from tpsim.guard.moved_numbers import is_outcome
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
-from tpsim.question.flags import flag_words
+from tpsim.question.edits import flag_words
 from tpsim.question.scenario import resolve
 from tpsim.report.record import Record
 from tpsim.report.table import Line
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.guard.causes import Cause
     from tpsim.guard.lock import Lock
-    from tpsim.question.flags import Flags
+    from tpsim.question.edits import Flags
 
 EDIT = "scenario"
 """The kind of a cause that is a field of a scenario: what a user changes, where other facts come with it."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.cost.memory import memory
-from tpsim.cost.orders import run
 from tpsim.cost.sizes import Sizes
+from tpsim.cost.turns import run
 from tpsim.fabric.change import Change
 from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import Segment

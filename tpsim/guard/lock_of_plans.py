@@ -27,8 +27,9 @@ from tpsim.guard.lock_parts import (
 )
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.guard.uses import Lists, Uses, machine_facts
+from tpsim.program.dtypes import Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds_file import as_stated
-from tpsim.program.layout import PRACTICES, Dtypes
 from tpsim.question.inputs import asked
 from tpsim.question.prices import route_over
 from tpsim.question.requirements import BANDED

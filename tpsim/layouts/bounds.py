@@ -9,17 +9,16 @@ the next on its own: what a rank does then counts from its own start.
 from __future__ import annotations
 
 from dataclasses import field
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.frozen import dataclass
-from tpsim.layouts.walk import splits
-from tpsim.quantity.size import total
+from tpsim.layouts.walk import SPLIT, begins, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable
 
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
@@ -43,39 +42,33 @@ class Bounds:
         return known
 
     def step_s(self, cells: Any, schedule: str, sorts: Sorts, *, blocking: bool, alone: bool = False) -> Any:
-        """Seconds that no step takes less than; alone: of actions those of their kernels, which are quickly known."""
+        """Seconds that no step takes less than; alone: of actions what follows without issuing them."""
         figures = self.figures
+        ends = sorts.ranks > 1 or not alone  # calls of both ends are joined otherwise in layouts without stages
 
-        def of(chunk: Chunk, acts: str) -> Any:
-            if not alone:
-                return figures.action_s(cells, chunk, acts)
-            return self._once((chunk, acts), lambda: figures.worked_s(chunk, acts))[cells]
+        def lane(name: str) -> Any:
+            return self._stack(name, sorts, lambda one: figures.beside_s(one, name, ends=ends), ends)[:, cells]
 
-        def once(rank: Chunk) -> Any:
-            waits = sorts.ranks > 1 or not alone  # calls of layouts without stages may be joined otherwise
-            return self._once((rank, waits), lambda: figures.once_s(rank, waits=waits))[cells]
+        def acted(acts: str) -> Any:
+            if alone:
+                return self._stack(acts, sorts, lambda one: figures.worked_s(one, acts, ends=ends), ends)[:, cells]
+            return np.stack([figures.action_s(cells, one, acts) for one in sorts.chunks])
 
-        def each(many: Mapping[int, int], acts: str) -> Any:
-            return total(n * of(sorts.chunks[sort], acts) for sort, n in many.items())
+        def wholes(name: str, found: Callable[..., Any]) -> Any:
+            each = [sorts.wholes[rank] for rank in (0, *sorts.telling)]
+            return np.stack([self._once((name, one, ends), partial(found, one, ends=ends))[cells] for one in each])
 
-        m, p = figures.microbatches[cells], sorts.ranks
-        if p == 1:
-            (chunk,), (whole,) = sorts.chunks, sorts.wholes
-            return m * (of(chunk, "F") + of(chunk, "BW")) + once(whole)
-        hop, split = figures.calls.hop_s[cells], splits(schedule)
-        back = "B" if split else "BW"
-        held_up = _Gaps(m, hop) if blocking and len(sorts.of) == p else None
-        found = []
-        for rank in sorts.telling:
-            mine, before = sorts.on(rank), sorts.before(rank)
-            there = each(before, "F") + rank * hop
-            home = each(before, back) + rank * hop + once(sorts.wholes[0])
-            home = home + (of(sorts.chunks[0], "W") if split and rank else 0)
-            late = m * each(mine, "W") if split else 0
-            waits = held_up.of(rank, p) if held_up else 0
-            own = late + once(sorts.wholes[rank]) - (0 if figures.example.practice.clip == "norm" else there)
-            found.append(there + m * (each(mine, "F") + each(mine, back)) + waits + np.maximum(own, home))
-        return reduce(np.maximum, found)
+        works = np.stack([acted(acts) for acts in named(schedule)])
+        fresh = np.maximum(lane("fresh") - works[0], 0)
+        m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
+        once, shared = wholes("once", figures.once_s), wholes("shared", figures.shared_s)
+        pipe = _Pipe(schedule, sorts, m, hop, works, fresh, lane("reduced"), lane("last"), once[0], once[1:], shared)
+        waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
+        return pipe.step_s(waits, together=figures.example.practice.clip == "norm")
+
+    def _stack(self, name: str, sorts: Sorts, found: Callable[[Chunk], Any], ends: bool) -> Any:
+        """Seconds of every sort of chunk, in all cells."""
+        return self._once((name, sorts.chunks, ends), lambda: np.stack([found(one) for one in sorts.chunks]))
 
     def worked_s(self, cell: int, question: Question) -> float:
         """Seconds that the kernels of the busiest rank take, however its layers are split."""
@@ -84,6 +77,69 @@ class Bounds:
         ranks = (stages.of(rank) for rank in range(stages.ranks))
         each = (sum(s * stages.times(where, chunk) for chunk in rank for where, s in works) for rank in ranks)
         return float(question.workload.microbatches * max(each))
+
+
+@dataclass(frozen=True)
+class _Pipe:
+    """What chunks take, of every sort and in every cell.
+
+    works    [acts, sort, cell] of an action
+    fresh    [sort, cell] that the first microbatch waits for new weights beside that
+    reduced  of reductions of gradients beside an action; last: of those beside the last microbatch's
+    first_s  that the first rank works and waits once per step; once_s: likewise each that tells
+    shared_s [rank, cell] that ranks do together behind all that: the first one, then those that tell
+    """
+
+    schedule: str
+    sorts: Sorts
+    microbatches: Any
+    hop: Any
+    works: Any
+    fresh: Any
+    reduced: Any
+    last: Any
+    first_s: Any
+    once_s: Any
+    shared_s: Any
+
+    def step_s(self, waits: _Gaps | None, *, together: bool) -> Any:
+        """Seconds that no rank takes less than; together: all end at once, so that they count from the first start."""
+        sorts, m, works = self.sorts, self.microbatches, self.works
+        ranks = np.array(sorts.telling)[:, None]
+        there = sorts.before @ (works[0] + self.fresh) + ranks * self.hop
+        begun, more, of = begins(self.schedule, sorts.ranks, m, sorts.of, sorts.telling)
+        rows = np.concatenate([works, self.fresh[None]])
+        acts = np.einsum("brasc,asc->brc", begun.acts[..., of], rows)
+        acts[0] += np.einsum("rasc,asc->rc", more[..., of], rows) * (m - 1)
+        forth = self._forth(ranks)
+        idle = np.maximum(forth - acts[0], 0)
+        whole = m * (sorts.on @ works[:2].sum(axis=0)) + sorts.on @ self.fresh
+        late = m * (sorts.on @ works[2:].sum(axis=0))
+        held_up = np.maximum(idle, waits.of(ranks, sorts.ranks)) if waits else idle
+        back = sorts.before @ works[1] + ranks * self.hop + (ranks > 0) * self._behind
+        ends = [whole + late + held_up]
+        if self.reduced.any() or self.last.any():
+            last = np.einsum("brsc,sc->brc", begun.last[..., of], self.last)
+            left = np.einsum("brsc,sc->brc", begun.acts[1:, :, len(works) - 1][..., of], self.reduced)
+            ends += [
+                idle + acts[0] + m * (sorts.on @ self.reduced) + last[0],
+                *(whole + late + idle - acts[1:] + left + last[1:]),
+            ]
+        own = reduce(np.maximum, ends) + self.once_s + self.shared_s[0 if together else slice(1, None)]
+        home = there + whole + held_up + back + self.first_s + self.shared_s[0]
+        return np.maximum(home, own + together * there).max(axis=0)
+
+    def _forth(self, ranks: Any) -> Any:
+        """From when a rank begins until a microbatch can come back to it, which has to go all the way first."""
+        sorts, p = self.sorts, self.sorts.ranks
+        hops = (len(sorts.of) // p - 1) * (p - 1) + 2 * (p - 1 - ranks)
+        return sorts.after @ (self.works[0] + self.fresh) + sorts.behind @ self.works[1] + hops * self.hop
+
+    @property
+    def _behind(self) -> Any:
+        """What the last action of all takes beyond its B: it is on the first chunk."""
+        fused = 0 if len(self.works) == len(SPLIT) else self.works[1][0]
+        return np.maximum(self.works[-1][0], self.reduced[0] + self.last[0]) - fused
 
 
 @dataclass(frozen=True)
@@ -97,8 +153,7 @@ class _Gaps:
     microbatches: Any
     hop: Any
 
-    def of(self, rank: int, ranks: int) -> Any:
-        """Of one rank."""
+    def of(self, rank: Any, ranks: int) -> Any:
+        """Of some ranks."""
         m = self.microbatches
-        gaps = m if rank == 0 else m - 1 if rank == ranks - 1 else 2 * m - 1
-        return gaps * self.hop
+        return np.where(rank == 0, m, np.where(rank == ranks - 1, m - 1, 2 * m - 1)) * self.hop

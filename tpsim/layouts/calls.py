@@ -94,10 +94,10 @@ class Calls:
         ways: defaultdict[Any, list[int]] = defaultdict(list)
         for at, mesh in enumerate(self.meshes):
             if mesh.mesh.size(*move.axes) > 1:
-                there = _found(lambda mesh=mesh: route_over(mesh, move)) if call.shared else self._way(at, move)  # type: ignore[misc]  # no default
+                there = self._between(at, move) if call.shared else self._way(at, move)
                 if isinstance(there, InputError):
                     wrong[at] = there.problems[0].slug
-                elif not call.shared:
+                else:
                     ways[there].append(at)
         for way, meshes in ways.items():
             for here in self._alike(move, self._cells(meshes), volumes):
@@ -127,6 +127,13 @@ class Calls:
         if key not in self.prices:
             self.prices[key] = _found(lambda: self.meshes[at].placement.route(move.axes))
         return self.axes[at] if _to_neighbours(move) else self.prices[key]
+
+    def _between(self, at: int, move: Move) -> Any:
+        """The wires of what stages have together on a mesh; or why there are none."""
+        key = ("between", self.axes[at], move.axes, move.members)
+        if key not in self.prices:
+            self.prices[key] = _found(lambda: route_over(self.meshes[at], move))
+        return self.prices[key]
 
     def _timing(self, mesh: Question, move: Move, way: Any, volumes: Any) -> Timing | InputError:
         """A move of so many bytes, or why it is refused."""

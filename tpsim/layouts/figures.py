@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.cost.actions import Actions
-from tpsim.cost.collectives import travelling
+from tpsim.cost.buckets import bucket_bytes, held_in
+from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import memory, spare_bytes
+from tpsim.cost.memory import Memory, memory, spare_bytes
+from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts.calls import Calls
 from tpsim.program.kinds import ALIKE
-from tpsim.program.layout import Ahead, Bucket
 from tpsim.program.lives import in_microbatch
+from tpsim.program.practice import Ahead, Bucket
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.size import total
 from tpsim.question.routing import routed
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
+    from tpsim.program.buffers import BufferSize
     from tpsim.program.op import Where
     from tpsim.question.question import Question
     from tpsim.question.shelf import Shelf
@@ -156,18 +159,66 @@ class Figures:
             self.prices[key] = kernel_s(one, self.sizes, asked.machine, asked.products, asked.matmul_efficiency)
         return self.prices[key]
 
-    def once_s(self, rank: Chunk, *, waits: bool = True) -> Any:
-        """Seconds that a rank with all of this works, and waits, once per step, alone."""
-        return self._stacked(f"once {waits}", lambda: self._once_each(waits=waits), rank)
+    def once_s(self, rank: Chunk, *, ends: bool) -> Any:
+        """Seconds that a rank with all of this works, and waits, once per step, alone; ends: see `worked_s`."""
+        return self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank)
 
-    def _once_each(self, *, waits: bool) -> Iterator[tuple[Where, Any]]:
+    def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         yield from ((one.where, self.kernel_s(one)) for one in self.lowered.kernels if not in_microbatch(one.where))
-        calls = (one for one in self.lowered.collectives if waits and self._waits_once(one))
+        calls = (one for one in self.lowered.collectives if ends and self._waits_once(one))
         yield from ((one.where, self.calls.call_s(one)) for one in calls)
 
-    def worked_s(self, chunk: Chunk, acts: str) -> Any:
-        """Seconds in which an action's kernels compute, or calls on what they make hold them up: it takes no less."""
-        return self._stacked(acts, lambda: chain(self.works(acts), self._held_up(acts)), chunk)
+    def shared_s(self, rank: Chunk, *, ends: bool) -> Any:
+        """Seconds of what it has together with other ranks, behind all that they do alone."""
+        once = (
+            one for one in self.lowered.collectives if ends and one.shared and not self._actions(0).beside_once(one)
+        )
+        return self._stacked(f"shared {ends}", lambda: ((one.where, self.calls.call_s(one)) for one in once), rank)
+
+    def worked_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
+        """Seconds that an action takes at least: its kernels with what holds them up, or all calls on one lane.
+
+        ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
+        """
+        found: dict[str, Callable[[], Iterable[tuple[Where, Any]]]]
+        found = {"": lambda: chain(self.works(acts), self._held_up(acts, ends=ends))}
+        found |= {lane: partial(self._calls_s, acts, lane, ends=ends) for lane in (TENSOR, ROWS, WEIGHTS)}
+        return reduce(np.maximum, (self._stacked(f"{acts} {lane} {ends}", one, chunk) for lane, one in found.items()))
+
+    def beside_s(self, chunk: Chunk, name: str, *, ends: bool) -> Any:
+        """Seconds of the calls on a lane beside compute.
+
+        name  "fresh": new weights, and all others that its first microbatch waits for; "reduced": gradients of each
+              microbatch; "last": those of all, behind the last one
+        """
+        often = {"fresh": ("F", WEIGHTS), "reduced": ("W", GRADIENTS)}.get(name)
+        once = {"fresh": WEIGHTS, "last": GRADIENTS}.get(name)
+
+        def found() -> Iterator[tuple[Where, Any]]:
+            if often:
+                yield from self._calls_s(*often, ends=ends, beside=name == "reduced")
+            actions = self._actions(0)
+            for one in self.lowered.collectives if once else ():
+                if actions.beside_once(one) and LANE[one.op] == once and self._told(one, ends=ends):
+                    yield one.where, self.calls.call_s(one)
+
+        return self._stacked(f"{name} {ends}", found, chunk)
+
+    def _calls_s(self, acts: str, lane: str, *, ends: bool, beside: bool = False) -> Iterator[tuple[Where, Any]]:
+        """Where calls of such acts on a lane stand, and their seconds; beside: of those beside compute."""
+        actions = self._actions(0)
+        for one in self._issued(None):
+            told = LANE[one.op] == lane and one.where.act in acts and self._told(one, ends=ends)
+            if told and (actions.beside(one) or not beside):
+                yield one.where, self.calls.call_s(one)
+
+    def _told(self, call: Collective, *, ends: bool) -> bool:
+        """True for a call that is the same without stages; those at the ends may be joined otherwise there."""
+        return (
+            not call.shared
+            and call.where.place != "step"
+            and (ends or call.per_layer or not self._actions(0).counts(call))
+        )
 
     def works(self, acts: str) -> Iterator[tuple[Where, Any]]:
         """Where kernels of such acts stand, and their seconds."""
@@ -175,11 +226,11 @@ class Figures:
             if in_microbatch(one.where) and one.where.act in acts:
                 yield one.where, self.kernel_s(one)
 
-    def _held_up(self, acts: str) -> Iterator[tuple[Where, Any]]:
-        """Where calls on activations block, and their seconds; others may be joined otherwise without stages."""
+    def _held_up(self, acts: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
+        """Where calls block, and their seconds."""
         actions = self._actions(0)
         for one in self._issued(None):
-            if one.where.act in acts and not (actions.counts(one) or actions.beside(one)):
+            if one.where.act in acts and not actions.beside(one) and self._told(one, ends=ends):
                 yield one.where, self.calls.call_s(one)
 
     def _waits_once(self, call: Collective) -> bool:
@@ -200,22 +251,32 @@ class Figures:
 
     def standing_bytes(self, rank: Chunk) -> Any:
         """What a chip of a rank with all of this holds from step to step, its stack's copies among them."""
-        keeps, layout = dict(self.example.practice.keeps), self.example.layout
+        example, keeps = self.example, dict(self.example.practice.keeps)
         spare = spare_bytes(
             self.lowered.program,
             self.sizes,
             keeps,
             lambda where: ANYWHERE.times(where, rank) > 0,
-            lambda where: ANYWHERE.times(where, rank),
             last=rank.last,
-            tied=self.example.model.tie_embeddings,
-            copied=np.logical_and(not layout.zero, self.column(lambda one: one.mesh.size(*one.layout.data)) > 1),
+            tied=example.model.tie_embeddings,
         )
-        ends = self._states(Chunk(0, (), rank.first, rank.last))
-        layers = total(n * self._states(Chunk(0, ((kind, 1),), False, False)) for kind, n in rank.stack if n)
-        return self.whole(ends + layers + spare)
+        layers = [(n, self._states(Chunk(0, ((kind, 1),), False, False))) for kind, n in rank.stack if n]
+        parts = [(1, self._states(Chunk(0, (), rank.first, rank.last))), *layers]
+        parameters = total(n * part.parameters_bytes for n, part in parts)
+        buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
+        return self.whole(total(n * part.static_bytes for n, part in parts) + spare + buckets)
 
-    def _states(self, part: Chunk) -> Any:
+    @cached_property
+    def buffers(self) -> Mapping[BufferSize, Any]:
+        """Of every size of buffers their bytes, or how many there are."""
+        return held_in(self.example.practice.bucket, self.example.dtypes.activations)
+
+    @cached_property
+    def copied(self) -> Any:
+        """1 where devices share parameters whole, else 0."""
+        return not self.example.layout.zero and self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
+
+    def _states(self, part: Chunk) -> Memory:
         """States of the ends of a rank, or of one layer."""
 
         def here(where: Where) -> bool:
@@ -223,9 +284,8 @@ class Figures:
             return layer == bool(part.stack) and ANYWHERE.times(where, part) > 0
 
         loops = {**dict(part.stack), ALIKE: 1}
-        return self._once(
-            ("states", part), lambda: memory(self.lowered.program, self.sizes.of_stage(loops), here).static_bytes
-        )
+        found = partial(memory, self.lowered.program, self.sizes.of_stage(loops), here)
+        return self._once(("states", part), found)  # type: ignore[no-any-return]  # put there
 
 
 def _by_place(seconds: Iterable[tuple[Where, Any]]) -> Mapping[str, list[tuple[Where, Any]]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.cost.orders import MOST_ACTIONS
+from tpsim.cost.turns import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.frozen import dataclass
 from tpsim.layouts.group import ALONE, Group, Turns
@@ -23,7 +23,7 @@ from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.context import check_shared
 from tpsim.question.divisibility import divisors
-from tpsim.question.flags import STAGES
+from tpsim.question.edits import STAGES
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
-    from tpsim.program.layout import Rows
+    from tpsim.program.practice import Rows
     from tpsim.question.layout import Cut
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question

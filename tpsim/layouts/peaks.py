@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.peak import Courses
-from tpsim.layouts.walk import settled, splits, together
+from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class Peaks:
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.courses = Courses(self.figures.lowered.program, self.figures.sizes, self.figures.example.practice.keeps)
+        figures = self.figures
+        keeps = figures.example.practice.keeps
+        self.courses = Courses(figures.lowered.program, figures.sizes, keeps, figures.buffers)
 
     def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
         if (known := self._known.get(key)) is None:
@@ -43,12 +45,11 @@ class Peaks:
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
-        many = self.figures.microbatches[cells].astype(int)
-        limit = settled(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, int(many.max()))
-        orders, of = np.unique(np.minimum(many, limit), return_inverse=True)
-        left = self._left(sorts.chunks, split=splits(schedule))[:, cells]
+        many = self.figures.microbatches[cells]
+        orders, of = ordered(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, many)
+        left = self._left(sorts.chunks, split=named(schedule) == SPLIT)[:, cells]
         found = []
-        for (ranked, now), places in together(schedule, sorts.ranks, tuple(orders.tolist()), sorts.of).items():
+        for (ranked, now), places in together(schedule, sorts.ranks, orders, sorts.of).items():
             whole = sorts.ranked[ranked]
             states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
             beside = _beside(places.counts, left, of)

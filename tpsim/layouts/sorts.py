@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tpsim.frozen import dataclass
 from tpsim.program.kinds import counted
 from tpsim.program.stages import Chunk, linear
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Practice
+    from tpsim.program.practice import Practice
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,6 @@ class Sorts:
     chunks: tuple[Chunk, ...]
     of: tuple[int, ...]
 
-    def on(self, rank: int) -> Mapping[int, int]:
-        """How many chunks of each sort lie on a rank."""
-        return Counter(self.of[rank :: self.ranks])
-
-    def before(self, rank: int) -> Mapping[int, int]:
-        """How many of each sort a microbatch goes through before it comes to a rank for the first time."""
-        return Counter(self.of[:rank])
-
     @cached_property
     def wholes(self) -> tuple[Chunk, ...]:
         """All chunks of each rank as one."""
@@ -53,6 +46,30 @@ class Sorts:
     def telling(self) -> tuple[int, ...]:
         """The ranks of which one has the most to do, and comes to it last: all that differ, of those alike the last."""
         return tuple(sorted({whole: rank for rank, whole in enumerate(self.wholes)}.values()))
+
+    @cached_property
+    def on(self) -> Any:
+        """How many chunks of each sort lie on each rank that tells."""
+        return self._count(lambda rank: self.of[rank :: self.ranks])
+
+    @cached_property
+    def before(self) -> Any:
+        """How many of each sort a microbatch goes through before it comes to such a rank for the first time."""
+        return self._count(lambda rank: self.of[:rank])
+
+    @cached_property
+    def after(self) -> Any:
+        """How many it goes through from then on."""
+        return self._count(lambda rank: self.of[rank:])
+
+    @cached_property
+    def behind(self) -> Any:
+        """How many it goes through when it has left such a rank for the last time."""
+        return self._count(lambda rank: self.of[len(self.of) - self.ranks + rank + 1 :])
+
+    def _count(self, some: Callable[[int], Sequence[int]]) -> Any:
+        """Of some chunks for each rank that tells those of every sort, [rank, sort]."""
+        return np.array([np.bincount(some(rank), minlength=len(self.chunks)) for rank in self.telling])
 
 
 def sorts(layers: Sequence[int], ranks: int, practice: Practice, stack: Layers) -> Sorts:

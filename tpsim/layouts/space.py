@@ -12,9 +12,8 @@ from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, s
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import edited, read_override
+from tpsim.question.edits import FLAGS, PATHS, STAGES, edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
-from tpsim.question.flags import FLAGS, PATHS, STAGES
 from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve
 from tpsim.question.serving_file import SCENARIOS
@@ -149,17 +148,7 @@ def spaces(
     stated = [*said(given), *changes]
     several = ("chips",) in varied
     free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
-    chips = 0
-    if free:
-        chips = int(given.pop("chips", 0) or document.data.get("chips") or 0)
-        document = _without(document, (*FREED, "chips"))
-    sizes = {role: given.pop(role) for role in ROLES if free and role in given and f"layout.{role}" in FLAGS}
-    document = edited(document, flags_to_edits(given, document.data))
-    document = edited(document, changes)
-    if free and not chips:
-        chips = int(document.data.get("chips") or 0)
-    if free and not chips and not several:
-        raise InputError.one("missing-chips", "nothing says how many chips there are", remedy="add it: --chips 64")
+    document, chips, sizes = _edited(document, given, changes, free=free, several=several)
     asked = {name: varied[keys] for name, keys in _inner(free).items() if keys in varied}
     outer = [one for one in varied.values() if one not in asked.values()]
     if free:
@@ -174,6 +163,27 @@ def spaces(
     for one in (one for name, one in asked.items() if name in KEYS):
         one.check(found[0].document)
     return found
+
+
+def _edited(
+    document: Document, given: dict[str, Any], changes: Sequence[Edit], *, free: bool, several: bool
+) -> tuple[Document, int, dict[str, Any]]:
+    """The scenario as flags and overrides make it, how many chips it has, and the sizes that flags state of roles.
+
+    free     the mesh is looked for: chips and roles are no edits then, but say what it may be
+    several  numbers of chips are varied, and none need be stated
+    """
+    chips = 0
+    if free:
+        chips = int(given.pop("chips", 0) or document.data.get("chips") or 0)
+        document = _without(document, (*FREED, "chips"))
+    sizes = {role: given.pop(role) for role in ROLES if free and role in given and f"layout.{role}" in FLAGS}
+    document = edited(edited(document, flags_to_edits(given, document.data)), changes)
+    if free and not chips:
+        chips = int(document.data.get("chips") or 0)
+    if free and not chips and not several:
+        raise InputError.one("missing-chips", "nothing says how many chips there are", remedy="add it: --chips 64")
+    return document, chips, sizes
 
 
 def _first(varied: Mapping[Keys, Varied]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.frozen import dataclass
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import Edit, edited, read_override
+from tpsim.question.edits import PATHS, STAGES, STAGES_AXIS, Edit, edited, flag_words, read_override
 from tpsim.question.flag_edits import parse_mesh
-from tpsim.question.flags import PATHS, STAGES, STAGES_AXIS, flag_words
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.pipeline import known_schedule
 from tpsim.question.scenario_file import ScenarioFile
@@ -75,7 +75,7 @@ def _read(text: str) -> Varied:
     whole = Edit(keys, None, f"--vary {text}", len("--vary ") + 1)
     edits: list[Edit] = []
     column = whole.column + len(path) + 1
-    for one in listed.split(",") if equals else ():
+    for one in values(listed) if equals else ():
         edit = replace(whole, column=column)
         try:
             edit = replace(edit, value=read_override(f"{path}={one}").value)
@@ -85,6 +85,26 @@ def _read(text: str) -> Varied:
         if edit.value not in [other.value for other in edits]:
             edits.append(edit)
     return Varied(path.strip(), keys, whole.place, tuple(edits) if equals else None)
+
+
+def values(listed: str) -> list[str]:
+    """What stands between commas; within brackets, braces and quotes, as YAML has them, a comma parts nothing.
+
+    >>> values("[64, 64],[96, 32],even")
+    ['[64, 64]', '[96, 32]', 'even']
+    """
+    found, deep = [""], 0
+    for part in re.findall(PARTS, listed):
+        deep = max(0, deep + (part in ("[", "{")) - (part in ("]", "}")))
+        if part == "," and not deep:
+            found.append("")
+        else:
+            found[-1] += part
+    return found
+
+
+PARTS = r"""(?<![^\s,\[{:])(?:'[^']*'|"(?:\\.|[^"\\])*")|."""
+"""A quoted word, or a character."""
 
 
 def said(flags: Mapping[str, Any]) -> Iterator[Edit]:

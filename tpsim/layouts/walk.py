@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tpsim.frozen import dataclass
+from tpsim.layouts.begins import Begins, begun
 from tpsim.program.schedules import DEFAULT, SCHEDULES, uncollected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Now = tuple[int, str]
 """What a rank runs: the sort of its chunk, and the acts."""
@@ -51,10 +52,10 @@ def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, li
 
     Bytes are not negative: an action beside which no less of everything is alive holds the most.
     """
-    few = _alive(schedule, p, settled(schedule, p, len(of) // p, m), of)
+    few = _walked(schedule, p, settled(schedule, p, len(of) // p, m), of)[0]
     if not schedule or not SCHEDULES[schedule].grows:
         return few
-    more = _alive(schedule, p, 2, of)
+    more = _walked(schedule, p, 2, of)[0]
     both = {ranked: zip(each, more[ranked], strict=True) for ranked, each in few.items()}
     return {at: [Alive(one.now, one.counts, two.counts - one.counts) for one, two in both[at]] for at in both}
 
@@ -70,6 +71,38 @@ class Places(NamedTuple):
     counts: Mapping[int, Any]
     more: Mapping[int, Any]
     never: Any
+
+
+def begins(
+    schedule: str, p: int, microbatches: Any, of: tuple[int, ...], ranks: tuple[int, ...]
+) -> tuple[Begins, Any, Any]:
+    """Where ranks begin what they do last with so many microbatches each: [begin, rank, .., order].
+
+    Then how many actions more the first of these has done before it with every microbatch beyond those of the order,
+    and the order of each. What is left behind the others is the same once an order has settled.
+    """
+    orders, at = ordered(schedule, p, len(of) // p, microbatches)
+    return *_begins(schedule, p, orders, of, ranks), at
+
+
+@cache
+def _begins(
+    schedule: str, p: int, orders: tuple[int, ...], of: tuple[int, ...], ranks: tuple[int, ...]
+) -> tuple[Begins, Any]:
+    def stacked(many: Sequence[int]) -> Begins:
+        each = [[_walked(schedule, p, m, of)[1][of[rank::p]] for m in many] for rank in ranks]
+        acts, last = (np.array([[one[at] for one in rank] for rank in each], dtype=float) for at in (0, 1))
+        return Begins(acts.transpose(2, 0, 3, 4, 1), last.transpose(2, 0, 3, 1))
+
+    found, grows = stacked(orders), bool(schedule) and SCHEDULES[schedule].grows
+    return found, stacked([m + 1 for m in orders]).acts[0] - found.acts[0] if grows else np.zeros(found.acts[0].shape)
+
+
+def ordered(schedule: str, p: int, v: int, microbatches: Any) -> tuple[tuple[int, ...], Any]:
+    """Numbers of microbatches whose orders tell those of all that are asked for, and which one tells each."""
+    many = microbatches.astype(int)
+    orders, of = np.unique(np.minimum(many, settled(schedule, p, v, int(many.max()))), return_inverse=True)
+    return tuple(orders.tolist()), of
 
 
 @cache
@@ -99,7 +132,10 @@ def _places(orders: Mapping[int, Alive], many: int) -> Places:
 
 
 @cache
-def _alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, list[Alive]]:
+def _walked(
+    schedule: str, p: int, m: int, of: tuple[int, ...]
+) -> tuple[dict[Ranked, list[Alive]], dict[Ranked, Begins]]:
+    """What is alive, and where a rank begins what it does last, per sort of rank; of those alike the last rank's."""
     with uncollected():
         orders = [*SCHEDULES[schedule or DEFAULT].orders(p, len(of) // p, m)]
         actions = [*chain.from_iterable(orders)]
@@ -120,7 +156,12 @@ def _alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, l
     for same in np.split(rows, starts[1:]):
         key, now, name = same[0, :3]
         found[keys[key]].append(Alive((int(now), acts[name]), _most(same[:, 3:])))
-    return found
+    microbatches, kinds = np.array([action[0][2] for action in actions]), (FUSED, SPLIT)["B" in acts]
+    kind = np.array([kinds.index(name) for name in acts])[code]
+    ends = np.cumsum([len(order) for order in orders]).tolist()
+    mine = {of[rank::p]: slice(end - len(orders[rank]), end) for rank, end in enumerate(ends)}
+    shape = len(kinds), max(of) + 1
+    return found, {key: begun(kind[at], sort[at], microbatches[at], shape) for key, at in mine.items()}
 
 
 def _unique(rows: Any) -> Any:
@@ -148,8 +189,12 @@ PAIR = 2
 """Of so many counts the most are found in a row: with less of the first there must be more of the second."""
 
 
+FUSED, SPLIT = ("F", "BW"), ("F", "B", "W")
+"""The acts of actions, where backward is one, and where it is run in two parts."""
+
+
 @cache
-def splits(schedule: str) -> bool:
-    """True if backward is run in two parts."""
-    acts = {one.now[1] for each in alive(schedule or DEFAULT, 2, 2, (0, 1)).values() for one in each}
-    return "B" in acts
+def named(schedule: str) -> tuple[str, ...]:
+    """The acts of a schedule's actions."""
+    each = alive(schedule or DEFAULT, 2, 2, (0, 1)).values()
+    return (FUSED, SPLIT)[any(one.now[1] == "B" for rank in each for one in rank)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import MoveKind
 from tpsim.frozen import dataclass
-from tpsim.machine import cable_forms, level_forms
+from tpsim.machine import cable_forms, forms
 from tpsim.machine.forms import Form, Traffic
 from tpsim.quantity.size import Size, over
 
@@ -63,7 +63,7 @@ class Levels(NamedTuple):
     @property
     def own(self) -> Any:
         """Bytes that a device sends to itself."""
-        return level_forms.own_share(self.kind, self.V, self.n)
+        return forms.own_share(self.kind, self.V, self.n)
 
     def busiest(self, sent: tuple[Any, Any]) -> tuple[Any, Any]:
         """Bytes on the busiest link of either level where each device sends so many."""

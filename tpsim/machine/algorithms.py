@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine import cable_forms, forms, level_forms, torus_forms
+from tpsim.machine import cable_forms, forms, torus_forms
 from tpsim.machine.algorithm import Across, Algorithm, Crossing
 from tpsim.machine.forms import Form, Traffic, twice
 from tpsim.quantity.size import Size, largest, over, total
@@ -39,7 +39,7 @@ def _sum(form: Form) -> Forms:
 def _flat_ring(at: Levels) -> Crossing:
     """One ring over all devices of all nodes; ports and NICs work at once."""
     inner, outer = at.links
-    ring = level_forms.flat_ring_gather(at.V, at.inner.n, at.outer.n)
+    ring = forms.flat_ring_gather(at.V, at.inner.n, at.outer.n)
     halves = 2 if at.kind == "all_reduce" else 1
     sent = (halves * ring.port, halves * ring.nic)
     port, nic = at.busiest(sent)
@@ -52,7 +52,7 @@ def _flat_ring(at: Levels) -> Crossing:
 def _pairwise(at: Levels) -> Crossing:
     """All-to-all with one peer after the other, those in the node by the ports, the others by the NICs."""
     (inner, outer), g, nodes = at.links, at.inner.n, at.outer.n
-    sent = (level_forms.direct_all_to_all_port(at.V, g, nodes), level_forms.direct_all_to_all_nic(at.V, g, nodes))
+    sent = (forms.direct_all_to_all_port(at.V, g, nodes), forms.direct_all_to_all_nic(at.V, g, nodes))
     busiest = at.busiest(sent)
     port = sent[0] if at.inner.topology == "mesh" else busiest[0]  # on a mesh one cable after another
     latency = (g - 1) * inner.hop_s + g * (nodes - 1) * outer.hop_s

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 
-from tpsim.machine.constant import Constant, Kind
+from tpsim.machine.parts import Constant, Kind
 from tpsim.quantity import spec
 from tpsim.quantity.units import Dimension
 

@@ -1,4 +1,4 @@
-"""A machine: chip, levels of its network, and where each figure comes from."""
+"""A machine: chip, levels of its network, and its figures, each with where it was read and how sure it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
 from tpsim.frozen import dataclass
-from tpsim.machine.constant import Constant
 from tpsim.machine.tuning import Counted, Rendezvous, Tuning
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import largest, over
@@ -17,9 +16,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from tpsim.fabric.wires import LevelTopology, Slices, Wrap
-    from tpsim.machine.constant import Kind
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.quantity.errors import Problem
+    from tpsim.quantity.units import Dimension
+
+Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A figure in SI units with its provenance.
+
+    source       key of the machine's sources; "" for a guess without one
+    path         where it stands: ``levels.ici.link.bandwidth``, a level by its name
+    note         how it was derived or measured
+    stated_kind  False if the file gives no kind: then it counts as a guess
+    stated       False if the file leaves the figure out: then it is tpsim's guess
+    file         the path of the file that states it, which need not be the machine's own; "" without one
+    """
+
+    value: float
+    dimension: Dimension
+    source: str
+    kind: Kind
+    path: str
+    note: str = ""
+    stated_kind: bool = True
+    stated: bool = True
+    file: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.machine.constant import Constant, Kind
-from tpsim.machine.parts import Chip, Level, Machine, Source, changed
+from tpsim.machine.parts import Chip, Constant, Kind, Level, Machine, Source, changed
 from tpsim.machine.tuning import Counted, Rendezvous, Tuning
 from tpsim.quantity.errors import InputError
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
-from tpsim.machine.constant import Kind
 from tpsim.machine.curve_file import CurveFields
 from tpsim.machine.figures import (
     BandwidthFields,
@@ -19,7 +18,7 @@ from tpsim.machine.figures import (
     PeakFields,
     RatioFields,
 )
-from tpsim.machine.parts import Tile
+from tpsim.machine.parts import Kind, Tile
 from tpsim.machine.tuning import Counted, Rendezvous, Tuning
 from tpsim.quantity import spec
 

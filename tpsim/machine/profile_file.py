@@ -22,7 +22,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Constant
     from tpsim.machine.profile_fields import LevelFields
     from tpsim.machine.unstated import UnstatedFile
     from tpsim.quantity.errors import Place
@@ -65,7 +65,7 @@ def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:
     ours = {file for file in {one.file for one in stated} if file and spec.is_shipped(("hardware", "chips"), file)}
     for constant in stated:
         if constant.file not in ours:
-            from tpsim.machine.yardstick import doubtful
+            from tpsim.machine.unstated import doubtful
 
             place = place_of(constant, document)
             problem = doubtful(constant, machine, _written(constant, document), place)

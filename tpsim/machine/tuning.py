@@ -11,7 +11,7 @@ from tpsim.frozen import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

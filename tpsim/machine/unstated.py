@@ -1,18 +1,26 @@
-"""What is taken for the figures that a profile leaves out: guesses, in a file beside the machines."""
+"""What is taken for figures that a profile leaves out, and figures far outside of those of all shipped machines."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.fabric.wires import joined
+from tpsim.frozen import dataclass
+from tpsim.machine.chips import PARTS
 from tpsim.machine.figures import LatencyFields, RatioFields
 from tpsim.quantity import spec
+from tpsim.quantity.errors import Problem
+from tpsim.quantity.units import other_units, parse, show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tpsim.fabric.wires import LevelTopology
+    from tpsim.machine.parts import Constant, Machine
+    from tpsim.quantity.errors import Place
+    from tpsim.quantity.units import Dimension
 
 
 class UnstatedLink(spec.Strict):
@@ -56,3 +64,112 @@ def unstated() -> UnstatedFile:
 def file() -> Path:
     """Where they stand."""
     return spec.shipped("hardware") / "unstated" / "figures.yaml"
+
+
+SLIP = 3.0
+"""How far outside of all machines a figure lies that another unit would put among them, to be called a slip."""
+
+FAR = 30.0
+"""How far outside a figure lies that is called far off whatever its unit: half of a prefix, on a logarithm's scale."""
+
+Field = tuple[str, ...]
+"""A constant's path without the names of levels, protocols, algorithms and harnesses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most that machines have of a field, in SI units, but zeros: these say that nothing counts."""
+
+    least: float
+    most: float
+
+    def beyond(self, value: float) -> float:
+        """By what factor a value is more than the most, or less than the least; at most 1 for one inside."""
+        return max(value / self.most, self.least / value)
+
+
+def doubtful(constant: Constant, machine: Machine, written: object, place: Place | None) -> Problem | None:
+    """What is hard to believe of a figure, with the slip that explains it; None if nothing is.
+
+    written  the figure as its file has it
+    """
+    usual = _range(_field(constant.path, machine), constant.dimension, spec.shipped("hardware"))
+    if usual is None or not constant.value or (far := usual.beyond(constant.value)) < SLIP:
+        return None
+    others = [(max(1, usual.beyond(value)), text) for text, value in other_units(written, constant.dimension)]
+    off, meant = min(others, key=lambda other: other[0], default=(FAR, ""))
+    if off > 1 and far < FAR:
+        return None
+    side, bound = ("most", usual.most) if constant.value > usual.most else ("least", usual.least)
+    factor = f"{far:,.0f}" if far > FAR else f"{far:.2g}"
+    times = f"{factor} times" if side == "most" else f"1/{factor} of"
+    message = f"{constant.path} {written} is {times} the library's {side}"
+    remedy = f"was {meant} meant?" if meant else "check it"
+    return Problem("far-off", f"{message}, {show(bound, constant.dimension)}", place, remedy)
+
+
+def stated(field: Field, dimension: Dimension) -> list[float]:
+    """What the machines that tpsim ships have of a field, in SI units: the least first."""
+    written = _written(spec.shipped("hardware")).get(field, set())
+    return sorted({value for text in written if (value := parse(text, dimension))})
+
+
+@cache
+def _range(field: Field, dimension: Dimension, folder: Path) -> Range | None:
+    """What the machines in a folder have of a field; of a peak that none states what they have of any."""
+    written = _written(folder)
+    texts = written.get(field, set())
+    if not texts and field[:2] == PEAK:
+        texts = {text for other, several in written.items() if other[:2] == PEAK for text in several}
+    values = [value for text in texts if (value := parse(text, dimension, zero=True))]
+    return Range(min(values), max(values)) if values else None
+
+
+PEAK = ("chip", "peak")
+
+
+@cache
+def _written(folder: Path) -> Mapping[Field, set[Any]]:
+    """Every figure of the machines in a folder as their files have it, by field."""
+    values: dict[Field, set[Any]] = {}
+    documents = {path.stem: spec.load(path) for path in sorted(folder.glob("*.yaml"))}
+    for document in documents.values():
+        data = spec.extended(document, lambda name, _: documents[name], PARTS).data
+        parts = [("chip", data["chip"]), *((_sort(level.get("shape")), level) for level in data["levels"])]
+        for first, part in parts:
+            for path, text in _leaves(part, (first,)):
+                values.setdefault(_plain(path), set()).add(text)
+    return values
+
+
+def _leaves(part: Any, path: Field) -> Iterator[tuple[Field, Any]]:
+    """Every figure inside, with the way to it: shipped ones are maps with a value."""
+    if isinstance(part, dict) and "value" in part:
+        yield path, part["value"]
+    elif isinstance(part, dict):
+        for key, inside in part.items():
+            yield from _leaves(inside, (*path, key))
+
+
+def _sort(shape: Sequence[int] | None) -> str:
+    """Levels with a shape are one sort, the outermost one without is another: links between racks are slower."""
+    return "inside" if shape else "outermost"
+
+
+def _field(path: str, machine: Machine) -> Field:
+    first, *rest = path.split(".")
+    if first == "levels":
+        level, *rest = rest
+        first = _sort(machine.level(level).shape)
+    return _plain((first, *rest))
+
+
+def _plain(path: Field) -> Field:
+    """The path without names: what protocols, algorithms and harnesses have is compared across all of them."""
+    kept: list[str] = []
+    for key in path:
+        if kept[-1:] in (["protocols"], ["algorithms"]):
+            kept[-1] += " of"
+        elif kept[-1:] != ["launch"]:
+            kept.append(key)
+    return tuple(kept)

@@ -11,8 +11,8 @@ from tpsim.machine.algorithm import Crossing, Levels
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
 from tpsim.machine.combined import chained, least, twice, where_more
 from tpsim.machine.cost import Cost, Link, single
+from tpsim.machine.forms import own_share
 from tpsim.machine.groups import forms, named_forms, on_offer, traffic, wires_text
-from tpsim.machine.level_forms import own_share
 from tpsim.machine.permutes import changing
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many

@@ -6,10 +6,10 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.ranks import on_command_line
+from tpsim.answers.collective_sizes import on_command_line
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
-from tpsim.question.forced import in_words
+from tpsim.question.collective_choice import in_words
 from tpsim.question.inputs import asked
 from tpsim.report.table import Column, Document, Table
 

@@ -73,6 +73,9 @@ NUMBERS = (
     Column("change", "change"),
 )
 
+DIGITS = 9
+"""Effects that differ by less are as large: their causes stay in order."""
+
 FEW = 12
 """Rows of a table that a reader takes in at a glance: of a longer one these are on top, and the whole is folded."""
 
@@ -155,7 +158,7 @@ def _parts(
 def _causes(result: Drifted) -> list[Row]:
     """A row per cause, edits first, then the largest; whose the change of a step is only a single cause can say."""
     brought = [cause for cause in result.drift.causes if cause not in result.edits]
-    ordered = [*result.edits, *sorted(brought, key=lambda cause: -abs(cause.effect or 0))]
+    ordered = [*result.edits, *sorted(brought, key=lambda cause: -round(abs(cause.effect or 0), DIGITS))]
     rows = [_cause(cause) for cause in ordered]
     if sum(bool(cause.scenarios) for cause in ordered) > 1:
         rows = [{**row, "step": ""} for row in rows]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.program.blocks import latent
 from tpsim.program.blocks.attention import headed, softmax, weights
-from tpsim.program.blocks.head import head
 from tpsim.program.blocks.norm import norm
+from tpsim.program.blocks.vocabulary import head
 from tpsim.program.dims import HELD
 from tpsim.program.kernels import STATISTIC
 from tpsim.program.model import Attention, Latent

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Owed
     from tpsim.program.copies import Level
-    from tpsim.program.layout import Axes, Layout, Rows
+    from tpsim.program.layout import Axes, Layout
+    from tpsim.program.practice import Rows
     from tpsim.program.trace import Trace
 
 EXPERTS = "n"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpsim.program.layout import Practice
     from tpsim.program.op import Array
+    from tpsim.program.practice import Practice
 
 STATISTIC = "f32"
 """The dtype of sums and statistics that a kernel keeps, whatever its arrays are."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.program.layout import Practice
+    from tpsim.program.practice import Practice
 
 ALIKE = "layers"
 """The only kind, where all layers are alike; and the loop of all layers, whatever their kinds."""

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.acts import parted
 from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
 from tpsim.program.op import Array, Program, Where
 from tpsim.program.text import Text
@@ -16,11 +15,14 @@ from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Dtypes, Layout, Practice
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
+    from tpsim.program.op import Op
+    from tpsim.program.practice import Practice
     from tpsim.program.text import Parameter
 
 ROOT = Where("F", "embedding", "embedding")
@@ -156,3 +158,36 @@ def _homes(
     yield from (one for one in around if one[0].places[0] != "embedding")
     for parameter in mtp_parameters(model, practice):
         yield parameter, None, replace(ROOT, chunks=(len(stacks) - 1,))
+
+
+def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Collection[Array]) -> tuple[Op, ...]:
+    """The ops with W told from B; a fused kernel is one or the other as a whole.
+
+    W are the ops that lead to a gradient and not to the cotangent of the stream where a part of the stack begins, but
+    for what is recomputed; all else of backward is B. So B can run, and what it sends leave, before any W: zero-bubble
+    schedules live from that. Source: Qi et al., Zero Bubble Pipeline Parallelism (2023), section 2.
+
+    stream     cotangents that one part of the stack hands to the one before it
+    gradients  of parameters, settled
+    """
+    backward = [op for op in ops if op.where.act == "B"]
+    replayed = {op.output for op in backward if op.where.again == "replay"}
+    on_the_way = _leading_to({*stream, *replayed}, backward)
+    kernels = {(op.where.kernel, op.where.loops) for op in backward if op.output in on_the_way and op.where.kernel}
+    read_by_update = {x for op in ops if op.where.act == "U" for x in op.inputs}
+    for_parameters = _leading_to({*gradients, *read_by_update}, backward) - on_the_way
+    return tuple(
+        replace(op, where=replace(op.where, act="W"))
+        if op.where.act == "B" and op.output in for_parameters and (op.where.kernel, op.where.loops) not in kernels
+        else op
+        for op in ops
+    )
+
+
+def _leading_to(arrays: Iterable[Array], ops: Sequence[Op]) -> set[Array]:
+    """`arrays`, and all that is made by these ops on the way to them."""
+    found = set(arrays)
+    for op in reversed(ops):
+        if op.output in found:
+            found.update(op.inputs)
+    return found

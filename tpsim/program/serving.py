@@ -16,9 +16,11 @@ from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import forward
 
 if TYPE_CHECKING:
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Dtypes, Layout, Practice
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

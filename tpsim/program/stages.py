@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.frozen import dataclass
 from tpsim.program.kinds import ALIKE, ONE, counted, stack
-from tpsim.program.layout import Practice
+from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tpsim.algebra.sharding import Sharding
-    from tpsim.program.layout import Dtypes, Practice
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.model import Model
     from tpsim.program.op import Array
+    from tpsim.program.practice import Practice
     from tpsim.program.trace import Trace
 
 MINUS = Scale(-1.0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.algebra import reshard
-from tpsim.algebra.legality import owed_after
-from tpsim.algebra.moves import Move
+from tpsim.algebra.legality import owed_after, split_alike
+from tpsim.algebra.moves import Move, as_streamed
 from tpsim.algebra.sharding import Line, Owed, Sharding, ShardingError, joined, line_in, unpacked
 from tpsim.program.dims import ROWS
 from tpsim.program.op import (
@@ -131,7 +131,7 @@ class Trace:
         Raises ShardingError if shared dims are sharded differently, if one axis would shard two dims (case 4), or if
         an owed operand meets an operand that owes or is sharded over the same axis.
         """
-        shards = _alike(name, xs)
+        shards = split_alike(name, [(x.name, x.type) for x in xs])
         owes = owed_after("multiply" if len(xs) > 1 else "linear", [(x.name, x.type) for x in xs])
         contracted = [dim for dim in shards if dim not in dims]
         owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}
@@ -145,7 +145,7 @@ class Trace:
         for x in whole:
             owed_after("nonlinear", [(x.name, x.type)])
         owes = frozenset(owed for x in cotangent for owed in owed_after("pullback", [(x.name, x.type)]))
-        shards = _alike(name, xs)
+        shards = split_alike(name, [(x.name, x.type) for x in xs])
         type_ = Sharding(tuple(shards), tuple(shards.values()), owes)
         return self.emit(Map(xs, self._array(name, type_, xs, dtype), self.where, fn=fn, partial=partial))
 
@@ -167,7 +167,7 @@ class Trace:
             xs = tuple(self.settled(x, f"{x.name} is added to an array that does not owe alike") for x in xs)
         for x in xs:
             owed_after("linear", [(x.name, x.type)])
-        shards = _alike(name, xs)
+        shards = split_alike(name, [(x.name, x.type) for x in xs])
         type_ = Sharding(tuple(shards), tuple(shards.values()), xs[0].type.owes)
         array = self._array(name, type_, xs, dtype)
         return self.emit(Lin(xs, replace(array, role=role) if role else array, self.where, scales=scales))
@@ -213,7 +213,7 @@ class Trace:
             return self._lined(x, to, line, because, region=region, name=name)
         moves = self.path(x, to, self.order)
         return self._moved(
-            x, to, _streamed(moves, circle=circle) if streamed else moves, because, region=region, name=name
+            x, to, as_streamed(moves, circle=circle) if streamed else moves, because, region=region, name=name
         )
 
     def _lined(self, x: Array, to: Sharding, line: Line, because: str, *, region: str, name: str) -> Array:
@@ -287,32 +287,6 @@ class Trace:
             active=active,
             filled=filled,
         )
-
-
-def _streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
-    """The moves with a gather that comes last, or a scatter that comes first, streamed."""
-    places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
-    found = [replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves)]
-    if circle and found and found[0].streamed and found[0].kind == "reduce_scatter":
-        first = found[0]
-        found.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
-    return tuple(found)
-
-
-def _alike(name: str, xs: Sequence[Array]) -> dict[str, tuple[str, ...]]:
-    """Each dim's axes over all operands; refuses a dim sharded in two ways and an axis on two dims."""
-    shards: dict[str, tuple[str, ...]] = {}
-    for x in xs:
-        for dim, axes in zip(x.dims, x.type.on, strict=True):
-            if shards.setdefault(dim, axes) != axes:
-                listed = " and ".join(map(str, xs))
-                raise ShardingError(f"{name}: {listed} are split differently on {dim}; one of them needs a pin")
-    used = [axis for axes in shards.values() for axis in axes]
-    if len(used) != len(set(used)):
-        twice = next(axis for axis in used if used.count(axis) > 1)
-        listed = " and ".join(map(str, xs))
-        raise ShardingError(f"{name}: case 4: {listed} split two different dims over {twice}; gather one of them first")
-    return shards
 
 
 def _owes_because(name: str, dim: str, axes: tuple[str, ...], operands: int) -> str:

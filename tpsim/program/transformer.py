@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.blocks import attention, embedding, head, latent, mlp, moe, mtp, norm
+from tpsim.program.blocks import attention, latent, mlp, moe, norm, vocabulary
 from tpsim.program.dims import DIMS
 from tpsim.program.kinds import model_kind
-from tpsim.program.layout import Practice
 from tpsim.program.model import Attention, Latent, Mlp, Moe
+from tpsim.program.practice import Practice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,9 +45,9 @@ def layer_parameters(model: Model, kind: Kind, practice: Practice = Practice()) 
 
 def end_parameters(model: Model) -> Iterator[Parameter]:
     """The parameters around the layers."""
-    yield from embedding.parameters(model)
+    yield from vocabulary.embedding_parameters(model)
     yield from norm.parameters(model, "final", "head")
-    yield from head.parameters(model)
+    yield from vocabulary.head_parameters(model)
 
 
 def mtp_parameters(model: Model, practice: Practice = Practice()) -> Iterator[Parameter]:  # noqa: B008 - frozen
@@ -55,7 +55,7 @@ def mtp_parameters(model: Model, practice: Practice = Practice()) -> Iterator[Pa
     if model.mtp:
         for parameter in layer_parameters(model, model.kinds[model.mtp[0]], practice):
             yield replace(parameter, places=("head",))
-        yield from mtp.parameters(model)
+        yield from vocabulary.further_parameters(model)
 
 
 def unwritten(model: Model) -> Iterator[str]:
@@ -84,7 +84,7 @@ def forward(text: Text, stacks: Sequence[Sequence[str]], end: Callable[[Any, Arr
     """
     trace, start = text.trace, text.trace.where
     with trace.at(replace(start, place="embedding", block="embedding")):
-        x = embedding.write(text)
+        x = vocabulary.embedded(text)
     numbers = count()
     for chunk, stack in enumerate(stacks):
         here = replace(start, chunks=(chunk,))
@@ -98,15 +98,15 @@ def forward(text: Text, stacks: Sequence[Sequence[str]], end: Callable[[Any, Arr
 
 def _loss(text: Text, x: Array) -> Array:
     """The loss of the stream behind the last layer, and of a module that predicts a token further on."""
-    loss = head.loss(text, head.head(text, norm.norm(text, x, "final")))
+    loss = vocabulary.loss(text, vocabulary.head(text, norm.norm(text, x, "final")))
     return text.trace.lin("losses", loss, _further(text, x)) if text.model.mtp else loss
 
 
 def _further(text: Text, x: Array) -> Array:
     """The loss of the tokens behind the next ones."""
     kind, _ = text.model.mtp or ("", 0)
-    x = layer(text, text.model.kinds[kind], mtp.write(text, x))
-    return head.loss(text, head.head(text, norm.norm(text, x, "mtp_final")), "loss.mtp", "further_labels")
+    x = layer(text, text.model.kinds[kind], vocabulary.further(text, x))
+    return vocabulary.loss(text, vocabulary.head(text, norm.norm(text, x, "mtp_final")), "loss.mtp", "further_labels")
 
 
 def layer(text: Text, kind: Kind, x: Array) -> Array:

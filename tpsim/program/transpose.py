@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.dispatch import combine, dispatch, narrowed
-from tpsim.program.kernels import STATISTIC, keeps, kind
-from tpsim.program.kinds import keeps_all
-from tpsim.program.layout import FULL, REGIONS
+from tpsim.program.kernels import STATISTIC
+from tpsim.program.layout import REGIONS
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -33,23 +32,17 @@ from tpsim.program.op import (
     Reshard,
     Scale,
 )
+from tpsim.program.saved import Saved, is_edge
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable
 
-    from tpsim.program.layout import Practice
-    from tpsim.program.op import Again, Where
+    from tpsim.program.op import Again
+    from tpsim.program.practice import Practice
 
 BY_OUTPUT = frozenset({"exp", "tanh"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
-
-MADE_AGAIN: Mapping[Again, str] = {
-    "gather": "gathered again because it was not kept",
-    "kernel": "made again because its kernel keeps nothing of it",
-    "replay": "recomputed because it was not kept",
-}
-"""Why a move runs a second time, by `Where.again`."""
 
 
 @dataclass(slots=True)
@@ -58,37 +51,34 @@ class Backward:
 
     bags       array -> its cotangents so far
     gradients  parameter -> cotangents of its uses, as sharded and as owing as they came
-    again      forward array and why it is made a second time -> the array that then is
     stream     cotangents that a part of the stack hands to the one before it
-    forward    the ops of the microbatch, and of their outputs those that leave the kernel that makes them
+    again      forward array and why it is made a second time -> the array that then is
+    saved      what is found of the forward of a microbatch
     """
 
     trace: Trace
     practice: Practice
     bags: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
     gradients: dict[Array, list[Array]] = field(default_factory=lambda: defaultdict(list))
-    again: dict[tuple[Array, Again], Array] = field(default_factory=dict)
     stream: list[Array] = field(default_factory=list)
-    forward: list[Op] = field(default_factory=list)
-    outside: set[Array] = field(default_factory=set)
+    again: dict[tuple[Array, Again], Array] = field(default_factory=dict)
+    saved: Saved = field(init=False)
 
     def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
-        self.gradients, self.forward = defaultdict(list), forward
-        made = self.trace.producer
-        self.outside = {x for op in forward for x in op.inputs if self._kernel(made[x]) != self._kernel(op)}
+        self.gradients, self.saved = defaultdict(list), (saved := Saved(self.trace, self.practice, forward, self.again))
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         beside: dict[Hashable, list[Array]] = defaultdict(list)
         for op in (op for op in forward if op.where.kernel):
-            beside[self._kernel(op)] += filter(self._streamed, op.inputs)
+            beside[saved.kernel(op)] += filter(saved.streamed, op.inputs)
         for op in reversed(forward):
             with self.trace.at(replace(op.where, act="B"), op.output.region):
-                for x in beside.get(self._kernel(op), ()):
-                    self._saved(x)  # blocks come to a kernel side by side
+                for x in beside.get(saved.kernel(op), ()):
+                    saved.of(x)  # blocks come to a kernel side by side
             if isinstance(op, Reshard) and op.inputs[0].role == "param":
                 with self.trace.at(replace(op.where, act="B"), op.output.region):
-                    self._saved(op.output)  # frameworks gather a dropped group of weights whole, read or not
+                    saved.of(op.output)  # frameworks gather a dropped group of weights whole, read or not
             if op.output in self.bags:
                 with self.trace.at(replace(op.where, act="B"), op.output.region):
                     self._transpose(op)
@@ -96,7 +86,7 @@ class Backward:
 
     def _transpose(self, op: Op) -> None:
         cotangents = self.bags.pop(op.output)
-        if isinstance(op, Reshard) and self._is_edge(op):
+        if isinstance(op, Reshard) and is_edge(self.trace, op):
             self._reshard(op, self._one(op.output, self._bagged(cotangents)))
             self.stream += self.bags[op.inputs[0]]
         elif isinstance(op, Reshard):
@@ -105,13 +95,6 @@ class Backward:
                 self._reshard(op, one)
         elif not isinstance(op, Leaf | Index | Max):
             self._rule(op, self._one(op.output, self._bagged(cotangents)))
-
-    def _is_edge(self, op: Reshard) -> bool:
-        """True where an activation enters another part of the stack: one cotangent is handed back there."""
-        (x,) = op.inputs
-        made = self.trace.producer[x].where
-        parted = (made.place, made.index("layers")) != (op.where.place, op.where.index("layers"))
-        return parted and x.active and x.role != "param"
 
     def _rule(self, op: Op, dy: Array) -> None:
         for place, x in enumerate(op.inputs):
@@ -122,11 +105,11 @@ class Backward:
         """The cotangent of operand `place` of `op`, given that of its output."""
         trace, x = self.trace, op.inputs[place]
         if isinstance(op, Einsum):
-            others = tuple(self._saved(y) for i, y in enumerate(op.inputs) if i != place)
+            others = tuple(self.saved.of(y) for i, y in enumerate(op.inputs) if i != place)
             return self._product(x, dy, *others)
         if isinstance(op, Map):
             read = (op.output,) if op.fn in BY_OUTPUT else op.inputs
-            pulled = trace.map(_d(x), op.fn, dy, *map(self._saved, read), partial=place, dtype=x.dtype)
+            pulled = trace.map(_d(x), op.fn, dy, *map(self.saved.of, read), partial=place, dtype=x.dtype)
             return self._summed(pulled, x)
         if isinstance(op, Lin):
             scaled = self._scaled(dy, op.scales[place], x)
@@ -152,7 +135,7 @@ class Backward:
         if not others:
             return self.trace.bcast(_d(x), dy, x.type)
         dtype = dy.dtype if x.filled and x.dtype == self.practice.rows.dtype else x.dtype
-        dtype = STATISTIC if self._circles(x) else dtype
+        dtype = STATISTIC if self.saved.circles(x) else dtype
         out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
 
@@ -191,8 +174,8 @@ class Backward:
         target = Sharding(x.dims, x.type.on, frozenset(owed))
         reasons = self.trace.owed_because(dy)
         because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])
-        streamed = self._streamed(op.output)
-        how = {"streamed": streamed, "circle": self._circles(op.output)}
+        streamed = self.saved.streamed(op.output)
+        how = {"streamed": streamed, "circle": self.saved.circles(op.output)}
         back = self.trace.reshard(dy, target, because, region=x.region, name=_d(op.output), **how)
         self.bags[x].append(back)
 
@@ -213,99 +196,6 @@ class Backward:
 
     def _sum(self, bag: list[Array]) -> Array:
         return bag[0] if len(bag) == 1 else self.trace.lin(bag[0].name, *bag)
-
-    # --- what is read from forward ---
-
-    def _saved(self, x: Array) -> Array:
-        """`x` as backward finds it: kept, or made again because it was not."""
-        x = self.trace.instead.get(x, x)
-        op = self.trace.producer[x]
-        if self._inside(op):
-            return self._again(op, "kernel")
-        if self._gathered(op):
-            return self._again(op, "gather")
-        return self._again(op, "replay") if self._recomputed(op) else x
-
-    def _inside(self, op: Op) -> bool:
-        """True for what a fused kernel neither gives away nor keeps."""
-        kernel, _ = self._kernel(op)
-        return bool(kernel) and op.output not in self.outside and not keeps(kernel, op.output, self.practice)
-
-    def _gathered(self, op: Op) -> bool:
-        """True for what was gathered and the practice drops; rows that travelled to their experts are kept."""
-        if not isinstance(op, Reshard) or op.output.filled or not any(move.kind == "all_gather" for move in op.moves):
-            return False
-        if self._streamed(op.output):
-            return True  # nobody ever has all of it
-        return self.practice.reshard_after_forward if op.inputs[0].role == "param" else self.practice.regather
-
-    def _streamed(self, x: Array) -> bool:
-        """True for what comes block after block to who reads it."""
-        op = self.trace.producer[x]
-        return isinstance(op, Reshard) and any(move.streamed for move in op.moves)
-
-    def _circles(self, x: Array) -> bool:
-        """True for what comes so if sums of its cotangents go all the way round."""
-        return self.practice.home == "circle" and self._streamed(x)
-
-    def _recomputed(self, op: Op) -> bool:
-        """True for what the recompute drops; a view is dropped with what it shows."""
-        dropped, where = self._dropped(op.where), op.where
-        if not dropped or isinstance(op, Leaf | Index) or op.inputs[0].role == "param":
-            return False
-        if isinstance(op, Reshard) and self._is_edge(op):
-            return False
-        if FULL in dropped and where.place == "layer":
-            return True
-        if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
-            return self._recomputed(self.trace.producer[op.inputs[0]])
-        kernel, _ = self._kernel(op)
-        named = bool(kernel) and not {kernel, kind(kernel)}.isdisjoint(dropped)
-        return op.output.name in dropped or (named and keeps(kernel, op.output, self.practice))
-
-    def _dropped(self, where: Where) -> tuple[str, ...]:
-        """What is not kept there: nothing of a kind of layers that keeps all."""
-        return () if keeps_all(where.kind) else self.practice.recompute
-
-    def _again(self, op: Op, why: Again) -> Array:
-        """What `op` makes, made once more, after all that backward does not find either."""
-        if (op.output, why) not in self.again:
-            for one in self._together(op) if why == "replay" else (op,):
-                self.again[one.output, why] = self._repeated(one, why)
-        return self.again[op.output, why]
-
-    def _together(self, op: Op) -> list[Op]:
-        """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole."""
-        where = op.where
-        if self.practice.replay == "needed":
-            return [op]
-        if FULL in self._dropped(where) and where.place == "layer":
-            mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
-            return [one for one in mine if self._inside(one) or self._recomputed(one)]
-        kernel = self._kernel(op)
-        return [one for one in self.forward if self._kernel(one) == kernel] if kernel[0] else [op]
-
-    def _repeated(self, op: Op, why: Again) -> Array:
-        """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
-        where = replace(op.where, act="B", again=why)
-        if why == "gather":
-            where = replace(self.trace.where, again=why, kernel="")
-        if why == "replay" and where.kernel:
-            where = replace(where, kernel=f"{where.kernel}.again")
-        inputs = tuple(self._replayed(x) if why == "replay" else self._saved(x) for x in op.inputs)
-        because = f"{op.because}; {MADE_AGAIN[why]}" if op.because else op.because
-        return self.trace.emit(replace(op, inputs=inputs, output=replace(op.output), where=where, because=because))
-
-    def _replayed(self, x: Array) -> Array:
-        """An input of what is recomputed: recomputed too, with the inside of its kernel, or kept."""
-        op = self.trace.producer[x]
-        return self._again(op, "replay") if self._inside(op) or self._recomputed(op) else self._saved(x)
-
-    def _kernel(self, op: Op) -> tuple[str, Hashable]:
-        """The kernel instance that an op is a part of; what a kernel makes and settles is its own, moves included."""
-        settles = isinstance(op, Reshard) and op.output.type == op.inputs[0].type.owing(()) != op.inputs[0].type
-        maker = self.trace.producer[op.inputs[0]] if settles else op
-        return maker.where.kernel, op.where.loops
 
 
 def _d(x: Array) -> str:

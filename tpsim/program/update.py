@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
-    from tpsim.program.layout import Dtypes, Layout, Practice
+    from tpsim.program.dtypes import Dtypes
+    from tpsim.program.layout import Layout
     from tpsim.program.op import Array
+    from tpsim.program.practice import Practice
     from tpsim.program.trace import Trace
 
 CLIP = "clip"

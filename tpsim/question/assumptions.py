@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
-from tpsim.program.layout import SOURCES, STORED_AS, Dtypes
+from tpsim.program.buffers import BUFFERS, BUFFERS_SOURCES
+from tpsim.program.dtypes import STORED_AS, Dtypes
+from tpsim.program.frameworks import PRACTICES, SOURCES
+from tpsim.program.keeps import KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
-from tpsim.question.lines import line_notes
+from tpsim.question.padding import line_notes
 from tpsim.question.recompute import recompute_remarks
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.machine.profile import Constant, Machine
-    from tpsim.program.layout import Practice
+    from tpsim.program.practice import Practice
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import ScenarioFile
 
@@ -45,6 +47,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     if question.inference is None:
         yield _beside(question.practice, file)
         yield _keeps(question.practice, file)
+        yield from _buffers(question.practice, file)
     elif question.force.launch and not file.collectives.launch:
         yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
     dtype = file.workload.dtype
@@ -97,12 +100,27 @@ def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
     """What the stack keeps in memory beside what its kernels need, and who says so."""
     listed = f"{', '.join(map(str, practice.keeps))} (bytes per element)" if practice.keeps else "nothing"
-    text = f"kept beside what kernels need: {listed}"
+    text, off = f"kept beside what kernels need: {listed}", margin(practice.keeps)
+    within = f"; a peak may be {100 * off.share:.3g} % off: {off.source}"
     if isinstance(file.practice.keeps, dict):
-        return Assumption(text, "stated")
+        return Assumption(f"{text}{within}", "stated")
     name = next(name for name, keeps in KEEPS.items() if keeps == practice.keeps)
-    said = f"{text}, the list {name} ({KEEPS_SOURCES[name]})"
+    said = f"{text}, the list {name} ({KEEPS_SOURCES[name]}){within}"
     return Assumption(said, "stated" if file.practice.keeps else "default")
+
+
+def _buffers(practice: Practice, file: ScenarioFile) -> Iterator[Assumption]:
+    """The buffers that gradients are reduced in, or weights gathered in, and who says so."""
+    fields, base = file.practice.bucket, PRACTICES[file.practice.base].bucket.buffers
+    asked = None if fields is None else fields.buffers
+    if practice.bucket.buffers or asked is not None:
+        listed = ", ".join(f"{one.many} {one.of}" for one in practice.bucket.buffers) or "none"
+        text = f"buffers of buckets: {listed}"
+        if isinstance(asked, dict):
+            yield Assumption(text, "stated")
+        else:
+            name = asked or next(name for name, buffers in BUFFERS.items() if buffers == base)
+            yield Assumption(f"{text}, the list {name} ({BUFFERS_SOURCES[name]})", "stated" if asked else "default")
 
 
 def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.layout import DTYPE_BYTES, PRACTICES
+from tpsim.program.dtypes import DTYPE_BYTES
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model import Attention
 from tpsim.program.tokens import split
 from tpsim.quantity.errors import InputError, Problem
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.program.layout import Layout, Practice
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.question.divisibility import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile

@@ -85,14 +85,15 @@ def workload_problems(
     """
     tp, dp, cp = ways
     shared = f" x cp {cp}" if cp > 1 else ""
-    parts = dp * workload.microbatches
-    if workload.global_batch % parts:
+    batch, parts = workload.global_batch, dp * workload.microbatches
+    if batch % parts:
+        legal = "" if batch % dp else f"microbatches: {listed(divisors(batch // dp))}"
+        too_many = legal and batch < parts
         yield Problem(
             "batch-not-divisible",
-            f"global_batch {workload.global_batch} is not divisible by "
-            f"dp {dp} x microbatches {workload.microbatches} = {parts}",
-            at("workload", "global_batch"),
-            f"write {nearest(workload.global_batch, parts)}",
+            f"global_batch {batch} is not divisible by dp {dp} x microbatches {workload.microbatches} = {parts}",
+            at("workload", "microbatches" if too_many else "global_batch"),
+            f"write {legal}" if too_many else ", or ".join(filter(None, (f"write {nearest(batch, parts)}", legal))),
         )
     if split and workload.seq % (tp * cp):
         yield Problem(

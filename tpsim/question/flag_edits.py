@@ -8,8 +8,7 @@ from math import prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
-from tpsim.question.edits import Edit, Keys
-from tpsim.question.flags import ADDED, AXES, PATHS, STAGES, flag_words
+from tpsim.question.edits import ADDED, AXES, PATHS, STAGES, Edit, Keys, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import SCENARIOS, format_of
 

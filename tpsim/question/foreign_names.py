@@ -141,6 +141,7 @@ _OTHERS = {
     "practice.overlap.weights": ("overlap_param_gather",),
     "practice.overlap.stages": ("overlap_p2p_communication", "overlap_p2p_comm"),
     "practice.bucket.elements": ("reduce_bucket_size", "ddp_bucket_size"),
+    "practice.bucket.buffers": ("contiguous_gradients", "gradient_as_bucket_view"),
     "practice.ahead.elements": ("stage3_prefetch_bucket_size",),
     "practice.clip": ("clip_grad", "clip_grad_norm", "gradient_clipping", "max_grad_norm"),
     "recompute.layers": ("recompute_num_layers", "activations_checkpoint_num_layers"),

@@ -13,8 +13,8 @@ from tpsim.program.transformer import layer_parameters
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
-from tpsim.question.lines import line_of
 from tpsim.question.mesh import tp_place
+from tpsim.question.padding import line_of
 from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.question.scenario_file import LayoutFields

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Choice
     from tpsim.machine.profile import Constant, Machine
-    from tpsim.program.layout import Dtypes, Layout, Practice
+    from tpsim.program.dtypes import Dtypes
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
+    from tpsim.program.practice import Practice
     from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
-    from tpsim.question.scenario_file import Assume, PriceFields
+    from tpsim.question.assume_fields import Assume, PriceFields
     from tpsim.question.stated import Stated
     from tpsim.report.answer import Assumption
 

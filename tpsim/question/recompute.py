@@ -5,22 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpsim.program.buffers import AT, BUFFERS, Buffer
+from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.keeps import GRADIENTS, KEEPS, STANDING, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.kinds import one_each
-from tpsim.program.layout import DTYPE_BYTES, FULL, Dtypes
 from tpsim.program.lives import lives
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
+from tpsim.program.practice import FULL
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.program.layout import Layout, Practice
+    from tpsim.program.layout import Layout
     from tpsim.program.lives import Lives
     from tpsim.program.model import Model
     from tpsim.program.op import Program
+    from tpsim.program.practice import Bucket, Practice
     from tpsim.question.divisibility import At
     from tpsim.question.shelf import Shelf
     from tpsim.question.stated import Stated
@@ -72,6 +75,34 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
     _check_kept(asked, {**dict.fromkeys(STANDING, 0), GRADIENTS: gradients, **dict(own)}, read)
     _check_stream(asked, lives(_program(practice, model, laid, dtypes, runs=2)), read)
     return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
+
+
+def buffered(read: Stated, bucket: Bucket, zero: int, *, beside: bool) -> Bucket:
+    """The buckets of a ZeRO stage with the buffers that they lie in; beside: reductions run beside compute.
+
+    Raises InputError for a list that nobody has, and for buffers of which there is nothing.
+    """
+    fields = read.file.practice.bucket
+    asked = None if fields is None else fields.buffers
+    if isinstance(asked, str):
+        if asked not in BUFFERS:
+            (problem,) = unknown(asked, "list of buffers", BUFFERS).problems
+            raise InputError([replace(problem, place=read.at("practice", "bucket", "buffers"))])
+        bucket = replace(bucket, buffers=BUFFERS[asked])
+    elif asked is not None:
+        for of in asked:
+            if zero not in AT[of]:
+                stages = " and ".join(map(str, AT[of]))
+                message = f"a buffer of what is {of} holds nothing at ZeRO-{zero}"
+                place = read.at_key("practice", "bucket", "buffers", of)
+                raise InputError.one("empty-buffer", message, place, f"leave it out, or write zero: {stages}")
+        bucket = replace(bucket, buffers=tuple(Buffer(of, count) for of, count in asked.items()))
+    found = bucket.at(zero, beside=beside)
+    if bucket.elements is None and {"bucket", "standing"} & {one.of for one in found.buffers}:
+        message = "a buffer of a bucket has no size: practice.bucket states no elements"
+        place = read.at("practice", "bucket", "buffers")
+        raise InputError.one("bucket-without-size", message, place, "write practice.bucket.elements")
+    return found
 
 
 def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated) -> None:

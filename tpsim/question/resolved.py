@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tpsim import __version__
 from tpsim.program.counts import parameter_count
 from tpsim.program.kinds_file import as_stated
-from tpsim.question.forced import written
+from tpsim.question.collective_choice import written
 from tpsim.question.serving_file import InferenceFields
 
 if TYPE_CHECKING:
@@ -89,3 +90,25 @@ def _dtypes(question: Question) -> dict[str, Any]:
     cache = dtypes.cache or dtypes.activations
     experts = {"experts": dtypes.experts} if dtypes.experts else {}
     return {"activations": dtypes.activations, "params": dtypes.params, **experts, "cache": cache}
+
+
+def columns(question: Question) -> dict[str, Any]:
+    """One value of each, as columns of tidy rows, so that rows of several plans can be put together."""
+    layout, work = question.layout, question.workload
+    return {
+        "scenario": question.name,
+        "model": question.model.name,
+        "hardware": question.machine.name,
+        "chips": question.mesh.devices,
+        "mesh": ",".join(f"{axis}={size}" for axis, size in question.mesh.axes.items()),
+        "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
+        "zero": layout.zero,
+        "sequence_parallel": layout.sequence_parallel,
+        "global_batch": work.global_batch,
+        "seq": work.seq,
+        "microbatches": work.microbatches,
+        "cost_model": question.cost_model,
+        "planner": question.planner,
+        "guesses": question.guesses,
+        "tpsim": __version__,
+    }

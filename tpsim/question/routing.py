@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.fabric.placement import Placement
     from tpsim.program.copies import Of
-    from tpsim.program.layout import Axes, Layout, Practice
+    from tpsim.program.layout import Axes, Layout
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
+    from tpsim.question.assume_fields import Assume
     from tpsim.question.divisibility import At
     from tpsim.question.question import Question
-    from tpsim.question.scenario_file import Assume, LayoutFields
+    from tpsim.question.scenario_file import LayoutFields
 
 Values = Mapping[str, Any]
 

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import ShardingError
 from tpsim.machine import profile
 from tpsim.machine.additive import Choice
-from tpsim.program.layout import PRACTICES, STORED_AS, Dtypes, Practice
+from tpsim.program.dtypes import STORED_AS, Dtypes
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelRead, with_fields
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
+from tpsim.question.collective_choice import refuse_foreign, shown_where_forced
 from tpsim.question.context import check_shared, stated_context
-from tpsim.question.forced import refuse_foreign, shown_where_forced
 from tpsim.question.inputs import read_launch
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.placing import placement_of, pointing_at
 from tpsim.question.question import Question, Workload
-from tpsim.question.recompute import check_layers, keeping, recomputing
+from tpsim.question.recompute import buffered, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
 
 
@@ -211,16 +213,19 @@ def _practice(read: Stated, model: Model, laid: Layout, shelf: Shelf) -> Practic
     fields = read.file.practice
     groups = ("overlap", "ahead", "bucket", "rows")
     changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
-    if said := stated_context(read.file, read.at):
-        changed["context"] = said
+    if context := stated_context(read.file, read.at):
+        changed["context"] = context
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:
-            changed[name] = replace(getattr(base, name), **stated.model_dump(exclude_none=True, exclude_unset=True))
+            said = stated.model_dump(exclude={"buffers"}, exclude_none=True, exclude_unset=True)
+            changed[name] = replace(getattr(base, name), **said)
     practice = replace(base, **changed)
     if read.file.workload.kind != "train":
         return served(practice)
-    practice = replace(practice, overlap=practice.overlap.at(laid.zero))
+    overlap = practice.overlap.at(laid.zero)
+    bucket = buffered(read, practice.bucket, laid.zero, beside=overlap.gradients == "beside")
+    practice = replace(practice, overlap=overlap, bucket=bucket)
     check_shared(practice, laid, model, read.at)
     practice = recomputing(read, practice, model, laid, shelf)
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))

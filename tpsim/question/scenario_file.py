@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from tpsim.program.buffers import BufferSize
 from tpsim.program.copies import Dispatch
-from tpsim.program.layout import Beside, Dtype
+from tpsim.program.dtypes import Dtype
+from tpsim.program.practice import Beside
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
-from tpsim.quantity.spec import Bytes, Seconds, Share, Strict
-from tpsim.question.require_fields import RequireFields
-
-if TYPE_CHECKING:
-    from pydantic.json_schema import JsonSchemaValue
-    from pydantic_core import CoreSchema
+from tpsim.quantity.spec import OrShort, Strict
+from tpsim.question.assume_fields import Assume
+from tpsim.question.requirements import RequireFields
 
 
 def _as_names(value: object) -> object:
@@ -43,17 +41,6 @@ AxisSize = Annotated[int, Field(strict=True, ge=-1, le=MOST)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
-class _OrShort:
-    """Lets editors accept the short form of a map: a JSON Schema type beside it."""
-
-    def __init__(self, *short: str) -> None:
-        self.short = short
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The short form, or the map."""
-        return {"anyOf": [*({"type": short} for short in self.short), handler(schema)]}
-
-
 class ContextFields(Strict):
     """How attention comes by the tokens of other devices: over which axes of cp keys and values travel, or heads do."""
 
@@ -76,7 +63,7 @@ class LayoutFields(Strict):
     tp: Axes = ()
     dp: Axes = ()
     cp: Axes = Field(default=(), description="these split the tokens of a sequence")
-    context: Annotated[ContextFields, _OrShort("string")] | None = None
+    context: Annotated[ContextFields, OrShort("string")] | None = None
     pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
     sequence_parallel: Flag = False
@@ -133,6 +120,9 @@ class BucketFields(Strict):
     elements: Count | None = None
     per_rank: Annotated[int, Field(strict=True, ge=0)] = 0
     first_chunk: Flag = False
+    buffers: Annotated[dict[BufferSize, Count], OrShort("string")] | str | None = Field(
+        default=None, description="beside gradients and weights: the list of a framework, or how many of each size"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -183,13 +173,13 @@ class PracticeFields(Strict):
     clip: Literal["norm", "deferred", "none"] | None = Field(
         default=None, description="whether gradients are scaled by their norm, and whether stages wait for it"
     )
-    keeps: Annotated[dict[str, int], _OrShort("string")] | str | None = Field(
+    keeps: Annotated[dict[str, int], OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )
     overlap: OverlapFields | None = None
     rows: RowsFields | None = None
     ahead: AheadFields | None = None
-    bucket: Annotated[BucketFields, _OrShort("string")] | None = None
+    bucket: Annotated[BucketFields, OrShort("string")] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -232,109 +222,6 @@ class WorkloadFields(Strict):
     run_tokens: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(None, description="of all steps")
 
 
-class ValueFields(Strict):
-    """A share of one, and what kind of knowledge it is."""
-
-    noun: ClassVar[str] = "a stated value"
-
-    value: Share
-    kind: Literal["stated", "measured", "derived", "guess"] = "guess"
-    source: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_bare_number_is_a_guess(cls, value: Any) -> Any:
-        return value if isinstance(value, Mapping) else {"value": value}
-
-
-class BytesFields(ValueFields):
-    """Bytes, and what kind of knowledge they are."""
-
-    value: Bytes
-
-
-class LaunchFields(ValueFields):
-    """Seconds of a launch, and what kind of knowledge they are."""
-
-    value: Seconds
-
-
-class Overheads(Strict):
-    """What memory holds beside the arrays of a step."""
-
-    noun: ClassVar[str] = "an overhead of memory"
-
-    context: Annotated[BytesFields, _OrShort("string")] | None = None
-    workspace: Annotated[BytesFields, _OrShort("string")] | None = None
-    fragmentation: Annotated[ValueFields, _OrShort("number", "string")] | None = None
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """Each by its name with its unit; fragmentation is a share of the arrays."""
-        units = {"context": "context_bytes", "workspace": "workspace_bytes"}
-        return {units.get(name, name): one.value if one else 0 for name, one in self}
-
-    def beside(self, arrays_bytes: Any) -> Any:
-        """Bytes beside arrays of so many bytes."""
-        context, workspace, fragmentation = self.figures.values()
-        return context + workspace + fragmentation * arrays_bytes
-
-
-class PriceFields(ValueFields):
-    """What something costs, in whatever money, and what kind of knowledge that is."""
-
-    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class CopiesFields(Strict):
-    """How many nodes, or ranks, the experts of a token lie on; none: as chance has it."""
-
-    noun: ClassVar[str] = "a number of copies"
-
-    node: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
-    rank: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
-
-
-class RoutingFields(Strict):
-    """How tokens choose experts."""
-
-    noun: ClassVar[str] = "a field of routing"
-
-    load: Literal["balanced", "uniform"] | Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
-        default="balanced", description="rows of the fullest rank over the mean; uniform: as chance has it"
-    )
-    drop: Literal["none"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        default="none", description="capacity factor: rows of an expert over the mean; what is beyond is dropped"
-    )
-    copies: Literal["uniform", "bound"] | CopiesFields = Field(
-        default="uniform",
-        description="nodes and ranks that a token goes to: as chance has it, at most, or so many on average",
-    )
-
-
-class Assume(Strict):
-    """What is assumed about the run."""
-
-    noun: ClassVar[str] = "an assumption"
-
-    matmul_efficiency: Annotated[ValueFields, _OrShort("number", "string")] | None = None
-    memory: Overheads = Field(default_factory=Overheads.model_construct)
-    routing: RoutingFields = RoutingFields.model_construct()
-    mfu: Literal["full", "causal"] = Field(
-        default="full", description="what shares of peak count of attention: its whole s by s, or what its mask shows"
-    )
-    price_per_chip_hour: Annotated[PriceFields, _OrShort("number")] | None = None
-    kernel_launch: Annotated[LaunchFields, _OrShort("string")] | None = Field(
-        default=None,
-        description="seconds in which a host launches a kernel, one after the other; none: it is never waited for",
-    )
-
-    @property
-    def kernel_launch_s(self) -> float:
-        """Seconds of a launch; 0 if nothing waits for any."""
-        return self.kernel_launch.value if self.kernel_launch else 0
-
-
 class CollectivesFields(Strict):
     """What is forced on collectives instead of chosen."""
 
@@ -363,8 +250,8 @@ class ScenarioFile(Strict):
     layout: LayoutFields | None = None
     shardings: dict[str, dict[str, Axes]] | None = None
     pipeline: PipelineFields | None = None
-    practice: Annotated[PracticeFields, _OrShort("string")] = PracticeFields.model_construct()
-    recompute: Annotated[RecomputeFields, _OrShort("string")] = RecomputeFields.model_construct()
+    practice: Annotated[PracticeFields, OrShort("string")] = PracticeFields.model_construct()
+    recompute: Annotated[RecomputeFields, OrShort("string")] = RecomputeFields.model_construct()
     workload: WorkloadFields
     assume: Assume = Assume.model_construct()
     require: RequireFields = RequireFields.model_construct()

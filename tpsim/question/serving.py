@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dims import HELD
-from tpsim.program.layout import Overlap, Practice, Rows
+from tpsim.program.practice import Overlap, Practice, Rows
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.question.divisibility import nearest
 from tpsim.question.question import Inference

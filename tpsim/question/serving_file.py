@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tpsim.program.layout import Dtype
+from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Document, Strict
 from tpsim.question.scenario_file import PRODUCTS, Count, Products, ScenarioFile, WorkloadFields

@@ -12,9 +12,9 @@ from tpsim.frozen import dataclass
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
-from tpsim.program.layout import Overlap
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
+from tpsim.program.practice import Overlap
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.trace import book_path
 from tpsim.quantity import spec
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.cost.collectives import Collective
-    from tpsim.cost.kernels import Kernel
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Layout, Practice
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
+    from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
     from tpsim.quantity.spec import Document

@@ -12,9 +12,8 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.refusals import header_problem
-from tpsim.question.edits import edited, overridden
+from tpsim.question.edits import edited, flag_words, overridden
 from tpsim.question.flag_edits import bare_scenario, flags_to_edits
-from tpsim.question.flags import flag_words
 from tpsim.question.foreign_names import FOREIGN, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile

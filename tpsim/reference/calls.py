@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tpsim.fabric.wires import joined
 from tpsim.frozen import dataclass
-from tpsim.program.layout import DTYPE_BYTES
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import whole
 from tpsim.reference.linkload import hops, passes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import get_annotations, getattr_static, getdoc
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_
 from tpsim import __version__
 from tpsim.frozen import dataclass
 from tpsim.report.record import Of, Record, names, plain
-from tpsim.report.table import Line
+from tpsim.report.table import Line, labelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,9 +83,9 @@ class Answer(Record):
         return Pictures(self.pictures)
 
     @property
-    @abstractmethod
     def verdict(self) -> str:
-        """The answer in words."""
+        """The answer in words: its lines as text, of an answer that has no words of its own."""
+        return "\n".join(map("".join, labelled(self.lines)))
 
     @property
     def ok(self) -> bool:
@@ -95,7 +94,7 @@ class Answer(Record):
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """The verdict as lines."""
+        """The answer in lines: its words as one, of an answer that has no lines of its own."""
         return (Line(self.verdict, ok=self.ok),)
 
     @property

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpsim.calibrate.logs import read
-from tpsim.calibrate.logs.log import load
-from tpsim.calibrate.logs.rows import logical
+from tpsim.calibrate.logs.log import load, logical
 from tpsim.calibrate.run import Run
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.calibrate.logs import nccl_json, nccl_text, osu
+from tpsim.calibrate.logs import nccl, nccl_text, osu
 from tpsim.calibrate.logs.log import load
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def read(path: Path | str, *, collective: str | None = None, ranks: int | None =
     """
     log = load(path)
     if "\n".join(log.lines).lstrip().startswith("{"):
-        return (nccl_json.read(log),)
+        return (nccl.read_json(log),)
     found = (*nccl_text.read(log, collective, ranks), *osu.read(log, ranks))
     if not found:
         known = "known: what nccl-tests and rccl-tests print, nccl-tests' -J JSON, OSU micro-benchmarks' latency tests"

@@ -1,18 +1,21 @@
-"""A log as lines: what a program printed, without what launchers and terminals put around it."""
+"""A log as lines, without what launchers and terminals put around it; its rows, and the points that they are."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tpsim.frozen import dataclass
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from tpsim.calibrate.run import Run
 
     Match = re.Match[str]
 
@@ -86,3 +89,125 @@ def stretches(starts: Iterable[int], last: int) -> Iterator[tuple[int, int]]:
     """
     known = list(starts)
     yield from zip(known, [*(start - 1 for start in known[1:]), last], strict=False)
+
+
+MICRO = 1e-6
+WRONG = ("#wrong", "error")
+"""What the count of wrong values is called; releases before 2.13 print the largest deviation under ``error``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One size.
+
+    halves    its figures by label: out of place and in place, as far as both were measured
+    in_place  True if there are none out of place
+    redop     the operation; "" or "none" for a collective that only moves
+    root      the rank that it starts or ends at; -1 for none
+    """
+
+    size: int
+    line: int
+    halves: Sequence[Mapping[str, Any]]
+    in_place: bool = False
+    redop: str = ""
+    root: int = -1
+
+    @property
+    def seconds(self) -> float:
+        """Out of place where measured."""
+        return float(self.halves[0]["time"]) * MICRO
+
+    @property
+    def wrong(self) -> bool:
+        """True if values were counted as wrong."""
+        return any(float(half[WRONG[0]]) for half in self.halves if half.get(WRONG[0], "N/A") != "N/A")
+
+    @property
+    def unchecked(self) -> bool:
+        """True if nobody counted."""
+        return next((self.halves[0][one] for one in WRONG if one in self.halves[0]), "N/A") == "N/A"
+
+
+PARTS_OF_V: Mapping[tuple[str, str], int] = {
+    ("nccl-tests", "all_to_all"): 1,
+    ("nccl-tests", "permute"): 1,
+    ("osu", "all_gather"): 1,
+    ("osu", "all_to_all"): 2,
+}
+"""V is the printed size times this power of the ranks; 0 where nothing stands: the size is the whole array.
+
+nccl-tests  the size is the larger one of a rank's two buffers: the whole array for all-reduce, all-gather (output) and
+            reduce-scatter (input); 1/n of it for an all-to-all and for sendrecv, in which every rank sends all it has.
+            Source: NVIDIA/nccl-tests, src/common.cu (max of sendBytes and expectedBytes) and doc/PERFORMANCE.md.
+osu         the size is an MPI message: the vector of an all-reduce and of a reduce-scatter (divided among the ranks),
+            what a rank gives to an all-gather, what a rank sends to ONE other in an all-to-all.
+            Source: OSU micro-benchmarks 7, c/mpi/collective/blocking/osu_*.c, arguments of the MPI calls.
+"""
+
+
+def logical(tool: str, collective: str, size: int, ranks: int) -> int:
+    """V in bytes of a printed size.
+
+    >>> logical("nccl-tests", "all_to_all", 1024, 8), logical("osu", "all_to_all", 1024, 8)
+    (8192, 65536)
+    """
+    return size * int(ranks ** PARTS_OF_V.get((tool, collective), 0))
+
+
+def by_label(
+    log: Log, line: int, size: str, figures: Sequence[str], groups: Sequence[Sequence[str]]
+) -> list[dict[str, str]]:
+    """The figures of a row by the labels of its groups: of all of them, or of the last alone.
+
+    Raises InputError for a row that has others.
+    """
+    whole = sum(map(len, groups))
+    there = groups if len(figures) == whole else groups[-1:]
+    if len(figures) != sum(map(len, there)):
+        message = f"the row of {size} bytes has {len(figures)} of {whole} figures"
+        log.refuse("torn-row", message, line, "take the row out, or the log anew")
+    left = iter(figures)
+    return [{label: next(left) for label in labels} for labels in there]
+
+
+def with_points(log: Log, tool: str, run: Run, rows: Sequence[LogRow], warnings: Iterable[str]) -> Run:
+    """The run with its rows as points, and its warnings with what is odd about them.
+
+    Rows of no bytes are left out: that is what a size below one element per rank is rounded to.
+
+    Raises InputError for times that are none, and sizes that fall without starting again.
+    """
+    before = 0
+    for row in rows:
+        if not 0 < row.seconds < float("inf"):
+            message = f"{row.size} bytes took {row.seconds:g} seconds"
+            log.refuse("no-time", message, row.line, "a collective takes some time")
+        if row.size < before and row.size != rows[0].size:
+            message = f"sizes fall from {before} to {row.size} bytes within a run"
+            log.refuse("sizes-fall", message, row.line, "is the header of a second run missing?")
+        before = row.size
+    points = [row for row in rows if row.size]
+    first = {row.size: row for row in reversed(points)}
+    again = [row for row in points if first[row.size] is not row]
+    empty = [row for row in rows if not row.size]
+    odd = (
+        (empty, f"{len(empty)} rows of 0 bytes left out: their sizes were below one element per rank"),
+        (again, f"{len(again)} sizes were measured again; every row counts"),
+    )
+    return replace(
+        run,
+        V=tuple(logical(tool, run.kind, row.size, run.ranks) for row in points),
+        seconds=tuple(row.seconds for row in points),
+        lines=tuple(row.line for row in points),
+        log=log.path,
+        sha256=log.sha256,
+        warnings=(*warnings, *(log.remark(several[0].line, text) for several, text in odd if several)),
+    )
+
+
+def refuse_wrong(log: Log, rows: Iterable[LogRow]) -> None:
+    """Refuse rows with wrong values: their times are of something else."""
+    for row in rows:
+        if row.wrong:
+            log.refuse("wrong-values", f"values of {row.size} bytes were wrong", row.line, "mend that first")

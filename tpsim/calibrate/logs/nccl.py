@@ -1,17 +1,20 @@
-"""What nccl-tests says of a run, in its tables and in its JSON: collective, library, how calls were made."""
+"""What nccl-tests says of a run, in its tables and in the JSON of ``-J``: collective, library, calls, rows."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tpsim.calibrate.logs.log import WRONG, LogRow, by_label, refuse_wrong, stretches, with_points
+from tpsim.calibrate.run import Run
 from tpsim.machine.algorithms import NCCL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.calibrate.logs.log import Log
-    from tpsim.calibrate.logs.rows import LogRow
 
 TOOL = "nccl-tests"
 PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf\b")
@@ -79,3 +82,161 @@ def several_groups(log: Log, line: int) -> NoReturn:
 def one_rank(log: Log, line: int) -> NoReturn:
     """Refuse a run that moved nothing."""
     log.refuse("one-rank", "the run has one rank: nothing moved", line, "under mpirun, build nccl-tests with MPI=1")
+
+
+TIMES = ("time", "cputime")
+FIGURES = frozenset({*TIMES, *WRONG, "algbw", "busbw", "i_min", "i_max", "i_p99", "i_cv%"})
+"""Labels of numbers; a time stamp, or rccl-tests' algorithm, may stand after the last one."""
+
+UNITS = frozenset({"B", "elements", "us", "GB/s", "%"})
+
+# Size, count, type, and the operation if one is printed; a debug line may be glued to the root.
+_HEAD = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*(\s+[a-z]+)?(\s.*|)$")
+_ROOT = re.compile(r"\s+-?\d+")
+# As printf writes it: no zero before a digit, so that a host's name may be glued to a zero. Atomic: all of it or none.
+_FIGURE = re.compile(r"\s*((?>N/A|nan|inf|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[-+]?\d+)?))(?=\s|$|[0-9A-Za-z\[])")
+
+
+def table(log: Log, labels: int, end: int) -> list[LogRow]:
+    """The rows of the table whose labels stand on line `labels`, up to line `end`.
+
+    Debug output may stand between a row's head, its two halves and its end.
+
+    Raises InputError for other columns than are needed, a row that is not whole, and values that were wrong.
+    """
+    names, above = log.lines[labels - 1].lstrip("# ").split(), log.lines[max(0, labels - 2)]
+    starts = [at for at, name in enumerate(names) if name in TIMES]
+    groups = [[name for name in names[a : b + 1] if name in FIGURES] for a, b in stretches(starts, len(names) - 1)]
+    _refuse_other_columns(log, labels, groups)
+    in_place = len(groups) == 1 and "in-place" in above and "out-of-place" not in above
+    heads = dict(log.found(_HEAD, labels + 1, end))
+    rows = []
+    for line, last in stretches(heads, end):
+        head = heads[line]
+        root = _ROOT.match(head[4]) if "root" in names else None
+        texts = [head[4][root.end() if root else 0 :], *(text for text in log.lines[line:last] if text[:1].isspace())]
+        figures = [figure for text in texts for figure in _figures(text)][: sum(map(len, groups))]
+        halves = by_label(log, line, head[1], figures, groups)
+        moved = in_place or len(halves) < len(groups)
+        rows.append(LogRow(int(head[1]), line, halves, moved, (head[3] or "").strip(), int(root[0]) if root else -1))
+    if not rows:
+        log.refuse("no-rows", "the table has no rows", labels)
+    refuse_wrong(log, rows)
+    return rows
+
+
+def _refuse_other_columns(log: Log, labels: int, groups: Sequence[Sequence[str]]) -> None:
+    """Times until data arrived, in the units that are always printed, beside the bandwidths that confirm them."""
+    if not groups:
+        log.refuse("no-times", "the table has no column of times", labels, "give the log as it was printed")
+    for name in ("algbw", "busbw"):
+        if name not in groups[0]:
+            log.refuse("no-bandwidth", f"the table has no {name}", labels, "keep the table as it was printed")
+    if TIMES[1] in groups[0]:
+        what = "the table holds CPU times: until calls returned, not until data arrived"
+        log.refuse("cpu-times", what, labels, "run without -C")
+    below = "".join(log.lines[labels : labels + 1])
+    for unit in re.findall(r"\((\S+?)\)", below) if below.startswith("#") else []:
+        if unit not in UNITS:
+            log.refuse("unknown-unit", f"a column is in {unit}", labels + 1, "nccl-tests prints us and GB/s")
+
+
+def _figures(text: str) -> Iterator[str]:
+    """The figures that a text begins with."""
+    while match := _FIGURE.match(text):
+        yield match[1]
+        text = text[match.end() :]
+        if text and not text[0].isspace():
+            return
+
+
+NEEDED = {"args": list, "config": dict, "results": list}
+LAST_VERSION = 3
+"""Of the file format; later ones are read with a warning. Source: NVIDIA/nccl-tests, src/util.cu, July 2026."""
+
+
+def read_json(log: Log) -> Run:
+    """The one run in a file.
+
+    Raises InputError for what cannot be trusted; a file that was not written to its end among it.
+    """
+    data = _parsed(log)
+    rows = list(_rows(log, [row for row in data["results"] if isinstance(row, dict)]))
+    if not rows:
+        log.refuse("no-rows", "the run has no results", 0)
+    total = data.get("out_of_bounds", {}).get("count", 0)
+    if total:
+        log.refuse("wrong-values", f"{total} values were wrong", 0, "mend that first: the times mean nothing")
+    run, remarks = _run(log, data)
+    version = data.get("version", LAST_VERSION)
+    newer = [f"the file is of format {version}; tpsim knows {LAST_VERSION}"] * (version > LAST_VERSION)
+    reported = (f"the library reported: {text}" for text in data.get("errors", ()) if text)
+    warnings = (log.remark(1, text) for text in (*newer, *doubts(rows), *remarks, *reported))
+    return with_points(log, TOOL, run, rows, warnings)
+
+
+def _parsed(log: Log) -> dict[str, Any]:
+    try:
+        data = json.loads("\n".join(log.lines))
+    except json.JSONDecodeError as error:
+        remedy = "the run was stopped before the file was whole, or it is no JSON"
+        message = f"the JSON breaks off or is wrong here: {error.msg}"
+        log.refuse("bad-json", message, error.lineno, remedy, column=error.colno)
+    for key, kind in NEEDED.items():
+        if not isinstance(data.get(key), kind):
+            log.refuse("not-nccl-json", f"{key} is not there", 0, "give the file that nccl-tests wrote with -J")
+    return dict(data)
+
+
+def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[LogRow]:
+    lines = [number for number, line in enumerate(log.lines, 1) for _ in re.finditer(r'"size"\s*:', line)]
+    if len(lines) != len(results):  # the program writes the file as one line
+        lines = [1] * len(results)
+    for row, line in zip(results, lines, strict=True):
+        halves = [row[key] for key in ("out_of_place", "in_place") if row.get(key)]
+        if any(half.get("nwrong") for half in halves):
+            log.refuse("wrong-values", f"values of {row.get('size')} bytes were wrong", 0, "mend that first")
+        size = _number(log, row, "size", line)
+        if not halves:
+            log.refuse("no-time", f"{size} bytes have no result", line, column=1)
+        if "cpu_time" in halves[0]:
+            what = "the file holds CPU times: until calls returned, not until data arrived"
+            log.refuse("cpu-times", what, line, "run without -C", column=1)
+        time, counted = _number(log, halves[0], "time", line), halves[0].get("nwrong") is not None
+        yield LogRow(
+            int(size), line, [{"time": time, **({WRONG[0]: 0} if counted else {})}], not row.get("out_of_place")
+        )
+
+
+def _number(log: Log, row: Mapping[str, Any], key: str, line: int) -> float:
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        log.refuse("bad-number", f"{key} of a result is {json.dumps(value)}", line, column=1)
+    return value
+
+
+def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
+    """The run without its points, and remarks on its options."""
+    config = data["config"]
+    threads, per_thread = int(config.get("nthreads", 1)), int(config.get("ngpus", 1))
+    processes = config.get("devices") or []
+    if len({one.get("group") for one in processes}) > 1:
+        several_groups(log, 0)
+    ranks = max(1, len(processes)) * threads * per_thread
+    if ranks == 1:
+        one_rank(log, 0)
+    program = PurePath(str(next(iter(data["args"]), ""))).name
+    kind = collective(program)
+    if kind is None:
+        log.refuse("unknown-collective", f'"{program}" is no program of nccl-tests', 0, "args starts with the program")
+    aggregated, blocking = int(config.get("aggregated_iterations", 1)), config.get("blocking_collectives") == "true"
+    forced, remarks = way_of_running(map(str, data.get("env", ())), aggregated=aggregated, blocking=blocking)
+    run = Run(
+        kind,
+        ranks,
+        launch=launched(per_thread, int(config.get("graph", 0))),
+        nodes=len({one.get("hostname") for one in processes}) or None,
+        library=f"nccl {version(int(data['nccl_version']))}" if "nccl_version" in data else "",
+        **forced,
+    )
+    return run, remarks

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.calibrate.logs import nccl
-from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.nccl_table import table
-from tpsim.calibrate.logs.rows import logical, with_points
+from tpsim.calibrate.logs.log import logical, stretches, with_points
+from tpsim.calibrate.logs.nccl import table
 from tpsim.calibrate.run import Run
 from tpsim.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tpsim.calibrate.logs.log import Log
-    from tpsim.calibrate.logs.rows import LogRow
+    from tpsim.calibrate.logs.log import Log, LogRow
 
 OPTIONS = re.compile(r"^# nThread\s+(\d+)\s+nGpus\s+(\d+)")
 LABELS = re.compile(r"^#\s+size\s+count\s+type\b.*\b(?:cpu)?time\b")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tpsim.calibrate.logs.log import stretches
-from tpsim.calibrate.logs.rows import WRONG, LogRow, by_label, refuse_wrong, with_points
+from tpsim.calibrate.logs.log import WRONG, LogRow, by_label, refuse_wrong, stretches, with_points
 from tpsim.calibrate.run import Run
 
 if TYPE_CHECKING:

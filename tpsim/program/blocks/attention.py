@@ -14,9 +14,9 @@ from tpsim.program.trace import ONE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.program.layout import Practice
     from tpsim.program.model import Attention
     from tpsim.program.op import Array
+    from tpsim.program.practice import Practice
     from tpsim.program.text import Text
 
 HEADS: Mapping[str, tuple[str, ...]] = {"q": ("g", "r", "d"), "k": ("g", "d"), "v": ("g", "d")}

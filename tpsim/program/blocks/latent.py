@@ -12,9 +12,9 @@ from tpsim.program.text import Parameter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.program.layout import Practice
     from tpsim.program.model import Latent
     from tpsim.program.op import Array
+    from tpsim.program.practice import Practice
     from tpsim.program.text import Text
 
 

@@ -10,9 +10,9 @@ from tpsim.program.text import Parameter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.program.layout import Practice
     from tpsim.program.model import FeedForward, Mlp
     from tpsim.program.op import Array
+    from tpsim.program.practice import Practice
     from tpsim.program.text import Text
 
 

@@ -23,9 +23,9 @@ from tpsim.program.trace import ONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.program.layout import Practice
     from tpsim.program.model import Moe
     from tpsim.program.op import Array
+    from tpsim.program.practice import Practice
     from tpsim.program.text import Text
 
 SCORES = ("b", "s", "i")

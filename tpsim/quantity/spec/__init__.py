@@ -1,6 +1,7 @@
 """Files: YAML to checked values, each value with its place in the user's text; and where files are found by name."""
 
 from tpsim.quantity.spec.catalogue import Kind as Kind
+from tpsim.quantity.spec.catalogue import content as content
 from tpsim.quantity.spec.catalogue import find as find
 from tpsim.quantity.spec.catalogue import is_path as is_path
 from tpsim.quantity.spec.catalogue import is_shipped as is_shipped
@@ -10,7 +11,6 @@ from tpsim.quantity.spec.catalogue import names as names
 from tpsim.quantity.spec.catalogue import path_from as path_from
 from tpsim.quantity.spec.catalogue import shipped as shipped
 from tpsim.quantity.spec.checked import read as read
-from tpsim.quantity.spec.content import content as content
 from tpsim.quantity.spec.document import Document as Document
 from tpsim.quantity.spec.document import Keys as Keys
 from tpsim.quantity.spec.document import extended as extended
@@ -20,6 +20,7 @@ from tpsim.quantity.spec.document import with_value as with_value
 from tpsim.quantity.spec.fields import Bytes as Bytes
 from tpsim.quantity.spec.fields import BytesPerSecond as BytesPerSecond
 from tpsim.quantity.spec.fields import FlopsPerSecond as FlopsPerSecond
+from tpsim.quantity.spec.fields import OrShort as OrShort
 from tpsim.quantity.spec.fields import Quantity as Quantity
 from tpsim.quantity.spec.fields import Seconds as Seconds
 from tpsim.quantity.spec.fields import Share as Share

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from tpsim.frozen import dataclass
 from tpsim.quantity.errors import Problem, did_you_mean, suggest
-from tpsim.quantity.spec.fields import example, meanings, noun
-from tpsim.quantity.spec.types import model_at, types_at
+from tpsim.quantity.spec.fields import example, meanings, model_at, noun, types_at
 from tpsim.quantity.units import UnitError
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """YAML text to a `Document`: the only place that opens YAML.
 
-YAML 1.2 core types: ``4.5e10`` is a float, ``010`` is ten, ``no`` and ``2026-11-20`` are strings. Keys are strings, as
-in JSON. Duplicate keys, tags, several documents and merge keys are refused.
+YAML 1.2 core types, but that ``5e7`` is the int which it says: ``4.5`` is a float, ``010`` is ten, ``no`` and
+``2026-11-20`` are strings. Keys are strings, as in JSON. Duplicate keys, tags, several documents and merge keys are
+refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import yaml
 
 from tpsim.frozen import dataclass
 from tpsim.quantity.errors import InputError, Place, Problem
-from tpsim.quantity.spec.content import content
+from tpsim.quantity.spec.catalogue import content
 from tpsim.quantity.spec.document import Document, Keys, Spot
 
 if TYPE_CHECKING:
@@ -252,10 +253,20 @@ _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
     (re.compile(r"false|False|FALSE"), lambda _: False),
     (re.compile(r"[-+]?[0-9]+"), int),
     (re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+"), lambda text: int(text, 0)),
-    (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+"), lambda text: _whole(float(text))),
+    (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)"), float),
     (re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"), lambda text: float(text.replace(".", ""))),
 )
 """The core schema of YAML 1.2: what a plain scalar looks like -> what it is; anything else is text."""
+
+
+def _whole(number: float) -> float | int:
+    """A power of ten is how people write large counts: ``5e7`` is the int, as far as a float tells ints apart."""
+    return int(number) if number.is_integer() and abs(number) <= EXACT else number
+
+
+EXACT = 2**53
+"""A float is exact to here."""
 
 
 def _scalar(text: str) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import line_in
+from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds import counted
-from tpsim.program.layout import LINES, PRACTICES
+from tpsim.program.layout import LINES
 from tpsim.program.transformer import end_parameters, layer_parameters
 from tpsim.report.answer import Assumption
 

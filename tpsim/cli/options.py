@@ -1,25 +1,64 @@
-"""The flags that ask a question, declared once: every verb that takes a scenario takes them all."""
+"""The flags that ask a question, declared once for every verb that takes a scenario, and what a shell completes."""
 
 from __future__ import annotations
 
 import functools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from tpsim.cli import names
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from tpsim.quantity.spec import Kind
+
+
+def _library(_ctx: click.Context, _param: click.Parameter, begun: str, *, kind: Kind) -> list[CompletionItem]:
+    from tpsim.quantity import spec
+
+    return begins(begun, spec.names(kind)) or [CompletionItem(begun, type="file")]
+
+
+scenarios, machines, models = (partial(_library, kind=kind) for kind in ("scenarios", "hardware", "models"))
+"""Completions of a parameter that takes a name of the library, or a file."""
+
+
+def collectives(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The collectives, as the command line spells them."""
+    from tpsim.algebra.moves import MOVES
+
+    return begins(begun, [name.replace("_", "-") for name in MOVES])
+
+
+def practices(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The bundles of switches."""
+    from tpsim.program.frameworks import PRACTICES
+
+    return begins(begun, PRACTICES)
+
+
+def schemas(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The formats and outputs that have a schema."""
+    from tpsim.answers.schema import DESCRIBED
+
+    return begins(begun, [schema.name for schema in DESCRIBED])
+
+
+def begins(begun: str, known: Iterable[str]) -> list[CompletionItem]:
+    """Those of the known names that go on from what was typed."""
+    return [CompletionItem(name) for name in sorted(known) if name.startswith(begun)]
+
 
 FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "model": click.option(
         "--model",
         metavar="MODEL",
-        shell_complete=names.models,
+        shell_complete=models,
         help="Library name, .yaml, or a Hugging Face config.json.",
     ),
-    "hw": click.option("--hw", metavar="MACHINE", shell_complete=names.machines, help="Library name or .yaml."),
+    "hw": click.option("--hw", metavar="MACHINE", shell_complete=machines, help="Library name or .yaml."),
     "chips": click.option("--chips", type=int, metavar="N", help="Chips of the machine; an axis of -1 fills up to it."),
     "mesh": click.option("--mesh", metavar="AXIS=N,..", help="Mesh axes, major first: data=32,tensor=8."),
     "tp": click.option("--tp", metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."),
@@ -40,7 +79,7 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "practice": click.option(
         "--practice",
         metavar="NAME",
-        shell_complete=names.practices,
+        shell_complete=practices,
         help="Switches of a framework: megatron, fsdp2, xla, ideal.",
     ),
     "recompute": click.option(
@@ -56,7 +95,7 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         "--launch", metavar="HARNESS|TIME", help="Launch latency: a harness of the profile, or 15us."
     ),
 }
-"""An option per flag, in the order in which help lists them; `tpsim.question.flags.Flags` types the same names."""
+"""An option per flag, in the order in which help lists them; `tpsim.question.edits.Flags` types the same names."""
 
 
 def question_options(command: Callable[..., None]) -> Callable[..., None]:

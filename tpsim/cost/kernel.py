@@ -1,0 +1,182 @@
+"""A kernel: what a chip runs in one piece, its arrays, its FLOPs, and those that cost alike."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tpsim.algebra.sharding import Sharding
+from tpsim.cost.memory import local_bytes
+from tpsim.frozen import dataclass
+from tpsim.program.op import Array, Einsum, Op, Program
+from tpsim.program.tokens import TOKENS, keys_of, last_pairs, peak
+from tpsim.quantity.size import over, product, total
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from tpsim.cost.sizes import Sizes
+    from tpsim.program.op import Where
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One traced kernel.
+
+    reads, writes  arrays that it takes from memory, and puts there
+    products       its matrix products; none: it takes as long as its bytes
+    mask           that hides some of its scores; "" if it makes none
+    skips          it leaves out the scores that are hidden
+    joined         how many kernels without products it stands for
+    shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
+    """
+
+    ops: tuple[Op, ...]
+    reads: tuple[Array, ...]
+    writes: tuple[Array, ...]
+    products: tuple[Einsum, ...]
+    mask: str
+    skips: bool
+    program: Program = field(repr=False)
+    joined: int = 1
+    shared: bool = False
+
+    @property
+    def where(self) -> Where:
+        """Where it stands in the step."""
+        return self.ops[0].where
+
+    @property
+    def fused(self) -> bool:
+        """True for products and what lies between them in one kernel: attention whose scores stay on the chip."""
+        return len(self.products) > 1
+
+    @property
+    def on_scores(self) -> bool:
+        """True if it makes or reads attention's scores."""
+        return of_scores(self.products)
+
+    @property
+    def in_layers(self) -> bool:
+        """True for a product of a layer with one of its weights."""
+        return not self.on_scores and self.where.block in {"attention", "mlp", "experts", "shared"}
+
+    def count(self, sizes: Sizes) -> Any:
+        """Runs per step and device."""
+        return self.program.times(self.where, sizes.loops)
+
+    def flops(self, sizes: Sizes) -> Any:
+        """FLOPs of one device and one run, replication included; of attention the whole s by s."""
+        return total(op.flops(sizes.dims, sizes.axes) for op in self.products)
+
+    def run_flops(self, sizes: Sizes) -> Any:
+        """Those that are run, on the busiest device: without scores that a mask hides, of s by s; `tokens.density`."""
+        if not (self.mask and self.skips):
+            return self.flops(sizes)
+        ring, devices = (product(sizes.axes[axis] for axis in axes) for axes in (self.ring, self.program.sharing))
+        run, dims = self.seen(self.flops(sizes), sizes), sizes.dims
+        if not self.ring or self.shared:  # of inference each device has as many of the tokens that are read
+            return run
+        return run * peak(self.mask, self.program.order, dims["s"], ring=ring, devices=devices, w=dims.get("w", 0))
+
+    def seen(self, flops: Any, sizes: Sizes) -> Any:
+        """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
+        s, t, w = (sizes.dims.get(dim, 1) for dim in "stw")
+        held = sizes.dims[keys_of(self.scores.dims)] if self.mask else t
+        return over(flops * last_pairs(self.mask, s, t, w), s * held) if self.mask else flops
+
+    @cached_property
+    def ring(self) -> tuple[str, ...]:
+        """The axes that split the tokens of its scores."""
+        return tuple(axis for dim in sorted(TOKENS & {*self.scores.dims}) for axis in self.scores.type.axes(dim))
+
+    @property
+    def scores(self) -> Array:
+        """Of attention: what it has for each query and key."""
+        return next(x for op in self.products for x in (*op.inputs, op.output) if keys_of(x.dims))
+
+    def peak(self, sizes: Sizes) -> Any:
+        """What the device with most rows has over the mean."""
+        return sizes.peak({dim for op in self.products for x in op.inputs for dim in x.dims})
+
+    def useful_flops(self, sizes: Sizes) -> Any:
+        """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
+        alone = dict.fromkeys(sizes.axes, 1)
+        return total(op.flops(sizes.dims, alone) for op in self.products if not op.where.again)
+
+    @cached_property
+    def sides(self) -> tuple[Sharding, Sharding, Sharding, Sharding]:
+        """Of a single product: rows and columns of the result, the sum behind each of its elements, and the batch."""
+        (op,) = self.products
+        left, right = (dict(zip(x.dims, x.type.on, strict=True)) for x in op.inputs)
+        inner = left.keys() & right.keys()
+        batch = inner & {*op.output.dims}
+        return (
+            _part(left, left.keys() - inner),
+            _part(right, right.keys() - inner),
+            _part(left, inner - batch),
+            _part(left, batch),
+        )
+
+    def memory_bytes(self, sizes: Sizes) -> Any:
+        """Bytes read and written in one run of one device."""
+        return total(local_bytes(array, sizes) * count for array, count in self._moved)
+
+    @cached_property
+    def _moved(self) -> list[tuple[Array, int]]:
+        """An array of each type that is read or written, and how many there are."""
+        alike: dict[Any, list[Array]] = {}
+        for x in (*self.reads, *self.writes):
+            alike.setdefault(repr(_shape(x)), []).append(x)
+        return [(same[0], len(same)) for same in alike.values()]
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """What its seconds depend on: kernels of equal shape take as long at all sizes."""
+        multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
+        moved = sorted(map(_shape, (*self.reads, *self.writes)))
+        masked = self.mask and self.skips and (self.mask, self.ring)
+        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined)
+        return (masked, *how, repr(multiplied), repr(moved))
+
+
+def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
+    """The kernels with those that cost alike counted, and those that only move bytes joined where they repeat alike."""
+    groups: dict[Hashable, list[Kernel]] = {}
+    for one in found:
+        where = one.where
+        repeats = (where.phase, frozenset(where.repeats))
+        groups.setdefault((repeats, one.shape if one.products else ()), []).append(one)
+    return tuple((same[0], len(same)) if same[0].products else (_joined(same), 1) for same in groups.values())
+
+
+def _joined(several: Sequence[Kernel]) -> Kernel:
+    reads, writes = (tuple(x for one in several for x in getattr(one, way)) for way in ("reads", "writes"))
+    return replace(several[0], reads=reads, writes=writes, joined=len(several))
+
+
+def _part(shards: Mapping[str, tuple[str, ...]], dims: Iterable[str]) -> Sharding:
+    """The type of an array with some dims of another."""
+    kept = tuple(sorted(dims))
+    return Sharding(kept, tuple(shards[dim] for dim in kept))
+
+
+def _shape(array: Array) -> Any:
+    return sorted(array.dims), sorted(array.type.sharded_axes), array.dtype
+
+
+def is_matrix_product(op: Op) -> bool:
+    """True for a product whose operands each have a dim that the other has not: rows and columns.
+
+    A sum of elementwise products (a gain's gradient, softmax backward) is pointwise work.
+    """
+    if not isinstance(op, Einsum) or not op.is_matmul:
+        return False
+    left, right = (set(array.dims) for array in op.inputs)
+    return bool(left - right and right - left)
+
+
+def of_scores(products: Iterable[Einsum]) -> bool:
+    """True if these products make or read attention's scores."""
+    return any(keys_of(x.dims) for op in products for x in (*op.inputs, op.output))

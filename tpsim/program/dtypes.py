@@ -1,0 +1,75 @@
+"""What numbers are stored and sent as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+from tpsim.frozen import dataclass
+
+STORED_AS: Mapping[str, str] = {"tf32": "f32", "fp8_128": "bf16"}
+"""Dtypes of products alone -> what the arrays are that go in and come out.
+
+tf32 rounds on the way (NVIDIA A100); fp8_128 are products of layers with their weights in fp8, a scale for each block,
+the others and all arrays in bf16 (DeepSeek-V3 2024, 3.3).
+"""
+
+IN_LAYERS = frozenset({"fp8_128"})
+"""Those of them in which products with the weights of layers are, and no others."""
+
+Dtype = Literal["f64", "f32", "bf16", "f16", "fp8", "int8"]
+"""What can be stated of arrays that are sent."""
+
+
+class Format(NamedTuple):
+    """How numbers are stored: bits of each, and of a scale that a block of so many shares."""
+
+    bits: int
+    scale_bits: int = 0
+    block: int = 1
+
+    @property
+    def bytes_each(self) -> int | Fraction:
+        """Of an element, its share of the scale included.
+
+        >>> Format(8, 32, 128).bytes_each, Format(16).bytes_each
+        (Fraction(33, 32), 2)
+        """
+        exact = Fraction(self.bits * self.block + self.scale_bits, 8 * self.block)
+        return int(exact) if exact.denominator == 1 else exact
+
+
+FORMATS: Mapping[str, Format] = {
+    "f64": Format(64),
+    "f32": Format(32),
+    "bf16": Format(16),
+    "f16": Format(16),
+    "fp8": Format(8),
+    "int8": Format(8),
+    "int32": Format(32),
+    "int4": Format(4),
+    "fp8_128": Format(8, 32, 128),
+    "mxfp4": Format(4, 8, 32),
+}
+"""How each dtype of arrays is stored; fp8_128: DeepSeek-V3's blocks of 128 with a scale in f32; mxfp4: OCP MX 1.0."""
+
+DTYPE_BYTES: Mapping[str, Any] = {name: one.bytes_each for name, one in FORMATS.items()}
+"""Bytes per element: an int, or a Fraction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dtypes:
+    """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`.
+
+    For None a cache is as activations are, and experts are as other parameters.
+    """
+
+    activations: str = "bf16"
+    params: str = "bf16"
+    gradients: str = "f32"
+    loss: str = "f32"
+    optimizer: str = "f32"
+    cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
+    experts: str | None = field(default=None, repr=False)

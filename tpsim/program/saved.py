@@ -1,0 +1,144 @@
+"""What backward finds of forward: what was kept, and what is made again because it was not, moves included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tpsim.program.kernels import keeps, kind
+from tpsim.program.kinds import keeps_all
+from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard
+from tpsim.program.practice import FULL
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from tpsim.program.op import Again, Where
+    from tpsim.program.practice import Practice
+    from tpsim.program.trace import Trace
+
+MADE_AGAIN: Mapping[Again, str] = {
+    "gather": "gathered again because it was not kept",
+    "kernel": "made again because its kernel keeps nothing of it",
+    "replay": "recomputed because it was not kept",
+}
+"""Why a move runs a second time, by `Where.again`."""
+
+
+@dataclass(slots=True)
+class Saved:
+    """The forward of one microbatch, as its backward has it.
+
+    forward  its ops
+    again    array and why it is made a second time -> the array that then is
+    outside  of the outputs of its ops those that leave the kernel that makes them
+    """
+
+    trace: Trace
+    practice: Practice
+    forward: list[Op]
+    again: dict[tuple[Array, Again], Array]
+    outside: set[Array] = field(init=False)
+
+    def __post_init__(self) -> None:
+        made, kernel = self.trace.producer, self.kernel
+        self.outside = {x for op in self.forward for x in op.inputs if kernel(made[x]) != kernel(op)}
+
+    def of(self, x: Array) -> Array:
+        """`x` as backward finds it: kept, or made again because it was not."""
+        x = self.trace.instead.get(x, x)
+        op = self.trace.producer[x]
+        if self._inside(op):
+            return self._again(op, "kernel")
+        if self._gathered(op):
+            return self._again(op, "gather")
+        return self._again(op, "replay") if self._recomputed(op) else x
+
+    def _inside(self, op: Op) -> bool:
+        """True for what a fused kernel neither gives away nor keeps."""
+        kernel, _ = self.kernel(op)
+        return bool(kernel) and op.output not in self.outside and not keeps(kernel, op.output, self.practice)
+
+    def _gathered(self, op: Op) -> bool:
+        """True for what was gathered and the practice drops; rows that travelled to their experts are kept."""
+        if not isinstance(op, Reshard) or op.output.filled or not any(move.kind == "all_gather" for move in op.moves):
+            return False
+        if self.streamed(op.output):
+            return True  # nobody ever has all of it
+        return self.practice.reshard_after_forward if op.inputs[0].role == "param" else self.practice.regather
+
+    def streamed(self, x: Array) -> bool:
+        """True for what comes block after block to who reads it."""
+        op = self.trace.producer[x]
+        return isinstance(op, Reshard) and any(move.streamed for move in op.moves)
+
+    def circles(self, x: Array) -> bool:
+        """True for what comes so if sums of its cotangents go all the way round."""
+        return self.practice.home == "circle" and self.streamed(x)
+
+    def _recomputed(self, op: Op) -> bool:
+        """True for what the recompute drops; a view is dropped with what it shows."""
+        dropped, where = self._dropped(op.where), op.where
+        if not dropped or isinstance(op, Leaf | Index) or op.inputs[0].role == "param":
+            return False
+        if isinstance(op, Reshard) and is_edge(self.trace, op):
+            return False
+        if FULL in dropped and where.place == "layer":
+            return True
+        if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
+            return self._recomputed(self.trace.producer[op.inputs[0]])
+        kernel, _ = self.kernel(op)
+        named = bool(kernel) and not {kernel, kind(kernel)}.isdisjoint(dropped)
+        return op.output.name in dropped or (named and keeps(kernel, op.output, self.practice))
+
+    def _dropped(self, where: Where) -> tuple[str, ...]:
+        """What is not kept there: nothing of a kind of layers that keeps all."""
+        return () if keeps_all(where.kind) else self.practice.recompute
+
+    def _again(self, op: Op, why: Again) -> Array:
+        """What `op` makes, made once more, after all that backward does not find either."""
+        if (op.output, why) not in self.again:
+            for one in self._together(op) if why == "replay" else (op,):
+                self.again[one.output, why] = self._repeated(one, why)
+        return self.again[op.output, why]
+
+    def _together(self, op: Op) -> list[Op]:
+        """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole."""
+        where = op.where
+        if self.practice.replay == "needed":
+            return [op]
+        if FULL in self._dropped(where) and where.place == "layer":
+            mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
+            return [one for one in mine if self._inside(one) or self._recomputed(one)]
+        kernel = self.kernel(op)
+        return [one for one in self.forward if self.kernel(one) == kernel] if kernel[0] else [op]
+
+    def _repeated(self, op: Op, why: Again) -> Array:
+        """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
+        where = replace(op.where, act="B", again=why)
+        if why == "gather":
+            where = replace(self.trace.where, again=why, kernel="")
+        if why == "replay" and where.kernel:
+            where = replace(where, kernel=f"{where.kernel}.again")
+        inputs = tuple(self._replayed(x) if why == "replay" else self.of(x) for x in op.inputs)
+        because = f"{op.because}; {MADE_AGAIN[why]}" if op.because else op.because
+        return self.trace.emit(replace(op, inputs=inputs, output=replace(op.output), where=where, because=because))
+
+    def _replayed(self, x: Array) -> Array:
+        """An input of what is recomputed: recomputed too, with the inside of its kernel, or kept."""
+        op = self.trace.producer[x]
+        return self._again(op, "replay") if self._inside(op) or self._recomputed(op) else self.of(x)
+
+    def kernel(self, op: Op) -> tuple[str, Hashable]:
+        """The kernel instance that an op is a part of; what a kernel makes and settles is its own, moves included."""
+        settles = isinstance(op, Reshard) and op.output.type == op.inputs[0].type.owing(()) != op.inputs[0].type
+        maker = self.trace.producer[op.inputs[0]] if settles else op
+        return maker.where.kernel, op.where.loops
+
+
+def is_edge(trace: Trace, op: Reshard) -> bool:
+    """True where an activation enters another part of the stack: one cotangent is handed back there."""
+    (x,) = op.inputs
+    made = trace.producer[x].where
+    parted = (made.place, made.index("layers")) != (op.where.place, op.where.index("layers"))
+    return parted and x.active and x.role != "param"
