@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
 from typing import Any, Literal, Self
@@ -12,6 +12,7 @@ from tpsim.quantity.size import Size, ceil_over, narrowed, over, product
 
 OwedKind = Literal["sum", "max"]
 Owed = tuple[str, OwedKind]
+Portion = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class ShardingError(ValueError):
@@ -36,9 +37,11 @@ class Sharding:
     dims: tuple[str, ...]
     on: tuple[tuple[str, ...], ...]
     owes: frozenset[Owed] = frozenset()
+    _portion: Portion | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse an axis that occurs twice and a dim list that does not fit."""
+        object.__setattr__(self, "_portion", None)
         if len(self.dims) != len(self.on) or len(set(self.dims)) != len(self.dims):
             raise ShardingError(f"dims {self.dims} and their axes {self.on} do not fit together")
         used = list(chain.from_iterable(self.on))
@@ -55,6 +58,13 @@ class Sharding:
     def sharded_axes(self) -> tuple[str, ...]:
         """Every axis that shards a dim, in the order of the dims."""
         return tuple(chain.from_iterable(self.on))
+
+    @property
+    def portion(self) -> Portion:
+        """What a device's number of elements follows from: the dims and the axes that shard them, each in one order."""
+        if self._portion is None:
+            object.__setattr__(self, "_portion", (tuple(sorted(self.dims)), tuple(sorted(self.sharded_axes))))
+        return self._portion  # type: ignore[return-value]  # it was just put there
 
     @property
     def owed_axes(self) -> frozenset[str]:

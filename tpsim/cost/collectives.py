@@ -164,17 +164,12 @@ class Collective:
             self.parts[0].move.reordered,
             self.parts[0].move.members,
             self.parts[0].move.streamed,
-            tuple(sorted((part.dtype, *element_shape(part.move)) for part in self.parts)),
+            tuple(sorted((part.dtype, *part.move.before.portion) for part in self.parts)),
         )
 
 
 NAMED = 3
 """Arrays of one call that are named one by one in a row; more are counted."""
-
-
-def element_shape(move: Move) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The dims and axes that a move's V is made of, in one order: equal ones have equal V."""
-    return tuple(sorted(move.before.dims)), tuple(sorted(move.before.sharded_axes))
 
 
 def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:

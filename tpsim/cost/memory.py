@@ -123,7 +123,9 @@ def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
 def local_bytes(array: Array, sizes: Sizes) -> Any:
     """Bytes of `array` on one device, the fullest one; an owed array is held whole."""
     type_, dtype = array.type, array.dtype
-    return sizes.once((type_, dtype), lambda: sizes.local_elements(type_) * DTYPE_BYTES[dtype] * sizes.peak(type_.dims))
+    return sizes.once(
+        (type_.portion, dtype), lambda: sizes.local_elements(type_) * DTYPE_BYTES[dtype] * sizes.peak(type_.dims)
+    )
 
 
 def _widest(ops: Iterable[Op]) -> Array | None:

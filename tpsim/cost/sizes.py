@@ -59,12 +59,7 @@ class Sizes:
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
-
-        def elements() -> Any:
-            shape = (tuple(sorted(type_.dims)), tuple(sorted(type_.sharded_axes)))
-            return self.once(shape, lambda: type_.local_elements(self.dims, self.axes))
-
-        return self.once(type_, elements)
+        return self.once(type_.portion, lambda: type_.local_elements(self.dims, self.axes))
 
     def peak(self, dims: Iterable[str]) -> Any:
         """What the fullest device has over the mean, of arrays with these dims."""
@@ -72,9 +67,10 @@ class Sizes:
 
     def once(self, key: Hashable, found: Callable[[], Any]) -> Any:
         """What `found` gives, evaluated once for equal keys."""
-        if key not in self._known:
-            self._known[key] = found()
-        return self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = found()
+        return known
 
 
 def _symbols(sizes: Sizes) -> Sizes:
