@@ -134,10 +134,11 @@ def questions(draw):
 
 
 class Other:
-    """A timing with other seconds."""
+    """A timing with other seconds, and links that are filled as much longer: never longer than it takes."""
 
     def __init__(self, timing, times):
         self.timing, self.time_s = timing, timing.time_s * times
+        self.stages = [replace(one, bandwidth_s=one.bandwidth_s * times) for one in timing.stages]
 
     def __getattr__(self, name):
         return getattr(self.timing, name)
