@@ -14,7 +14,9 @@ from tpsim.answers.sweep_cells import COLUMNS, cells, extra
 from tpsim.layouts.layout import Layout
 from tpsim.quantity.errors import InputError
 
-VARY = ["zero=0,1", "microbatches=1,2", "hardware=dgx-h100,dgx-a100", "assume.matmul_efficiency=0.4,0.5,0.6"]
+EFFICIENCIES = ",".join(f"0.{percent}" for percent in range(40, 65))
+VARY = ["zero=0,1", "microbatches=1,2", "hardware=dgx-h100,dgx-a100", f"assume.matmul_efficiency={EFFICIENCIES}"]
+CELLS = 200
 ASKED = {"model": "gpt-tiny", "seq": 16, "batch": 8, "chips": 2, "tp": 1, "pp": 1, "recompute": "none"}
 
 
@@ -36,7 +38,7 @@ def test_every_combination_of_varied_values_is_a_cell():
 def test_the_best_of_all_cells_are_those_of_one_search(swept):
     found = search(vary=VARY, top=30, **ASKED)
     assert [row["step_s"] for row in swept.rows] == [row.step_s for row in found.rows]
-    assert (swept.cells, swept.considered, swept.legal) == (24, found.considered, found.legal)
+    assert (swept.cells, swept.considered, swept.legal) == (CELLS, found.considered, found.legal)
     assert swept.rows[0]["hardware"] == found.best.varied["hardware"] == "dgx-h100"
 
 
@@ -44,7 +46,7 @@ def test_what_is_kept_is_read_by_pandas(swept):
     import pandas as pd
 
     frame = pd.read_parquet(swept.paths[0].parent)
-    assert len(frame) == 24
+    assert len(frame) == CELLS
     assert frame["step_s"].min() == swept.rows[0]["step_s"]
 
 
@@ -71,7 +73,7 @@ def test_dask_finds_the_same_though_a_worker_is_killed_on_the_way(swept, tmp_pat
     killed = []
 
     def progress(done, _cells, _seconds):
-        if done == 4:
+        if done == CELLS // 2:
             killed.append(next(iter(cluster.workers.values())).pid)
             os.kill(killed[0], signal.SIGKILL)
 
@@ -79,7 +81,7 @@ def test_dask_finds_the_same_though_a_worker_is_killed_on_the_way(swept, tmp_pat
     with distributed.LocalCluster(**options) as cluster:
         found = sweep(folder=tmp_path, vary=VARY, top=30, dask=cluster.scheduler_address, progress=progress, **ASKED)
     assert len(killed) == 1
-    assert (found.made, found.rows) == (24, swept.rows)
+    assert (found.made, found.rows) == (CELLS, swept.rows)
 
 
 @pytest.mark.parametrize(
