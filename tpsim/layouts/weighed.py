@@ -100,8 +100,9 @@ class Family:
         mine = self.room_bytes >= 0  # of a layout that does not fit nobody asks how fast it were
         if nearer:
             meshes = self.group.on[self.cells]
-            mine = mine & ~self.looked & (True if at is None else meshes == meshes[at])
-            self.looked |= mine
+            turn = ~self.looked & (True if at is None else meshes == meshes[at])
+            self.looked |= turn
+            mine = mine & turn
         if self.nearer and mine.any():
             self.step_s[mine] = self.nearer(self.cells[mine], alone=not nearer)
             limits = self.group.example.limits
