@@ -15,7 +15,8 @@ from tpsim.answers.layout_row import Row, in_words, otherwise
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
 from tpsim.layouts.weighed import weigh
-from tpsim.machine.parts import changed  # JSON Schemas read types
+from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
+from tpsim.machine.parts import changed
 from tpsim.machine.unstated import stated
 from tpsim.report.record import Number, Record, Seconds
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.search import SearchResult
     from tpsim.layouts.weighed import Family
-    from tpsim.machine.constant import Constant, Kind
+    from tpsim.machine.constant import Constant
     from tpsim.machine.profile import Machine
     from tpsim.question.shelf import Shelf
 
