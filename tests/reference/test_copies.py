@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.models import MIXTURE, mixture
-from tests.reference.test_experts import CUBE, NODES, SHARED, difference, stated
+from tests.reference.test_experts import CUBE, NODES, SHARED, difference, drawn, stated
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.claims.counted import machine_wiring
@@ -24,7 +24,7 @@ from tpsim.program.op import Reshard
 from tpsim.program.practice import Practice, Rows
 from tpsim.reference.compare import slopes
 from tpsim.reference.execute import execute
-from tpsim.reference.routing import drawn, evenly, own, turned_copies, turns
+from tpsim.reference.routing import evenly, own, turned_copies, turns
 from tpsim.reference.run import leaves
 
 NODE, RANK = Level("node", ("R",)), Level("rank", ("E",))

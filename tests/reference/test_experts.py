@@ -20,7 +20,7 @@ from tpsim.program.lower import lower
 from tpsim.program.practice import Practice, Rows
 from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import elements, execute
-from tpsim.reference.routing import drawn, evenly, own
+from tpsim.reference.routing import evenly, own
 from tpsim.reference.run import leaves
 
 CUBE = {"R": 2, "E": 2, "X": 2}
@@ -29,6 +29,18 @@ EVEN = evenly()
 TOKENS = Practice(rows=Rows(gates="tokens"))
 BIASED = mixture(bias=True, kind="gelu", normalise=False)
 SHARED = mixture(shared=8, score="sigmoid", choice_bias=True)
+
+
+def drawn(seed, skew=0.0):
+    """A random choice: of experts whose logits are normally distributed with standard deviation `skew`, 0 for alike."""
+
+    def choose(sizes, b, s, i, *_):
+        rng = np.random.default_rng(seed)
+        liked = skew * rng.normal(size=int(sizes["n"]))
+        logits = liked + rng.gumbel(size=(int(sizes["b"]), int(sizes["s"]), int(sizes["n"])))
+        return np.asarray(own(sizes, b, s, i, logits)[b, s, i])
+
+    return choose
 
 
 def run(where, mesh, choose=own, *, model=MIXTURE, practice=PLAIN, b=8, s=8, rows=None, layers=1):
