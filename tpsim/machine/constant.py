@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tpsim.quantity.units import Dimension
 
 
@@ -33,3 +36,29 @@ class Constant:
     stated_kind: bool = True
     stated: bool = True
     file: str = field(default="", compare=False)
+
+
+class Figures:
+    """What figures make up: a machine, and every part of it that has some; a dataclass each."""
+
+    __slots__ = ()
+
+    def constants(self) -> list[Constant]:
+        """Every figure that is there, in the order of the fields."""
+        return [*_constants(self)]
+
+
+def _constants(part: Any) -> Iterator[Constant]:
+    if isinstance(part, Constant):
+        yield part
+    for inner in inside(part).values():
+        yield from _constants(inner)
+
+
+def inside(part: Any) -> Mapping[Any, Any]:
+    """What may have figures in a part: fields by name, a map's values by key, a tuple's by place."""
+    if isinstance(part, Figures):
+        return {one.name: getattr(part, one.name) for one in fields(part) if one.init}  # type: ignore[arg-type]  # a dataclass
+    if isinstance(part, Mapping):
+        return part
+    return dict(enumerate(part)) if isinstance(part, tuple) else {}

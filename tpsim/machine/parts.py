@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
-from tpsim.machine.constant import Constant, Kind
-from tpsim.machine.tuning import Counted, Rendezvous, Tuning
+from tpsim.machine.constant import Constant, Figures, Kind, inside
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable
 
     from tpsim.fabric.wires import LevelTopology, Slices, Wrap
     from tpsim.machine.curve import MeasuredCurve
+    from tpsim.machine.tuning import Tuning
     from tpsim.quantity.errors import Problem
 
 
@@ -34,7 +34,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
+class Tile(Figures):
     """What a product is cut into: a tile is what one unit of the chip works on, and all units make a wave.
 
     least      rows or columns that kernels for few rows cut tiles down to; None: the tile is the unit, and stays whole
@@ -47,13 +47,9 @@ class Tile:
     least: Constant | None = None
     odd_heads: Constant | None = None
 
-    def constants(self) -> Iterator[Constant]:
-        """All that are stated."""
-        yield from filter(None, (self.rows, self.columns, self.units, self.least, self.odd_heads))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
+class Chip(Figures):
     """One chip: dense peaks per dtype, memory, its way to the host, and what kernels reach.
 
     generation         of chips between which collectives take alike, beside their bytes; "" if none is stated
@@ -73,21 +69,13 @@ class Chip:
     attention_forward: Constant | None = None
     attention_backward: Constant | None = None
     kernel_pause: Constant | None = None
-    price_per_hour: Constant | None = None
     host_bandwidth: Constant | None = None
+    price_per_hour: Constant | None = None
     generation: str = ""
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure of the chip."""
-        yield from self.peak.values()
-        yield from (self.memory_capacity, self.memory_bandwidth, self.matmul_efficiency, self.memory_efficiency)
-        yield from self.tile.constants() if self.tile else ()
-        kernels = (self.attention_forward, self.attention_backward, self.kernel_pause)
-        yield from (one for one in (*kernels, self.host_bandwidth, self.price_per_hour) if one is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Figures):
     """One level of the network, with the figures of ONE link in ONE direction.
 
     shape        members along each physical axis at most; empty without bound
@@ -114,11 +102,11 @@ class Level:
     bandwidth: Constant
     efficiency: Constant
     hop_latency: Constant
-    launch: Mapping[str, Constant]
-    algorithms: Mapping[str, Tuning]
-    protocols: Mapping[str, Tuning] = field(default_factory=dict)
-    pipelined: Constant | None = None
     uplink: Constant | None = None
+    pipelined: Constant | None = None
+    launch: Mapping[str, Constant]
+    protocols: Mapping[str, Tuning] = field(default_factory=dict)
+    algorithms: Mapping[str, Tuning]
     wrap_source: str | None = None
     wrap_kind: Kind | None = None
     slices: Slices = ANY
@@ -143,17 +131,9 @@ class Level:
         own = over(link_total, self.bandwidth.value * share)
         return own if self.uplink is None else largest(own, over(uplink, self.uplink.value * share))
 
-    def constants(self) -> Iterator[Constant]:
-        """Every figure of the level."""
-        yield from (self.bandwidth, self.efficiency, self.hop_latency)
-        yield from (one for one in (self.uplink, self.pipelined) if one is not None)
-        yield from self.launch.values()
-        for tuning in (*self.protocols.values(), *self.algorithms.values()):
-            yield from tuning.constants()
-
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Figures):
     """A machine as its profile describes it; levels innermost first.
 
     below     path and hash of every file that its own is laid on
@@ -172,10 +152,6 @@ class Machine:
     measured: tuple[MeasuredCurve, ...] = ()
     doubts: tuple[Problem, ...] = ()
     links: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def constants(self) -> list[Constant]:
-        """Every figure, in the order of the file."""
-        return [*self.chip.constants(), *(constant for level in self.levels for constant in level.constants())]
 
     def level(self, name: str) -> Level:
         """The level of that name."""
@@ -199,26 +175,15 @@ T = TypeVar("T")
 
 def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     """A machine, or a part of one, with every constant in it changed; a part in which none is stays what it is."""
-    made: Any = part
-    if part is None or isinstance(part, str | int | float):
-        return part
     if isinstance(part, Constant):
-        made = change(part)
-    elif isinstance(part, Machine | Chip | Tile | Level | Tuning | Counted | Rendezvous):
-        inner = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
-        if new := _others(inner, change):
-            made = replace(part, **new)
-    elif isinstance(part, Mapping):
-        made = {**part, **new} if (new := _others(part, change)) else part
-    elif isinstance(part, tuple) and (new := _others(dict(enumerate(part)), change)):
-        made = tuple(new.get(at, value) for at, value in enumerate(part))
-    return made  # type: ignore[no-any-return]
-
-
-def _others(parts: Mapping[Any, Any], change: Callable[[Constant], Constant | Watched]) -> dict[Any, Any]:
-    """Those of the parts that are not what they were."""
+        return change(part)  # type: ignore[return-value]  # what is watched stands for a constant
+    parts = inside(part)
     new = {name: changed(value, change) for name, value in parts.items()}
-    return {name: value for name, value in new.items() if value is not parts[name]}
+    if all(new[name] is value for name, value in parts.items()):
+        return part
+    if isinstance(part, Figures):
+        return replace(part, **new)  # type: ignore[type-var]  # a dataclass
+    return new if isinstance(part, Mapping) else tuple(new.values())  # type: ignore[return-value]  # of the same types
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tpsim.machine.constant import Figures
 
+if TYPE_CHECKING:
     from tpsim.machine.constant import Constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class Counted(Figures):
     """What a library counts with when it chooses among its ways: not what they take.
 
     latency      per call
@@ -25,13 +25,9 @@ class Counted:
     hop_latency: Constant
     bandwidth: Constant
 
-    def constants(self) -> Iterator[Constant]:
-        """Every figure."""
-        yield from (self.latency, self.hop_latency, self.bandwidth)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendezvous:
+class Rendezvous(Figures):
     """From which size on a message waits for its receiver instead of going ahead into a buffer.
 
     above    bytes of the longest message that does not wait
@@ -41,13 +37,9 @@ class Rendezvous:
     above: Constant
     latency: Constant
 
-    def constants(self) -> Iterator[Constant]:
-        """Both figures."""
-        yield from (self.above, self.latency)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
+class Tuning(Figures):
     """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
 
     None is the figure of whatever is less particular: algorithm with protocol, algorithm, protocol, level.
@@ -78,33 +70,7 @@ class Tuning:
     channels: Constant | None = None
     channel_bytes: Constant | None = None
     largest_message: Constant | None = None
-    counted: Counted | None = None
     rendezvous: Rendezvous | None = None
+    counted: Counted | None = None
     protocols: Mapping[str, Tuning] = field(default_factory=dict)
     alone: bool = False
-
-    def constants(self) -> Iterator[Constant]:
-        """Every figure that differs."""
-        own = (getattr(self, name) for name in FIGURES)
-        yield from (one for one in own if one is not None)
-        if self.rendezvous is not None:
-            yield from self.rendezvous.constants()
-        if self.counted is not None:
-            yield from self.counted.constants()
-        for tuning in self.protocols.values():
-            yield from tuning.constants()
-
-
-FIGURES = (
-    "launch",
-    "latency",
-    "hop_latency",
-    "efficiency",
-    "own_bandwidth",
-    "chunk_latency",
-    "device_latency",
-    "channels",
-    "channel_bytes",
-    "largest_message",
-)
-"""The figures of a tuning."""
