@@ -77,7 +77,7 @@ def test_a_bandwidth_touches_the_collectives_that_run_on_it(found):
         "all_reduce over data",
         "all_reduce over data,tensor",
     }
-    assert cause.effect > 0
+    assert cause.step_relative > 0
 
 
 def test_the_table_in_the_docs_is_what_check_says(found):

@@ -94,7 +94,7 @@ def test_a_constant_explains_the_numbers_of_its_level_and_code_the_rest():
     known, code = found.causes
     assert (known.name, known.change) == (f"{NODE}.{INSIDE}", "-50 %")
     assert known.scenarios == ("scenarios/s000", "scenarios/s002")
-    assert known.effect == pytest.approx(0.1)
+    assert known.step_relative == pytest.approx(0.1)
     assert (code.kind, code.name) == ("formula", UNKNOWN)
     assert "scenarios/s001" in code.scenarios
 
@@ -150,7 +150,7 @@ def test_a_figure_that_moves_does_not_hide_a_formula_that_moves_too():
 
 def test_a_constant_that_no_held_scenario_uses_touches_nobody():
     (cause,) = drift(lock(), with_constant(lock(), "chip.peak.f32", 2, "hardware/pod")).causes
-    assert (cause.name, cause.scenarios, cause.effect) == ("hardware/pod.chip.peak.f32", (), None)
+    assert (cause.name, cause.scenarios, cause.step_relative) == ("hardware/pod.chip.peak.f32", (), None)
 
 
 def renamed_machine(folder, name="other"):
@@ -327,8 +327,8 @@ def test_a_chip_s_room_and_its_speed_are_credited_with_what_they_make_alone():
     made = with_constant(many(1, 1.1), "chip.memory.capacity", 0.5)
     made = with_constant(made, "chip.memory.bandwidth", 0.5)
     speed, room, _ = drift(many(1), made).causes
-    assert (room.scenarios, room.effect) == ((), None)
-    assert (speed.collectives, speed.effect) == ((), pytest.approx(0.1))
+    assert (room.scenarios, room.step_relative) == ((), None)
+    assert (speed.collectives, speed.step_relative) == ((), pytest.approx(0.1))
 
 
 def test_names_that_the_row_above_shows_are_not_shown_again():

@@ -7,12 +7,13 @@ table of another layout.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from tpsim.guard.lock import Fact
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import change, keys
 from tpsim.guard.uses import PROFILE
+from tpsim.report.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,42 +24,48 @@ if TYPE_CHECKING:
     from tpsim.guard.moved_numbers import Moved
 
 Kind = Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
+Fixed = bool | float | str | None
+"""What a fact or a number can be; None where it is not there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class CauseOfDrift(Record):
     """A fact that moved, and what it touches.
 
-    name         of the fact, e.g. ``dgx-h100.levels.nvlink.link.bandwidth``, or the scenario's field
-    note         what else a reader should know: a source alone moved, what follows from it
-    section      of the scenario's file, of a field of one
-    follows      names of formulas that moved because they are made of this one
-    scenarios    whose numbers moved and that use the fact
-    collectives  ``all_gather over tensor`` of those numbers
-    dimension    of a figure of a machine, "" for anything else
-    effect       the largest of the changes of the touched scenarios' steps, None if none moved
+    Its name is ``dgx-h100.levels.nvlink.link.bandwidth`` or the scenario's field, of the section of a file; its note
+    what else a reader should know; the scenarios are those whose numbers moved and that use it. A figure of a machine
+    has a dimension. Formulas follow that moved because they are made of it; one that is silent moves no number.
+
+    collectives  kinds over axes, e.g. `all_gather over tensor`
+    step_relative  the largest relative change of a step that it touches
     """
+
+    told: ClassVar[tuple[str, ...]] = (
+        *("kind", "name", "old", "new", "change", "note", "scenarios", "collectives", "step_relative"),
+    )
 
     kind: Kind
     name: str
-    old: Any
-    new: Any
-    note: str = ""
+    old: Fixed
+    new: Fixed
+    note: str | None = None
     scenarios: tuple[str, ...] = ()
     collectives: tuple[str, ...] = ()
     dimension: str = ""
     follows: tuple[str, ...] = ()
-    effect: float | None = None
+    step_relative: float | None = None
     section: str = ""
+    silent: bool = False
 
     @property
-    def change(self) -> str:
-        """From old to new in words; a stage or a role has no share."""
-        return "" if self.section == "layout" else change(self.old, self.new)
+    def change(self) -> str | None:
+        """In words, with its sign; `new` from nothing, `gone` to nothing."""
+        has_share = self.section != "layout"  # a stage or a role has none
+        return change(self.old, self.new) or None if has_share else None
 
     def makes(self, number: Moved, *locks: Lock) -> bool:
         """True if a number that moved is made with the fact, before or after."""
-        if self.note.endswith(STILL):
+        if self.silent:
             return False
         if self.kind == "scenario":
             own = self.section != DEMANDS or self.name == number.quantity
@@ -75,10 +82,10 @@ DEMANDS = "require"
 """The section of a scenario's demands: each makes its own outcome, and no number."""
 
 STILL = "no number moves"
-"""What the note of a fact ends with that makes no number."""
+"""What is said of a fact that makes no number."""
 
 
-def causes(old: Lock, new: Lock) -> list[Cause]:
+def causes(old: Lock, new: Lock) -> list[CauseOfDrift]:
     """Every fact that moved from `old` to `new`, formulas first; whom it touches is still open."""
     constants, models, switches, formulas = (
         list(_changed(old, new, kind)) for kind in ("constant", "model", "switch", "formula")
@@ -97,9 +104,9 @@ def causes(old: Lock, new: Lock) -> list[Cause]:
             structures,
         ),
         *_machines(constants),
-        *(Cause(change.fact.kind, str(change.fact), change.old, change.new) for change in [*models, *switches]),
+        *(CauseOfDrift(change.fact.kind, str(change.fact), change.old, change.new) for change in [*models, *switches]),
         *_fields(old, new, switches),
-        *([Cause("tolerance", "tolerance", *limits, "of times alone")] if len({*limits}) > 1 else []),
+        *([CauseOfDrift("tolerance", "tolerance", *limits, "of times alone")] if len({*limits}) > 1 else []),
     ]
 
 
@@ -124,32 +131,32 @@ def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[FactChange]:
 # Machines ---------------------------------------------------------------------------------------------------------
 
 
-def _machines(changes: Iterable[FactChange]) -> Iterator[Cause]:
+def _machines(changes: Iterable[FactChange]) -> Iterator[CauseOfDrift]:
     made = [_of_machine(*change) for change in changes]
-    yield from (cause for cause in made if not cause.note.endswith(STILL))
-    yield from _together(cause for cause in made if cause.note.endswith(STILL))
+    yield from (cause for cause in made if not cause.silent)
+    yield from _together(cause for cause in made if cause.silent)
 
 
-def _together(causes: Iterable[Cause]) -> Iterator[Cause]:
+def _together(causes: Iterable[CauseOfDrift]) -> Iterator[CauseOfDrift]:
     """Causes that move no number: those of one source or kind are one."""
-    groups: dict[Any, list[Cause]] = {}
+    groups: dict[Any, list[CauseOfDrift]] = {}
     for cause in causes:
         groups.setdefault((cause.old, cause.new, cause.note), []).append(cause)
-    for first, *more in groups.values():
-        name = f"{first.name} and {len(more)} more" if more else first.name
-        yield replace(first, name=name)
+    for group in groups.values():
+        yield replace(group[0], name=_and_more([cause.name for cause in group]))
 
 
-def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) -> Cause:
+def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) -> CauseOfDrift:
     """A figure or property that moved; where its value stayed, its source or its kind did."""
     name = str(fact)
     if old is None or new is None or old.value != new.value:
-        note = "its source moved, too" if old and new and old.source != new.source else ""
+        note = "its source moved, too" if old and new and old.source != new.source else None
+        was, now = (None if side is None else side.value for side in (old, new))
         dimension = next((side.dimension for side in (new, old) if side is not None), "")
-        return Cause("constant", name, old and old.value, new and new.value, note, dimension=dimension)
+        return CauseOfDrift("constant", name, was, now, note, dimension=dimension)
     if old.source != new.source:
-        return Cause("constant", name, old.source, new.source, f"source only: {STILL}")
-    return Cause("constant", name, old.kind, new.kind, f"kind only: {STILL}")
+        return CauseOfDrift("constant", name, old.source, new.source, f"source only: {STILL}", silent=True)
+    return CauseOfDrift("constant", name, old.kind, new.kind, f"kind only: {STILL}", silent=True)
 
 
 # Formulas ---------------------------------------------------------------------------------------------------------
@@ -158,7 +165,7 @@ MADE_OF: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {("form",): {("wire",)
 """Formulas that are made of others, by the owners of both: closed forms of wire bytes, seconds of both."""
 
 
-def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[Cause]:
+def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[CauseOfDrift]:
     """Formulas whose samples moved; those that are made of another one that moved follow from it.
 
     structures  machines whose properties moved
@@ -171,20 +178,21 @@ def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[C
         return not families.isdisjoint(made_of) or (fact.owner[:1] == ("seconds",) and fact.owner[-1] in structures)
 
     following = tuple(str(formula.fact) for formula in moved if follows(formula.fact))
-    note = f"{len(following)} formulas made of it follow" if following else ""
+    note = f"{len(following)} formulas made of it follow" if following else None
     for formula in moved:
         if not follows(formula.fact):
-            yield Cause("formula", str(formula.fact), *_texts(formula.old, formula.new), note, follows=following)
+            yield CauseOfDrift("formula", str(formula.fact), *_texts(formula.old, formula.new), note, follows=following)
     gone = tuple(str(change.fact) for change in changes if change.new is None)
     came = tuple(str(change.fact) for change in changes if change.old is None)
-    yield from (cause for names, note in ((gone, "gone"), (came, f"new: {STILL}")) for cause in _as_one(names, note))
+    # A number that was there before is not made with a new one.
+    for names, note, silent in ((gone, "gone", False), (came, f"new: {STILL}", True)):
+        if names:
+            yield CauseOfDrift("formula", _and_more(names), None, None, note, follows=names, silent=silent)
 
 
-def _as_one(names: tuple[str, ...], note: str) -> Iterator[Cause]:
-    """Formulas of one side, as one cause each way: a number that was there before is not made with a new one."""
-    if names:
-        first, *more = names
-        yield Cause("formula", f"{first} and {len(more)} more" if more else first, None, None, note, follows=names)
+def _and_more(names: Sequence[str]) -> str:
+    first, *more = names
+    return f"{first} and {len(more)} more" if more else first
 
 
 def _texts(old: FormulaFact, new: FormulaFact) -> tuple[str, str]:
@@ -199,7 +207,7 @@ def _texts(old: FormulaFact, new: FormulaFact) -> tuple[str, str]:
 # Scenarios --------------------------------------------------------------------------------------------------------
 
 
-def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[Cause]:
+def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[CauseOfDrift]:
     """Fields of scenarios that moved by themselves, equal moves of several scenarios together."""
     groups: dict[tuple[AskedField, Any, Any], list[str]] = {}
     switched = set(switches)
@@ -208,7 +216,7 @@ def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[Ca
         for move in own_fields(before, after, switched, new):
             groups.setdefault(move, []).append(name)
     for (field, was, other), names in groups.items():
-        yield Cause("scenario", str(field), was, other, scenarios=tuple(names), section=field.section)
+        yield CauseOfDrift("scenario", str(field), was, other, scenarios=tuple(names), section=field.section)
 
 
 def own_fields(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.guard.causes import Cause
+    from tpsim.guard.causes import CauseOfDrift
     from tpsim.guard.lock import Lock
     from tpsim.question.edits import Flags
 
@@ -101,7 +101,7 @@ class DiffResult(Drifted):
         return names + (f" and {more} more cause{'s'[: more - 1]}" if more else "")
 
     @property
-    def edits(self) -> tuple[Cause, ...]:
+    def edits(self) -> tuple[CauseOfDrift, ...]:
         """The fields of a scenario that differ, those set for this comparison first, in order; none of two locks.
 
         What differs between locks is edited whatever it is: a profile and a formula as well as a scenario.
@@ -109,7 +109,7 @@ class DiffResult(Drifted):
         fields = [cause for cause in self.drift.causes if cause.kind == EDIT and side(self.base) != "lock"]
         return tuple(sorted(fields, key=self._place))
 
-    def _place(self, edit: Cause) -> int:
+    def _place(self, edit: CauseOfDrift) -> int:
         """Where an edit stands in the request."""
         places = (at for at, path in enumerate(self.edited) if f"{edit.name}.".startswith(f"{path}."))
         return next(places, len(self.edited))

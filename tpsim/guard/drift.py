@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.guard.causes import STILL, Cause, causes
+from tpsim.guard.causes import STILL, CauseOfDrift, causes
 from tpsim.guard.moved_numbers import Moved, moved_in
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Drift:
 
     old: Lock
     new: Lock
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[CauseOfDrift, ...] = ()
     moved: tuple[Moved, ...] = ()
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -78,14 +78,14 @@ def at_least(whole: Drift, share: float) -> Drift:
     return replace(whole, moved=moved, causes=again)
 
 
-def _touched(cause: Cause, moved: Sequence[Moved], old: Lock, new: Lock) -> Cause:
+def _touched(cause: CauseOfDrift, moved: Sequence[Moved], old: Lock, new: Lock) -> CauseOfDrift:
     """The cause with the scenarios and collectives whose numbers moved and that use it."""
-    if cause.note.endswith(STILL):
+    if cause.silent:
         return cause
     hits = [number for number in moved if cause.makes(number, old, new)]
     names = tuple(dict.fromkeys([*cause.scenarios, *(hit.scenario for hit in hits)]))
     over = dict.fromkeys(hit.part.over for hit in hits if hit.part)
-    return replace(cause, scenarios=names, collectives=tuple(over), effect=_effect(hits))
+    return replace(cause, scenarios=names, collectives=tuple(over), step_relative=_effect(hits))
 
 
 def _effect(hits: Sequence[Moved]) -> float | None:
@@ -94,14 +94,16 @@ def _effect(hits: Sequence[Moved]) -> float | None:
     return max((step for step in steps if step is not None), key=abs, default=None)
 
 
-def _unexplained(causes: Sequence[Cause], moved: Sequence[Moved], old: Lock, new: Lock) -> Iterator[Cause]:
+def _unexplained(
+    causes: Sequence[CauseOfDrift], moved: Sequence[Moved], old: Lock, new: Lock
+) -> Iterator[CauseOfDrift]:
     """Numbers that moved though no fact did that they use: other code of tpsim is to blame, and is said to be."""
     left = [number for number in moved if not any(cause.makes(number, old, new) for cause in causes)]
     if left:
         names = tuple(dict.fromkeys(number.scenario for number in left))
         over = tuple(dict.fromkeys(number.part.over for number in left if number.part))
         what = "moved: " + ", ".join(sorted({number.quantity for number in left}))
-        yield Cause("formula", UNKNOWN, None, None, what, names, over, effect=_effect(left))
+        yield CauseOfDrift("formula", UNKNOWN, None, None, what, names, over, step_relative=_effect(left))
 
 
 ALIKE = 0.5
@@ -119,10 +121,12 @@ class Renamed(NamedTuple):
     new: str
 
 
-def in_names_of(new: Lock, old: Lock) -> tuple[Lock, list[Cause]]:
+def in_names_of(new: Lock, old: Lock) -> tuple[Lock, list[CauseOfDrift]]:
     """The old lock with the names of the new one, and a cause for each name that moved, which moves no number."""
     pairs = [pair for field_name in SECTIONS for pair in _renamed(field_name, old, new)]
-    causes = [Cause("scenario", pair.field, pair.old, pair.new, _note(pair, old, new)) for pair in pairs]
+    causes = [
+        CauseOfDrift("scenario", pair.field, pair.old, pair.new, _note(pair, old, new), silent=True) for pair in pairs
+    ]
     for pair in pairs:
         old = _told(pair, old, new)
     return old, causes

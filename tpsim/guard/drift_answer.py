@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tpsim.guard.causes import CauseOfDrift, Fixed
 from tpsim.guard.moved_numbers import HELD, change, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
@@ -17,35 +18,11 @@ from tpsim.report.record import Of, Record
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.guard.causes import Cause
     from tpsim.guard.drift import Drift
     from tpsim.guard.lock_parts import ScenarioFact
     from tpsim.report.picture import Picture
 
 SIGN = "changes are new - old: + is more bytes or more seconds"
-
-Value = bool | float | str | None
-KINDS = ("formula", "constant", "model", "scenario", "switch", "tolerance")
-
-
-@dataclass(frozen=True, slots=True)
-class CauseOfDrift(Record):
-    """A fact that moved, and what it touches.
-
-    change       in words, with its sign; `new` from nothing, `gone` to nothing
-    collectives  kinds over axes, e.g. `all_gather over tensor`
-    step_relative  the largest relative change of a step that it touches
-    """
-
-    kind: Annotated[str, ("enum", KINDS)]
-    name: str
-    old: Value
-    new: Value
-    change: str | None
-    note: str | None
-    scenarios: tuple[str, ...]
-    collectives: tuple[str, ...]
-    step_relative: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +37,8 @@ class ChangeOfNumber(Record):
     scenario: str | None
     collective: str | None
     quantity: str
-    old: Value
-    new: Value
+    old: Fixed
+    new: Fixed
     relative: float | None
     change: str | None
     causes: str | None
@@ -80,6 +57,7 @@ class Drifted(Answer):
 
     drift: Drift
 
+    causes = Of[Sequence[CauseOfDrift]]("drift.causes", "the facts that moved")
     new_scenarios = Of[Sequence[str]]("drift.added", "scenarios that only the new side has")
     gone_scenarios = Of[Sequence[str]]("drift.dropped", "scenarios that only the old side has")
 
@@ -105,7 +83,7 @@ class Drifted(Answer):
         return [] if old == new or told or not self.drift else [f"tpsim changed since: {old} -> {new}"]
 
     @property
-    def edits(self) -> tuple[Cause, ...]:
+    def edits(self) -> tuple[CauseOfDrift, ...]:
         """The causes that whoever asks has made, and not what they bring with them; told first."""
         return ()
 
@@ -113,24 +91,6 @@ class Drifted(Answer):
     def moved(self) -> bool:
         """True if anything did."""
         return bool(self.drift)
-
-    @property
-    def causes(self) -> list[CauseOfDrift]:
-        """The facts that moved."""
-        return [
-            CauseOfDrift(
-                cause.kind,
-                cause.name,
-                cause.old,
-                cause.new,
-                cause.change or None,
-                cause.note or None,
-                cause.scenarios,
-                cause.collectives,
-                cause.effect,
-            )
-            for cause in self.drift.causes
-        ]
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -177,7 +137,7 @@ VERSION = "tpsim"
 """What stands for the formulas of a saved result: the version of tpsim that made it."""
 
 
-def sentence(cause: Cause) -> str:
+def sentence(cause: CauseOfDrift) -> str:
     """A cause in words: ``constant tpu-v5e.levels.ici.link.bandwidth 45 GB/s -> 40 GB/s (-11.1 %)``.
 
     A formula's texts are for the table: a line has no room for them.
@@ -189,7 +149,7 @@ def sentence(cause: Cause) -> str:
     return f"{cause.kind} {cause.name}{moved}" + (f" ({remark})" if remark else "")
 
 
-def values(cause: Cause) -> tuple[str, str]:
+def values(cause: CauseOfDrift) -> tuple[str, str]:
     """What a fact was and is, with its unit."""
     return _shown(cause.old, cause.dimension), _shown(cause.new, cause.dimension)
 

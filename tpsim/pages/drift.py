@@ -13,7 +13,7 @@ from tpsim.report.table import Column, Document, Table, present
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.guard.causes import Cause
+    from tpsim.guard.causes import CauseOfDrift
     from tpsim.guard.check import CheckResult
     from tpsim.guard.diff import DiffResult
     from tpsim.guard.drift import Drift
@@ -158,7 +158,7 @@ def _parts(
 def _causes(result: Drifted) -> list[Row]:
     """A row per cause, edits first, then the largest; whose the change of a step is only a single cause can say."""
     brought = [cause for cause in result.drift.causes if cause not in result.edits]
-    ordered = [*result.edits, *sorted(brought, key=lambda cause: -round(abs(cause.effect or 0), DIGITS))]
+    ordered = [*result.edits, *sorted(brought, key=lambda cause: -round(abs(cause.step_relative or 0), DIGITS))]
     rows = [_cause(cause) for cause in ordered]
     if sum(bool(cause.scenarios) for cause in ordered) > 1:
         rows = [{**row, "step": ""} for row in rows]
@@ -174,7 +174,7 @@ AS_ABOVE = "as above"
 """What stands for a list of names that the row above shows in full."""
 
 
-def _cause(cause: Cause) -> Row:
+def _cause(cause: CauseOfDrift) -> Row:
     old, new = values(cause)
     return {
         "kind": cause.kind,
@@ -183,8 +183,8 @@ def _cause(cause: Cause) -> Row:
         "new": new,
         "change": cause.change,
         "scenarios": str(len(cause.scenarios)),
-        "step": "" if cause.effect is None else signed(cause.effect),
-        "effect": cause.effect,
+        "step": "" if cause.step_relative is None else signed(cause.step_relative),
+        "effect": cause.step_relative,
         "collectives": few(cause.collectives),
         "touched": few(cause.scenarios),
         "note": cause.note,
