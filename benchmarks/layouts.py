@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from tpsim.cost.grid import Study
+from study import Study
 from tpsim.machine import profile
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES

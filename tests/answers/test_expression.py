@@ -52,7 +52,6 @@ def test_a_step_of_an_expression_is_an_op_of_its_program_with_a_row_of_the_ledge
     assert gather.row.payload_bytes == gather.logical_bytes == 2 * 4096 * 8192
 
 
-def test_repetition_counts_what_the_other_axes_of_the_mesh_repeat():
+def test_devices_count_what_the_other_axes_of_the_mesh_repeat():
     result = tpsim.shard("A[B_X,D] . W[D,F]", mesh="X=4,Y=2", dims="B=8,D=8,F=8")
-    assert result.repetition == 2
-    assert tpsim.shard("A[B_X,D] . W[D,F]", mesh="X=4").repetition is None
+    assert result.way.flops_per_device * result.mesh.devices == 2 * (2 * 8 * 8 * 8)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from study import Study
 from tpsim.answers.plan import plan
-from tpsim.cost.grid import Study
 
 
 @pytest.mark.parametrize(("data", "tensor"), [(2, 4), (32, 8), (64, 4), (256, 1)])

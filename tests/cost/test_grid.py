@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from study import Study
 from tests.models import MIDDLE
 from tpsim.algebra.sharding import Sharding
-from tpsim.cost.grid import Study
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile
 from tpsim.program.dtypes import Dtypes

@@ -8,7 +8,7 @@ import pytest
 
 from tests.models import GPT, LLAMA, loops
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.kernel import is_matrix_product, merged
+from tpsim.cost.kernel import is_matrix_product
 from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
 from tpsim.machine.chip_seconds import memory_s, pause_s
@@ -159,8 +159,8 @@ def test_passes_take_their_bytes_and_a_pause_each_beside_the_product():
     with_them, without = (kernel_s(some, sizes, machine, "bf16", None) for some in (one, replace(one, passes=())))
     passed = memory_s(machine, one.passed_bytes(sizes)) + 3 * pause_s(machine)
     assert with_them - without == pytest.approx(passed)
-    norms = merged(one for one in every if one.where.kernel.startswith("norm") and one.passes)
-    assert [len(one.passes) for one, _ in norms] == [3 * 2, 3 * 2 * 2]  # of gains and shifts: at the end, in a layer
+    norms = [one for one in every if one.where.kernel.startswith("norm") and one.passes]
+    assert [len(one.passes) for one in norms] == 3 * [3 * 2]  # of gains and shifts: at the end, twice in a layer
 
 
 def test_a_bias_is_added_by_the_product_before_it():
@@ -194,16 +194,6 @@ def test_all_products_are_in_kernels_once():
         inside = sum(one.flops(sizes) for one in every)
         ops = dict.fromkeys(op for one in every for op in one.ops)
         assert inside == sum(op.flops(sizes.dims, sizes.axes) for op in ops if is_matrix_product(op)) > 0
-
-
-def test_merged_kernels_move_and_compute_the_same():
-    every, sizes = found(LLAMA)
-    together = merged(every)
-    assert len(together) < 0.6 * len(every)
-    for number in ("memory_bytes", "flops"):
-        once = sum(getattr(one, number)(sizes) * one.count(sizes) for one in every)
-        assert sum(getattr(one, number)(sizes) * one.count(sizes) * many for one, many in together) == once
-    assert sum(one.joined * many for one, many in together) == len(every)
 
 
 @dataclass(frozen=True)

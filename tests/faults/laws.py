@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tpsim
+from study import Study
 from tests.arrays import every_move
 from tests.machines import TORUS
 from tests.models import GPT as GPT_SMALL
@@ -30,7 +31,6 @@ from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.answers.plan import priced
 from tpsim.claims.shrink import shrink
 from tpsim.claims.trial import trial
-from tpsim.cost.grid import Study
 from tpsim.cost.kernels import kernels
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment

@@ -714,22 +714,6 @@ FAULTS = [
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),
-    Fault(
-        "a grid's microbatch is the whole batch",
-        grid.Study.priced,
-        "over(batch, self.microbatches)",
-        "batch",
-        "a_grid_prices_a_layout_as_a_plan_does",
-        "broken",
-    ),
-    Fault(
-        "a grid packs every axis from the innermost place",
-        grid.packed_routes,
-        "left[axis], used = over(left[axis], here), used * here",
-        "left[axis] = over(left[axis], here)",
-        "a_grid_prices_a_layout_as_a_plan_does",
-        "broken",
-    ),
     # What runs beside compute
     Fault(
         "gradients are ready before the products that make them",

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study import packed_routes
 from tests.reference.site import machine
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.explain import explain
 from tpsim.claims.verify import verify
-from tpsim.cost.grid import packed_routes
 from tpsim.fabric.placement import place
 from tpsim.guard.formulas import seconds_formulas
 from tpsim.machine import profile, timing

@@ -31,6 +31,7 @@ from tests.worked.readings import (
 from tpsim.machine import forms
 from tpsim.machine.profile import load
 from tpsim.machine.timing import time
+from tpsim.quantity.size import over
 
 SPLIT = ("tpu-v5e", "X=2", "A[B,D_X] . W[D_X,F] -> Z[B,F]")
 SMALL = "B=1024,D=4096"
@@ -95,7 +96,8 @@ def latency_bound_buffer():
 
 
 def waste():
-    return shard("A[B_X,D_Y] . W[D_Y,F]", "X=4,Y=8,Z=4", dims="B=32,D=32,F=32").repetition
+    result = shard("A[B_X,D_Y] . W[D_Y,F]", "X=4,Y=8,Z=4", dims="B=32,D=32,F=32")
+    return over(result.way.flops_per_device * result.mesh.devices, 2 * 32**3)
 
 
 def quiz_array():

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tpsim.algebra.contract import cases, flops
+from tpsim.algebra.contract import cases
 from tpsim.algebra.expression import Expression, NamedArray, NotationError, Product, format_array
 from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Plan, Planner, Ways
@@ -16,7 +16,6 @@ from tpsim.answers.pricing import PlacedMachine, Pricing
 from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over
 from tpsim.quantity.units import show
 from tpsim.question.expression import chosen, expression_program, read_binding, read_dims, read_mesh, refuse_uneven
 from tpsim.question.inputs import inputs
@@ -156,17 +155,6 @@ class ShardResult(Answer):
     def way(self) -> Way:
         """The chosen plan with its costs; of no steps for an array alone."""
         return self._way(self.chosen)
-
-    @property
-    def repetition(self) -> Any:
-        """How often the mesh computes each multiplication of the product: 1 if no device repeats another's work.
-
-        None without dims, and for what is no product.
-        """
-        if self.dims is None or not isinstance(self.expression, Product) or self.chosen is None:
-            return None
-        once = flops(contraction(self.expression), self.dims, dict.fromkeys(self.mesh.axes, 1))
-        return over(self.chosen.flops * self.mesh.devices, once)
 
     @property
     def formulas(self) -> list[StepFormulas]:

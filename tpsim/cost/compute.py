@@ -11,7 +11,7 @@ from tpsim.program.dtypes import IN_LAYERS, STORED_AS
 from tpsim.quantity.size import ceil_over, largest, total, where_equal
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Sequence
 
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
@@ -54,7 +54,7 @@ def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency
     moved = memory_s(machine, one.memory_bytes(sizes))
     worked = [_products_s(one, sizes, machine, dtype, efficiency) * one.peak(sizes)] if one.products else []
     behind = memory_s(machine, one.passed_bytes(sizes)) if one.passes else 0
-    return largest(moved, *worked) + behind + pause_s(machine) * (one.joined + len(one.passes))
+    return largest(moved, *worked) + behind + pause_s(machine) * (1 + len(one.passes))
 
 
 def is_bytes_bound(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
@@ -93,19 +93,6 @@ def _share(one: Kernel, sizes: Sizes, machine: Machine) -> Any:
     return where_equal(8 * ceil_over(width, 8), width, machine.chip.matmul_efficiency.value, odd.value)
 
 
-def seconds(
-    kernels: Iterable[tuple[Kernel, int]], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
-) -> dict[Phase, Any]:
-    """Seconds per phase of kernels, each with how many there are of it; arguments as of `compute`."""
-    known: dict[Hashable, Any] = {}
-    found: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
-    for one, many in kernels:
-        if one.shape not in known:
-            known[one.shape] = kernel_s(one, sizes, machine, dtype, efficiency)
-        found[one.where.phase].append(known[one.shape] * (one.count(sizes) * many))
-    return {phase: total(runs) for phase, runs in found.items()}
-
-
 def compute(
     kernels: Sequence[Kernel], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
 ) -> Compute:
@@ -115,8 +102,14 @@ def compute(
     efficiency  share of the peak that products reach whatever their shape; None takes the machine's own
     """
     runs = [(one, one.count(sizes)) for one in kernels]
+    alike: dict[Hashable, Any] = {}
+    seconds: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
+    for one, count in runs:
+        if one.shape not in alike:
+            alike[one.shape] = kernel_s(one, sizes, machine, dtype, efficiency)
+        seconds[one.where.phase].append(alike[one.shape] * count)
     return Compute(
         flops=total(one.flops(sizes) * count for one, count in runs),
         useful_flops=total(one.useful_flops(sizes) * count for one, count in runs),
-        seconds=seconds([(one, 1) for one in kernels], sizes, machine, dtype, efficiency),
+        seconds={phase: total(each) for phase, each in seconds.items()},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from tpsim.program.tokens import TOKENS, keys_of, last_pairs, peak
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Where
@@ -27,7 +27,6 @@ class Kernel:
     products       its matrix products; none: it takes as long as its bytes
     mask           that hides some of its scores; "" if it makes none
     skips          it leaves out the scores that are hidden
-    joined         how many kernels without products it stands for
     shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
     passes         kernels that follow it, of gradients that it makes or weights that it reads: what each moves
     """
@@ -39,7 +38,6 @@ class Kernel:
     mask: str
     skips: bool
     program: Program = field(repr=False)
-    joined: int = 1
     shared: bool = False
     passes: tuple[tuple[Array, ...], ...] = ()
 
@@ -143,24 +141,8 @@ class Kernel:
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
         behind = tuple(tuple(map(_shape, one)) for one in self.passes)
-        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined, repr(behind))
+        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, repr(behind))
         return (masked, *how, repr(multiplied), repr(moved))
-
-
-def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
-    """The kernels with those that cost alike counted, and those that only move bytes joined where they repeat alike."""
-    groups: dict[Hashable, list[Kernel]] = {}
-    for one in found:
-        where = one.where
-        repeats = (where.phase, frozenset(where.repeats))
-        groups.setdefault((repeats, one.shape if one.products else ()), []).append(one)
-    return tuple((same[0], len(same)) if same[0].products else (_joined(same), 1) for same in groups.values())
-
-
-def _joined(several: Sequence[Kernel]) -> Kernel:
-    reads, writes = (tuple(x for one in several for x in getattr(one, way)) for way in ("reads", "writes"))
-    passes = tuple(moved for one in several for moved in one.passes)
-    return replace(several[0], reads=reads, writes=writes, joined=len(several), passes=passes)
 
 
 def _part(shards: Mapping[str, tuple[str, ...]], dims: Iterable[str]) -> Sharding:
