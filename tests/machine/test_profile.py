@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tpsim.machine.profile import load, names, validate
+from tpsim.answers.hw import hw_validate
+from tpsim.machine.profile import load, names
 from tpsim.machine.profile_fields import DTYPES, HardwareFile
 from tpsim.program.dtypes import FORMATS
 from tpsim.quantity.errors import InputError
@@ -49,7 +50,7 @@ def refusal(path: str) -> str:
 
 @pytest.mark.parametrize("name", names())
 def test_every_figure_of_a_shipped_machine_has_unit_source_and_kind(name):
-    assert validate(name, shipped=True) == []
+    assert hw_validate(name, strict=True).problems == []
 
 
 @pytest.mark.parametrize("name", names())
@@ -76,12 +77,12 @@ def test_a_profile_of_ones_own_may_write_bare_quantities_which_count_as_guesses(
     machine = load(path)
     assert machine.level("loop").bandwidth.value == 45e9
     assert {constant.kind for constant in machine.constants()} == {"guess"}
-    assert validate(path) == []
+    assert hw_validate(path).problems == []
 
 
 def test_a_shipped_profile_may_not_write_bare_quantities(tmp_path):
     path = mine(tmp_path)
-    problems = validate(path, shipped=True)
+    problems = hw_validate(path, strict=True).problems
     assert [problem.message for problem in problems] == [
         "chip.peak.bf16 has no kind",
         "chip.memory.capacity has no kind",

@@ -11,10 +11,11 @@ from study import packed_routes
 from tests.reference.site import machine
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.explain import explain
+from tpsim.answers.hw import hw_validate
 from tpsim.claims.verify import verify
 from tpsim.fabric.placement import place
 from tpsim.guard.formulas import seconds_formulas
-from tpsim.machine import profile, timing
+from tpsim.machine import timing
 from tpsim.machine.cost import Link
 from tpsim.machine.profile import load
 
@@ -111,7 +112,7 @@ def test_a_curve_is_measured_with_all_that_take_part_on_the_uplink():
 def test_an_uplink_without_nodes_or_less_than_one_link_is_refused(tmp_path, level, link, message):
     path = tmp_path / "wrong.yaml"
     path.write_text(f"{BASE}  {level}: {{link: {link}}}\n", encoding="utf-8")
-    (problem,) = profile.validate(path)
+    (problem,) = hw_validate(path).problems
     assert (problem.slug, problem.message, problem.place.line) == ("bad-uplink", message, 5)
 
 

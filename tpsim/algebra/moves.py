@@ -89,33 +89,13 @@ GATHERED = frozenset({"all_gather", "all_to_all", "permute"})
 """Moves that start from a shard: V is what a device holds before, times the ranks."""
 
 
-def _gather_wire(V: Size, n: Size) -> Any:
-    return over(V * (n - 1), n)
-
-
-def _all_reduce_wire(V: Size, n: Size) -> Any:
-    return over(2 * V * (n - 1), n)
-
-
-def _all_to_all_wire(V: Size, n: Size) -> Any:
-    return over(V * (n - 1), n * n)
-
-
-def _permute_wire(V: Size, n: Size) -> Any:
-    return where_many(n, over(V, n))
-
-
-def _nothing(V: Size, n: Size) -> Any:
-    return 0 * V * n
-
-
 WIRE: Mapping[MoveKind, Callable[[Size, Size], Any]] = {
-    "all_gather": _gather_wire,
-    "reduce_scatter": _gather_wire,
-    "all_reduce": _all_reduce_wire,
-    "all_to_all": _all_to_all_wire,
-    "permute": _permute_wire,
-    "slice": _nothing,
+    "all_gather": lambda V, n: over(V * (n - 1), n),
+    "reduce_scatter": lambda V, n: over(V * (n - 1), n),
+    "all_reduce": lambda V, n: over(2 * V * (n - 1), n),
+    "all_to_all": lambda V, n: over(V * (n - 1), n * n),
+    "permute": lambda V, n: where_many(n, over(V, n)),
+    "slice": lambda V, n: 0 * V * n,
     "send": lambda V, n: V,  # noqa: ARG005 - from one device to another, however many there are
 }
 

@@ -209,11 +209,10 @@ class PlanResult(Answer):
     @cached_property
     def band(self) -> Band | None:
         """Where eight of ten published runs like it would lie; left out of inference."""
-        return None if self.question.inference else band(self.question, float(self.step.time_s), self._at_launch)
-
-    def _at_launch(self, seconds: float) -> float:
-        """Seconds of the step with that launch of its host."""
-        return float(priced(relaunched(self.question, seconds), self.shelf).step.time_s)
+        question, shelf = self.question, self.shelf
+        if question.inference:
+            return None
+        return band(question, float(self.step.time_s), lambda s: priced(relaunched(question, s), shelf).step.time_s)
 
     @cached_property
     def serve(self) -> Serve | None:

@@ -25,8 +25,10 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     idle = "".join(f"; {text}" for text in idle_chips(plan.question))
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     about_band = "".join(broken.pop(end, "") for end in BANDED)
-    text = inference_text(plan, plan.serve) if plan.serve else time_text(plan)
-    brief = inference_brief(plan, plan.serve) if plan.serve else _time_brief(plan)
+    if serve := plan.serve:
+        text, brief = inference_text(plan, serve), f"{_waits(plan, serve)}, bound by {_bound_of_inference(plan, serve)}"
+    else:
+        text, brief = time_text(plan), f"{show(plan.step.time_s, 'seconds')} a step, bound by {_bound(plan)}"
     yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
     memory, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(memory.verdict + about_memory, "memory", holds, memory.brief + about_memory)
@@ -42,8 +44,9 @@ def time_text(plan: PlanResult) -> str:
     """Seconds of a step, what bounds it, what is lost to exposed communication, and the rates that follow."""
     provided = " if it fitted" if plan.memory.fits is False else ""
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
-    lost = f"{_lost(plan)}{_waited(plan)}"
-    return f"{show(plan.step.time_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {lost}; {rates}"
+    step_s, bubble_s = plan.step.time_s, plan.step.bubble_s
+    waited = f", {percent(bubble_s / step_s)} to the pipeline's bubble" if plan.pipeline else ""
+    return f"{show(step_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {_lost(plan)}{waited}; {rates}"
 
 
 def inference_text(plan: PlanResult, serve: Serve) -> str:
@@ -51,11 +54,6 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
     rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
     return f"{_waits(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
-
-
-def inference_brief(plan: PlanResult, serve: Serve) -> str:
-    """First token, those that follow, and what binds them, in a few words."""
-    return f"{_waits(plan, serve)}, bound by {_bound_of_inference(plan, serve)}"
 
 
 def _waits(plan: PlanResult, serve: Serve) -> str:
@@ -78,16 +76,6 @@ IN_TURN = {"bubble": "stages that work one after the other"}
 
 HALF = 0.5
 """The share of compute from which it is bound by what makes it."""
-
-
-def _time_brief(plan: PlanResult) -> str:
-    """A step and what binds it, in a few words."""
-    return f"{show(plan.step.time_s, 'seconds')} a step, bound by {_bound(plan)}"
-
-
-def _waited(plan: PlanResult) -> str:
-    """The share of the step in which the stage that sets the pace waits for others."""
-    return f", {percent(plan.step.bubble_s / plan.step.time_s)} to the pipeline's bubble" if plan.pipeline else ""
 
 
 WAITS = {"bubble": "the pipeline's bubble", "host": "the host, which launches kernels"}

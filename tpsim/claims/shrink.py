@@ -134,16 +134,11 @@ def shrunk_split(stages: Stages, ranks: int, chunks: int) -> tuple[int, ...]:
 
     Two where all chunks that have any are alike; where not, as few as keep apart who had fewer and who had more.
     """
-    had = [_ends(stages.chunk_layers(rank), chunks) for rank in range(stages.ranks)]
+    had = [(*own[: chunks - 1], own[-1]) for own in map(stages.chunk_layers, range(stages.ranks))]
     kept = [had[0], *(had[_unlike(stages)] for _ in range(ranks - PAIR)), had[-1]]
     sizes = sorted({0, *chain.from_iterable(kept)})
     few = {0: 0, sizes[-1]: LAYERS} if len(sizes) == PAIR else {size: at for at, size in enumerate(sizes)}
     return tuple(few[layers] for turn in zip(*kept, strict=True) for layers in turn)
-
-
-def _ends(layers: tuple[int, ...], chunks: int) -> tuple[int, ...]:
-    """The chunks of a rank that are kept: the first ones and the last."""
-    return (*layers[: chunks - 1], layers[-1])
 
 
 def _unlike(stages: Stages) -> int:

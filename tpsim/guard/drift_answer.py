@@ -71,9 +71,9 @@ class Drifted(Answer):
         parts += [f"{more} more cause{'s'[: more - 1]}"] if more > 0 else []
         parts += [f"numbers of {touched} of {both} scenarios moved"] if touched else []
         outcome_texts = [f"{name}: {', '.join(texts)}" for name in drift.changed if (texts := outcomes(name, drift))]
-        parts += [_some(tuple(outcome_texts))] if outcome_texts else []
+        parts += [few(outcome_texts)] if outcome_texts else []
         for names, word in ((drift.added, "new"), (drift.dropped, "gone")):
-            parts += [f"{word}: {_some(names)}"] if names else []
+            parts += [f"{word}: {few(names)}"] if names else []
         return "; ".join(parts)
 
     def _versions(self) -> list[str]:
@@ -203,13 +203,14 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
     return texts
 
 
-FEW = 3
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Some names, the rest counted.
 
-
-def _some(names: tuple[str, ...]) -> str:
-    """A few names, the rest counted."""
-    shown = ", ".join(names[:FEW])
-    return shown if len(names) <= FEW else f"{shown} and {len(names) - FEW} more"
+    >>> few(["a", "b"]), few(list("abcdefgh"), 6)
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 STEP = {"compute": "compute_s", "exposed communication": "exposed_s", "bubble": "bubble_s", "host": "host_s"}

@@ -5,33 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.machine.constant import Constant, Kind
-from tpsim.machine.parts import Chip, Level, Machine, Source, changed
-from tpsim.machine.tuning import Counted, Rendezvous, Tuning
-from tpsim.quantity.errors import InputError
+from tpsim.machine.constant import Constant
+from tpsim.machine.parts import Level, Machine, changed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpsim.quantity.errors import Problem
     from tpsim.quantity.spec import Document
 
-__all__ = [
-    "Chip",
-    "Constant",
-    "Counted",
-    "Kind",
-    "Level",
-    "Machine",
-    "Rendezvous",
-    "Source",
-    "Tuning",
-    "changed",
-    "load",
-    "names",
-    "validate",
-    "with_fields",
-]
+__all__ = ["Constant", "Level", "Machine", "changed", "load", "names", "with_fields"]
 
 
 def names() -> list[str]:
@@ -61,17 +43,3 @@ def with_fields(machine: Machine, changes: Document) -> Machine:
 
     changed, _ = read(with_data(changes, {"tpsim": "hardware/1", **changes.data}))
     return replace(changed, path=machine.path, sha256=machine.sha256)
-
-
-def validate(name_or_path: str | Path, *, shipped: bool = False) -> list[Problem]:
-    """What is wrong with a profile; nothing for a good one.
-
-    shipped  True: each constant must also state its kind, and its source unless it is a guess
-    """
-    from tpsim.machine.profile_file import missing, read
-
-    try:
-        machine, document = read(name_or_path)
-    except InputError as error:
-        return list(error.problems)
-    return missing(machine, document) if shipped else []

@@ -50,7 +50,8 @@ def torus_gather(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     """
     sent = wire("all_gather", V, product(axis.n for axis in axes))
     links = total(where_many(axis.n, 2 if axis.closed else 1) for axis in axes)
-    return evenly(_torus_steps(axes), sent, over(sent, largest(links, 1)))
+    steps = total(floor_over(axis.n, 2) if axis.closed else axis.n - 1 for axis in axes)
+    return evenly(steps, sent, over(sent, largest(links, 1)))
 
 
 def torus_all_reduce(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
@@ -114,7 +115,3 @@ def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
 def _torus_all_to_all_runs(V: Size, axes: Sequence[TorusAxis]) -> list[Traffic]:
     n = product(axis.n for axis in axes)
     return [(ring_all_to_all if axis.closed else line_all_to_all)(over(V * axis.n, n), axis.n) for axis in axes]
-
-
-def _torus_steps(axes: Sequence[TorusAxis]) -> Any:
-    return total(floor_over(axis.n, 2) if axis.closed else axis.n - 1 for axis in axes)

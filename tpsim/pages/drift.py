@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
-from tpsim.guard.drift_answer import SIGN, outcomes, sizes, values
+from tpsim.guard.drift_answer import SIGN, few, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table, present
@@ -185,20 +185,10 @@ def _cause(cause: CauseOfDrift) -> Row:
         "scenarios": str(len(cause.scenarios)),
         "step": "" if cause.step_relative is None else signed(cause.step_relative),
         "effect": cause.step_relative,
-        "collectives": few(cause.collectives),
-        "touched": few(cause.scenarios),
+        "collectives": few(cause.collectives, NAMED),
+        "touched": few(cause.scenarios, NAMED),
         "note": cause.note,
     }
-
-
-def few(names: Sequence[str]) -> str:
-    """Some names, the rest counted.
-
-    >>> few(["a", "b"]), few(list("abcdefgh"))
-    ('a, b', 'a, b, c, d, e, f and 2 more')
-    """
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _scenarios(drift: Drift) -> Iterator[Row]:

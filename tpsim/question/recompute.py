@@ -65,8 +65,7 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
         return practice
     if isinstance(asked, str):
         if asked not in KEEPS:
-            (problem,) = unknown(asked, "list of what a stack keeps", KEEPS).problems
-            raise InputError([replace(problem, place=read.at("practice", "keeps"))])
+            raise unknown(asked, "list of what a stack keeps", KEEPS, read.at("practice", "keeps"))
         return replace(practice, keeps=KEEPS[asked])
     kept = lives(_program(practice, model, laid, dtypes))
     own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in kept.makers)  # of one name the narrowest
@@ -85,8 +84,7 @@ def buffered(read: Stated, bucket: Bucket, zero: int, *, beside: bool) -> Bucket
     asked = None if fields is None else fields.buffers
     if isinstance(asked, str):
         if asked not in BUFFERS:
-            (problem,) = unknown(asked, "list of buffers", BUFFERS).problems
-            raise InputError([replace(problem, place=read.at("practice", "bucket", "buffers"))])
+            raise unknown(asked, "list of buffers", BUFFERS, read.at("practice", "bucket", "buffers"))
         bucket = replace(bucket, buffers=BUFFERS[asked])
     elif asked is not None:
         for of in asked:
@@ -111,8 +109,7 @@ def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated
     """
     for name, each in asked.items():
         if name not in least:
-            (problem,) = unknown(name, "array of the program with bytes", least).problems
-            raise InputError([replace(problem, place=read.at_key("practice", "keeps", name))])
+            raise unknown(name, "array of the program with bytes", least, read.at_key("practice", "keeps", name))
         if each < least[name]:
             has = f"has {-least[name]} itself" if least[name] else "stands beside all arrays and frees none of them"
             message = f"{name} with {each} bytes per element takes less than nothing: it {has}"
@@ -158,8 +155,8 @@ def _known(names: tuple[str, ...], kernels: set[str], arrays: set[str], at: At) 
     """Refuse names of nothing that a layer makes."""
     for name in names:
         if name not in {*kernels, *map(kind, kernels), *arrays}:
-            (problem,) = unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays})).problems
-            raise InputError([replace(problem, place=at("recompute", "drop") or at("recompute"))])
+            place = at("recompute", "drop") or at("recompute")
+            raise unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays}), place)
 
 
 def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | None = None, *, runs: int = 1) -> Program:
