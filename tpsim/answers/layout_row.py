@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tpsim.answers.plan_step import TrainingRun  # noqa: TC001 - JSON Schemas read types
+from tpsim.answers.plan_step import TrainingRun
 from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read types
 from tpsim.layouts.space import SHORT
 from tpsim.quantity.units import show
@@ -62,6 +62,8 @@ class Row(Record):
     bubble_s = Of[Seconds]("plan.step.bubble_s", "of waiting for other stages")
     mfu = Of[Number]("plan.step.mfu", "useful FLOPs over the peak")
     peak_bytes = Of[Bytes]("plan.memory.peak_bytes", "of the fullest chip")
+    run = Of[TrainingRun | None]("plan.run", "the whole run, where its tokens or a price are stated")
+    fits = Of[bool | None]("plan.memory.fits", "true, or null where it is too close to say")
     at_least_s = Of[Seconds](
         "planned.weighed.step_s", "what its step was known not to take less than, before it was planned"
     )
@@ -81,19 +83,9 @@ class Row(Record):
         return self.planned.weighed.layout.recompute or ",".join(self.plan.question.practice.recompute) or "none"
 
     @property
-    def run(self) -> TrainingRun | None:
-        """The whole run, where its tokens or a price are stated."""
-        return self.plan.run
-
-    @property
     def microbatch_size(self) -> Count:
         """Sequences of a microbatch on one data shard."""
         return self.plan.question.workload.sequences // self.dp
-
-    @property
-    def fits(self) -> bool | None:
-        """True, or null where it is too close to say."""
-        return self.plan.memory.fits
 
     @property
     def behind(self) -> Number:

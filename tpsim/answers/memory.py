@@ -11,7 +11,7 @@ from tpsim.cost.memory import Memory, bucket_bytes, held_in, memory, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
 from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
-from tpsim.report.record import Bytes, Count, Number
+from tpsim.report.record import Bytes, Count, Number, Of
 
 if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
@@ -35,18 +35,8 @@ class ChipMemory(Memory):
     """
 
     told: ClassVar[tuple[str, ...]] = (
-        *(*Memory.told, "kept_bytes", "working_bytes", "working", "overhead_bytes", "peak_bytes"),
-        *(
-            "peak_rank",
-            "peak_action",
-            "spare_bytes",
-            "bucket_bytes",
-            "capacity_bytes",
-            "margin",
-            "fits",
-            "fit",
-            "verdict",
-        ),
+        *(*Memory.told, "kept_bytes", "working_bytes", "working", "overhead_bytes", "peak_bytes", "peak_rank"),
+        *("peak_action", "spare_bytes", "bucket_bytes", "capacity_bytes", "margin", "fits", "fit", "verdict"),
     )
 
     capacity_bytes: Bytes
@@ -58,10 +48,7 @@ class ChipMemory(Memory):
     overheads: Overheads
     margin: Number
 
-    @property
-    def kept_bytes(self) -> Bytes:
-        """At the peak: of arrays that a later action reads."""
-        return self.peak.kept
+    kept_bytes = Of[Bytes]("peak.kept", "at the peak: of arrays that a later action reads")
 
     @property
     def working_bytes(self) -> Bytes:

@@ -135,7 +135,9 @@ class SearchResult(Answer):
     constants: list[Moves] | None = None
 
     considered = Of[Count]("weighing.considered", "layouts looked at")
+    legal = Of[Count]("weighing.legal", "those that `plan` does not refuse")
     covered = Of[Count]("weighing.covered", "not looked at: they split sequences that more data shards can take")
+    held = Of[Mapping[str, Any]](lambda found: found.spaces[0].held, "what was held, as it is stated")
     plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
@@ -152,11 +154,6 @@ class SearchResult(Answer):
         """The command that writes the best layout as a scenario."""
         by = [] if self.by == "step" else ["--by", self.by]
         return shlex.join(["tpsim", "search", *self.asked, *by, "--top", "1", "--save", "best.yaml"])
-
-    @property
-    def legal(self) -> Count:
-        """Those that `plan` does not refuse."""
-        return self.weighing.legal
 
     @cached_property
     def fitting(self) -> Count:
@@ -181,11 +178,6 @@ class SearchResult(Answer):
         names = dict.fromkeys([*self.spaces[0].only, *self.spaces[0].varied])
         none = {"ep"} if not any(one.model.experts for one in self.questions) else set()
         return [name for name in names if name not in {*self.held, *none}]
-
-    @property
-    def held(self) -> Mapping[str, Any]:
-        """What was held, as it is stated."""
-        return self.spaces[0].held
 
     @property
     def refused(self) -> list[Refused]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, ClassVar
@@ -37,14 +36,18 @@ LEAST = 1e-4
 
 CAPACITY = "memory capacity"
 
-BETTER: Mapping[str, Callable[[float, float], float]] = {
-    "flops_per_s": lambda value, factor: value * factor,
-    "bytes_per_s": lambda value, factor: value * factor,
-    "bytes": lambda value, factor: value * factor,
-    "seconds": lambda value, factor: value / factor,
-    "ratio": lambda value, factor: value * factor,
-}
-"""A better figure, by what it is one of."""
+MORE_IS_BETTER, LESS_IS_BETTER = ("flops_per_s", "bytes_per_s", "bytes", "ratio"), ("seconds",)
+"""What figures are of that can be better."""
+
+
+def bettered(machine: Machine, factor: float, chosen: Callable[[Constant], bool]) -> Machine:
+    """The machine with some figures better by a factor, and without its curves, which are of those that it has."""
+
+    def change(one: Constant) -> Constant:
+        value = one.value / factor if one.dimension in LESS_IS_BETTER else one.value * factor
+        return replace(one, value=value) if chosen(one) else one
+
+    return replace(changed(machine, change), measured=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,9 @@ class Part:
 
     def better(self, machine: Machine) -> Machine:
         """The machine with that part."""
-
-        def change(one: Constant) -> Constant:
-            mine = one.path.startswith(self.begins) and one.dimension == self.dimension
-            return replace(one, value=BETTER[self.dimension](one.value, self.factor)) if mine else one
-
-        return replace(changed(machine, change), measured=())
+        return bettered(
+            machine, self.factor, lambda one: one.path.startswith(self.begins) and one.dimension == self.dimension
+        )
 
 
 def parts(machine: Machine) -> Iterator[Part]:
@@ -110,12 +110,8 @@ class Moves(Record):
 def constants(machine: Machine) -> Iterator[tuple[Constant, Machine]]:
     """Every figure that can be better, with the machine that has it better; a share of a whole may exceed it."""
     for one in {one.path: one for one in machine.constants()}.values():
-        if one.value and one.dimension in BETTER:
-            yield one, replace(changed(machine, partial(_bettered, one.path)), measured=())
-
-
-def _bettered(path: str, one: Constant) -> Constant:
-    return replace(one, value=BETTER[one.dimension](one.value, FACTOR)) if one.path == path else one
+        if one.value and one.dimension in (*MORE_IS_BETTER, *LESS_IS_BETTER):
+            yield one, bettered(machine, FACTOR, lambda other, path=one.path: other.path == path)  # type: ignore[misc]
 
 
 def elasticity(today_s: float, then_s: float, factor: float) -> float:

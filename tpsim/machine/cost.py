@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -122,21 +122,7 @@ class Derived(Cost):
         return value
 
 
-NUMBERS = frozenset(
-    {
-        "launch_s",
-        "latency_s",
-        "bandwidth_s",
-        "work_s",
-        "pipelined_s",
-        "steps",
-        "carried",
-        "link_total",
-        "link_serial",
-        "ramp_s",
-        "uplink",
-    }
-)
+NUMBERS = frozenset(one.name for one in fields(Cost)) - {"algorithm", "stages", "protocol", "link"}
 """What of a way is a number."""
 
 FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)

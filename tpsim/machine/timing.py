@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,19 +48,9 @@ class Asked:
     def constants(self) -> tuple[str, ...]:
         """The paths of the machine's constants that are read when it is timed, in its order, and of its curves."""
         seen: set[str] = set()
-        machine, choice = changed(self.machine, lambda constant: Watched(constant, seen)), self.choice
-        timed = time(
-            machine,
-            self.route,
-            self.kind,
-            self.V,
-            cost_model=self.cost_model,
-            launch=choice.launch,
-            algorithm=choice.algorithm,
-            protocol=choice.protocol,
-            change=self.change,
-            streamed=self.streamed,
-        )
+        machine = changed(self.machine, lambda constant: Watched(constant, seen))
+        how = {"cost_model": self.cost_model, "change": self.change, "streamed": self.streamed, **asdict(self.choice)}
+        timed = time(machine, self.route, self.kind, self.V, **how)
         own = (one.path for one in self.machine.constants() if one.path in seen)
         return (*own, *(curve.path for curve in timed.curves))
 

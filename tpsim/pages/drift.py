@@ -177,17 +177,13 @@ AS_ABOVE = "as above"
 def _cause(cause: CauseOfDrift) -> Row:
     old, new = values(cause)
     return {
-        "kind": cause.kind,
-        "name": cause.name,
+        **cause,
         "old": old,
         "new": new,
-        "change": cause.change,
         "scenarios": str(len(cause.scenarios)),
         "step": "" if cause.step_relative is None else signed(cause.step_relative),
-        "effect": cause.step_relative,
         "collectives": few(cause.collectives, NAMED),
         "touched": few(cause.scenarios, NAMED),
-        "note": cause.note,
     }
 
 
