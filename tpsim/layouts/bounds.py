@@ -8,16 +8,17 @@ the next on its own: what a rank does then counts from its own start.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.layouts.figures import Once
 from tpsim.layouts.walk import SPLIT, begins, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
@@ -26,19 +27,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Bounds:
+class Bounds(Once):
     """Seconds of layouts of one program.
 
     They are asked for by cells: numbers of those of `figures`, all with chunks of the same sorts.
     """
 
     figures: Figures
-    _known: dict[Hashable, Any] = field(default_factory=dict)
-
-    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = found()
-        return known
 
     def step_s(self, cells: Any, schedule: str, sorts: Sorts, *, blocking: bool, alone: bool = False) -> Any:
         """Seconds that no step takes less than; alone: of actions what follows without issuing them."""

@@ -7,7 +7,7 @@ and a plan leaves it out.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,19 @@ FAR = 10**9
 
 
 @dataclass
-class Figures:
+class Once:
+    """What is asked for the same things again and again: it works out each once, by a key."""
+
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = found()
+        return self._known[key]
+
+
+@dataclass
+class Figures(Once):
     """The program of a group of layouts at the sizes of its cells.
 
     meshes  a question of each mesh
@@ -68,13 +80,7 @@ class Figures:
     def __post_init__(self) -> None:
         self.lowered = self.shelf.lowered(self.example)
         self.calls = Calls(self.meshes, self.on, self.microbatches, self.lowered, self.sizes, self.prices)
-        self._known: dict[Hashable, Any] = {}
         self._kernels = {id(one.ops[0]): one for one in self.lowered.kernels}
-
-    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = found()
-        return self._known[key]
 
     def column(self, of: Callable[[Question], float]) -> Any:
         """A number of every cell's mesh."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.cost.peak import Courses
+from tpsim.layouts.figures import Once
 from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from tpsim.cost.peak import Changes
     from tpsim.layouts.figures import Figures
@@ -25,24 +26,18 @@ TRACED = 3
 
 
 @dataclass
-class Peaks:
+class Peaks(Once):
     """Bytes of layouts of one program.
 
     They are asked for by cells: numbers of those of `figures`, all with chunks of the same sorts.
     """
 
     figures: Figures
-    _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         figures = self.figures
         keeps = figures.example.practice.keeps
         self.courses = Courses(figures.lowered.program, figures.sizes, keeps, figures.buffers)
-
-    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
-        if (known := self._known.get(key)) is None:
-            known = self._known[key] = found()
-        return known
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
