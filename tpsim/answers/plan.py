@@ -146,6 +146,7 @@ class PlanResult(Answer):
     chips = Of[int]("question.mesh.devices", "chips of the mesh")
     files = Of[Sequence[tuple[str, str]]]("question.inputs", "path and sha256 of every file that was read")
     resolved = Of[Mapping[str, Any]]("question.resolved", "what files, flags and defaults came to")
+    run = Of[TrainingRun | None](run_of, "the whole run, where its tokens or a price are stated")
 
     @cached_property
     def collectives(self) -> tuple[Row, ...]:
@@ -224,11 +225,6 @@ class PlanResult(Answer):
         """Of a prompt and its reply the plan of the prompt."""
         both = self.question.workload.kind == "serve"
         return priced(prefill_of(self.question), self.shelf) if both else None
-
-    @property
-    def run(self) -> TrainingRun | None:
-        """The whole run, where its tokens or a price are stated."""
-        return run_of(self)
 
     @property
     def broken(self) -> list[Limit]:

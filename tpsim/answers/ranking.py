@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from tpsim.answers.memory import chips, fullest
 from tpsim.answers.plan import PlanResult, priced
 from tpsim.layouts.weighed import Weighed
+from tpsim.program.keeps import margin
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import sizes_of
 
@@ -32,6 +33,33 @@ def held_at_peak(question: Question, shelf: Shelf) -> tuple[float, float]:
     """Bytes at the peak of a question, and the room that it leaves."""
     most = fullest(chips(question, shelf.lowered(question).program, sizes_of(question)))
     return float(most.peak_bytes), float(most.room_bytes)
+
+
+def spare_bytes(question: Question) -> float:
+    """Bytes of a chip that are free in a layout that surely fits."""
+    return margin(question.practice.keeps).share * float(question.machine.chip.memory_capacity.value)
+
+
+def measured(pareto: str) -> By:
+    """The measure of ``step,memory`` that is weighed against memory."""
+    first, _, second = pareto.partition(",")
+    if second != "memory" or first == "memory" or first not in get_args(By):
+        raise InputError.one("bad-value", f"{pareto} is no pair of measures", remedy="write --pareto step,memory")
+    return first  # type: ignore[return-value]  # one of them
+
+
+def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
+    """Refuse a measure that a scenario has no figures for, or that compares unlike things. Raises InputError."""
+    if measure == "money" and not all(question.price for question in questions):
+        message = "a search by money needs the price of a chip hour, and none is stated"
+        raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
+    first, *others = questions
+    if measure == "step" and any(
+        (other.workload.tokens, other.model) != (first.workload.tokens, first.model) for other in others
+    ):
+        message = "steps are not the same work where their tokens or their models differ"
+        remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"
+        raise InputError.one("unlike-work", message, remedy=f"compare what they get done: {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
 from tpsim.answers.layout_row import Demanded, Refused, Row, in_words
-from tpsim.answers.measures import measurable, measured, spare_bytes
-from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak
-from tpsim.answers.search_words import bought, surely, why_none
-from tpsim.answers.sensitivity import Answered, Moves, answered, moves
+from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak, measurable, measured, spare_bytes
+from tpsim.answers.sensitivity import Answered, Moves, answered, memories, moves
 from tpsim.answers.verdict import percent
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
@@ -251,20 +249,20 @@ class SearchResult(Answer):
         counts = f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
         counts += f" ({self.close:,} of these too close to say)" if self.close else ""
         if best is None:
-            yield Line(f"{why_none(self)}: {counts}", "best", ok=False)
+            yield Line(f"{_why_none(self)}: {counts}", "best", ok=False)
             return
         plan = best.plan
         rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
         yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}", "best")
         yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
         if self.sure:
-            yield Line(surely(self.sure, self.by), "surely")
+            yield Line(_surely(self.sure, self.by), "surely")
         if tied := [str(row.rank) for row in self.rows if row.tied]:
             yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
         if plan.run:
             yield Line(plan.run.text, "run")
         if self.sensitivity and self.by != "memory":
-            yield Line(bought(self), "buy")
+            yield Line(_bought(self), "buy")
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
@@ -277,3 +275,39 @@ class SearchResult(Answer):
         from tpsim.answers.search_pictures import pictures
 
         return tuple(pictures(self))
+
+
+def _surely(found: Ranked, by: By) -> str:
+    """The best layout that surely fits, with its step and peak."""
+    if not found.best:
+        return "no layout surely fits" if found.open_at == inf else "none was found that surely fits"
+    safe = Row(1, found.best[0], found.best[0], by)
+    peak = show(float(safe.peak_bytes), "bytes")
+    return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
+
+
+def _why_none(result: SearchResult) -> str:
+    """Why there is no best layout."""
+    if not result.legal:
+        return "no layout is legal"
+    if result.fitting:
+        demands = result.questions[0].stated.file.require.limits.items()
+        return f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands)}"
+    if result.smallest is None:
+        return "no layout fits"
+    memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")
+    peak, have = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
+    return f"no layout fits: least peak {peak} of {have}, {in_words(least)}"
+
+
+def _bought(result: SearchResult) -> str:
+    """Which memory unlocks a better layout, or that none does."""
+    best = result.ranked.best[0].plan
+    have = best.memory.capacity_bytes
+    for one in result.sensitivity or ():
+        if one.unlocks and one.relative is not None:
+            size, unit = show(have * one.factor, "bytes").split()
+            now = show(have, "bytes").removesuffix(f" {unit}")
+            return f"memory of {size} {unit} instead of {now} unlocks {one.unlocks}: {percent(one.relative)}"
+    most = show(max(have, *memories()), "bytes")
+    return f"no memory that a shipped machine has, up to {most}, unlocks a better layout"

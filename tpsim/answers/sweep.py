@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-from tpsim.answers.measures import measurable
+from tpsim.answers.ranking import measurable
 from tpsim.answers.sweep_cells import COLUMNS, Cell, cells, spread
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
@@ -67,34 +67,15 @@ class ServeFields(InferenceFields):
     output: Count = Field(description="tokens of the reply")
 
 
-class PrefillScenario(ScenarioFile):
-    """A scenario of reading prompts."""
-
-    workload: PrefillFields  # type: ignore[assignment]  # what is asked of it depends on the kind of workload
-
-
-class DecodeScenario(ScenarioFile):
-    """A scenario of decoding."""
-
-    workload: DecodeFields  # type: ignore[assignment]  # as above
-
-
-class ServeScenario(ScenarioFile):
-    """A scenario of prompts and replies."""
-
-    workload: ServeFields  # type: ignore[assignment]  # as above
-
-
 class AnyScenario(ScenarioFile):
     """A question: a model on a machine, cut over a mesh in a layout, for a workload."""
 
-    workload: WorkloadFields | PrefillFields | DecodeFields | ServeFields  # type: ignore[assignment]  # as above
+    workload: WorkloadFields | PrefillFields | DecodeFields | ServeFields  # type: ignore[assignment]  # what is asked of it depends on the kind of workload
 
 
 SCENARIOS: Mapping[str, type[ScenarioFile]] = {
-    "prefill": PrefillScenario,
-    "decode": DecodeScenario,
-    "serve": ServeScenario,
+    kind: create_model(f"{kind.title()}Scenario", __base__=ScenarioFile, workload=(fields, ...))
+    for kind, fields in (("prefill", PrefillFields), ("decode", DecodeFields), ("serve", ServeFields))
 }
 """Kind of workload -> the format of a scenario that has it; any other kind is one of training, or unknown."""
 
