@@ -20,7 +20,7 @@ from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
 from tpsim.question.collective_choice import refuse_foreign, written
-from tpsim.question.inputs import inputs
+from tpsim.question.inputs import files_of
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
@@ -229,21 +229,14 @@ class CollectiveResult(Answer):
     curve: SizeCurve
     notes: tuple[str, ...] = ()
 
+    files = files_of(lambda answer: [answer.machine])
+    resolved = Of[CollectiveResolved]("asked", "what was asked for")
+
     @cached_property
     def rows(self) -> list[CollectiveRow]:
         """One row per size."""
         kind, ranks, volumes = self.asked.collective, self.asked.ranks, self.asked.sizes_bytes
         return [CollectiveRow(kind, ranks, V, timed) for V, timed in zip(volumes, self.timings, strict=True)]
-
-    @property
-    def files(self) -> list[tuple[str, str]]:
-        """Path and sha256 of every file that was read."""
-        return inputs(self.machine)
-
-    @property
-    def resolved(self) -> CollectiveResolved:
-        """What was asked for."""
-        return self.asked
 
     @property
     def route(self) -> str:

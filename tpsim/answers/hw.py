@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.hw_rows import constant_record, curve_record, problem_record
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.inputs import inputs
+from tpsim.question.inputs import files_of
 from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpsim.machine.profile import Machine
     from tpsim.quantity.errors import Problem
 
@@ -29,6 +28,8 @@ class HwResult(Answer):
     table = "constants"
 
     machine: Machine
+
+    files = files_of(lambda answer: [answer.machine])
 
     @property
     def constants(self) -> list[dict[str, Any]]:
@@ -81,11 +82,6 @@ class HwResult(Answer):
         }
 
     @property
-    def files(self) -> list[tuple[str, str]]:
-        """Path and sha256 of every file that was read."""
-        return inputs(self.machine)
-
-    @property
     def resolved(self) -> dict[str, str]:
         """What was asked for."""
         return {"hardware": self.machine.name}
@@ -100,6 +96,8 @@ class HwListResult(Answer):
     table = "machines"
 
     each: tuple[Machine, ...]
+
+    files = files_of(lambda answer: answer.each)
 
     @property
     def verdict(self) -> str:
@@ -120,11 +118,6 @@ class HwListResult(Answer):
             for name in spec.names("chips")
             for path in [spec.find("chips", name)]
         ]
-
-    @property
-    def files(self) -> list[tuple[str, str]]:
-        """Path and sha256 of every file that was read."""
-        return inputs(*self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +156,8 @@ class HwValidateResult(Answer):
 
     profiles: tuple[Checked, ...]
 
+    files = files_of(lambda answer: filter(None, (one.machine for one in answer.profiles)))
+
     @property
     def ok(self) -> bool:
         """True if every profile is sound."""
@@ -188,11 +183,6 @@ class HwValidateResult(Answer):
     def records(self) -> list[dict[str, Any]]:
         """One row per profile."""
         return [profile.record() for profile in self.profiles]
-
-    @property
-    def files(self) -> list[tuple[str, str]]:
-        """Path and sha256 of every file that was read."""
-        return inputs(*(profile.machine for profile in self.profiles if profile.machine))
 
     @property
     def result(self) -> dict[str, Any]:

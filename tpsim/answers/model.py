@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.model import Moe
 from tpsim.program.transformer import mtp_count, parameter_count, parameter_counts
+from tpsim.question.inputs import files_of
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -27,6 +28,7 @@ class ModelResult(Answer):
     read: ModelRead
 
     source = Of[str | None]("read.source", "where the model's figures are from")
+    files = files_of(lambda answer: [answer.read.document])
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -76,11 +78,6 @@ class ModelResult(Answer):
         ]
 
     @property
-    def files(self) -> list[tuple[str, str]]:
-        """Path and sha256 of the model's file."""
-        return _files(self.read)
-
-    @property
     def resolved(self) -> dict[str, Any]:
         """The model as it is computed with."""
         return as_stated(self.read.model)
@@ -101,6 +98,8 @@ class ModelListResult(Answer):
 
     each: tuple[ModelResult, ...]
 
+    files = files_of(lambda answer: [one.read.document for one in answer.each])
+
     @property
     def verdict(self) -> str:
         """How many there are, and how to ask of another one."""
@@ -110,11 +109,6 @@ class ModelListResult(Answer):
     def models(self) -> list[dict[str, Any]]:
         """One row per model: its sizes and its parameters."""
         return [_row(model) for model in self.each]
-
-    @property
-    def files(self) -> list[tuple[str, str]]:
-        """Path and sha256 of every file that was read."""
-        return _files(*(model.read for model in self.each))
 
 
 def model_list() -> ModelListResult:
@@ -133,12 +127,6 @@ def model_show(name_or_path: str | Path) -> ModelResult:
     from tpsim.program.model_file import load_model
 
     return ModelResult(load_model(name_or_path))
-
-
-def _files(*reads: ModelRead) -> list[tuple[str, str]]:
-    from tpsim.question.inputs import inputs
-
-    return inputs(*(read.document for read in reads))
 
 
 def _row(result: ModelResult) -> dict[str, Any]:

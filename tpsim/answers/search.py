@@ -25,7 +25,7 @@ from tpsim.report.record import Count, Number, Of
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tpsim.layouts.space import Space
     from tpsim.layouts.weighed import Weighing
@@ -96,6 +96,11 @@ def search(
     return replace(found, sensitivity=list(answered(found, plans, shelf)), constants=moves(found, shelf))
 
 
+def _of_best(part: str, nothing: Any) -> Callable[[SearchResult], Any]:
+    """A part of the best plan."""
+    return lambda found: getattr(found.ranked.best[0].plan, part) if found.ranked.best else nothing
+
+
 @dataclass(frozen=True)
 class SearchResult(Answer):
     """The best layouts of a space. Bytes are of one chip, seconds of one step.
@@ -152,6 +157,11 @@ class SearchResult(Answer):
         """The command that writes the best layout as a scenario."""
         by = [] if self.by == "step" else ["--by", self.by]
         return shlex.join(["tpsim", "search", *self.asked, *by, "--top", "1", "--save", "best.yaml"])
+
+    files = Of[Sequence[tuple[str, str]]](_of_best("files", ()), "path and sha256 of every file that was read")
+    resolved = Of[Mapping[str, Any]](_of_best("resolved", {}), "what the best layout came to")
+    assumptions = Of[Sequence[Assumption]](_of_best("assumptions", ()), "what the plan of the best layout rests on")
+    not_modelled = Of[Sequence[str]](_of_best("not_modelled", ()), "what that plan leaves out")
 
     @cached_property
     def fitting(self) -> Count:
@@ -211,26 +221,6 @@ class SearchResult(Answer):
         if required is None or self.best is None:
             return None
         return [Demanded(name, value, getattr(self.best, name)) for name, value in required.stated.items()]
-
-    @property
-    def files(self) -> Sequence[tuple[str, str]]:
-        """Path and sha256 of every file that was read."""
-        return self.ranked.best[0].plan.files if self.ranked.best else ()
-
-    @property
-    def resolved(self) -> Mapping[str, Any]:
-        """What the best layout came to."""
-        return self.ranked.best[0].plan.resolved if self.ranked.best else {}
-
-    @property
-    def assumptions(self) -> Sequence[Assumption]:
-        """What the plan of the best layout rests on."""
-        return self.ranked.best[0].plan.assumptions if self.ranked.best else ()
-
-    @property
-    def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of the plan of the best layout
-        """What that plan leaves out."""
-        return self.ranked.best[0].plan.not_modelled if self.ranked.best else ()
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The rows; where more was asked for, all tables in one, which `table` tells apart."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import UnitError, parse
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from tpsim.quantity.spec import Kind
 
 
@@ -33,6 +36,11 @@ def inputs(*sources: FromFile) -> list[tuple[str, str]]:
     """Path and hash of every file that was read, each once."""
     files = [file for source in sources for file in ((source.path, source.sha256), *source.below)]
     return list(dict.fromkeys((shown(path), digest) for path, digest in files if digest))
+
+
+def files_of(sources: Callable[[Any], Iterable[FromFile]]) -> Of[Sequence[tuple[str, str]]]:
+    """The attribute `files` of an answer, from what it was computed from."""
+    return Of(lambda answer: inputs(*sources(answer)), "path and sha256 of every file that was read")
 
 
 def asked(kind: Kind, path: str) -> str:
