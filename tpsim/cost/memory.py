@@ -11,6 +11,7 @@ from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lives import is_gather, is_view
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
+from tpsim.program.text import READ
 from tpsim.quantity.size import over, product, total
 from tpsim.report.record import Bytes, Record
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 GRADIENT = "grad."
 """What the names of a program's gradient results begin with."""
-
-WIDTHS = "hux"
-"""Dims that weights of layers have at one side: the stream's, and those of latents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ def spare_bytes(
 def _multiplies(leaf: Op) -> bool:
     """True for weights of products that add gradients up themselves: all but biases, gains and routers'."""
     dims = {*unpacked(leaf.output.type).dims}
-    return leaf.where.block != "router" and any({width} < dims for width in WIDTHS)
+    return leaf.where.block != "router" and any({read} < dims for read in READ)
 
 
 def _of_one_expert(type_: Sharding, sizes: Sizes) -> Any:
