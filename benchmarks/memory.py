@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_more import expert_errors, expert_rows, experts, left_out, reserved_rows
-from memory_runs import GIB, Run, chosen, runs
+from memory_runs import GIB, Run, chosen, listed, runs
 from page import ROOT, grid, written
-from tpsim.program.keeps import KEEPS, KEEPS_SOURCES
+from tpsim.program.keeps import KEEPS_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,16 +133,19 @@ NOTES = """\
 Every error of what kernels need alone is on one side: stacks keep more. What a stack is said to keep besides is
 `practice.keeps`, a list by name (`tpsim/program/keeps.py`); "bundle" has the list that its practice brings (megatron's
 own for `megatron`, none for `fsdp2`), "its own list" the one of that stack.
-**The lists were found by looking at the runs of their stack**: what they reach there shows that states, layers and
-microbatches in flight are counted right, and is no forecast. What the list of `megatron` says of nanotron's and
-SimuMax's runs, which it was not found by, is one; the margin of a plan's verdict, where no runs of its own stack tell
-more, is their 90th percentile, {carried:.1f} %. On runs of Megatron-LM alone, with experts and without, that list comes
-within {megatron:.1f} % (90th percentile); what it misses there is what Transformer Engine keeps. The margin of
-`megatron` is 6 %, of `megatron-te` 5 % by its runs with experts, of `nanotron` 5 % by each of its configurations left
-out in turn (`python benchmarks/memory.py --left-out`). A stack that nobody has looked at comes out as the column of
-kernels alone. Lists that follow from sources: torchtitan's losses are read off its code and PyTorch's; and gradients of
-weights have no bytes of their own under Transformer Engine, whose products add them up where they lie (fused
-accumulation) and hand on an empty one of every shape instead (get_dummy_wgrad).
+**Lists of stacks were found by looking at their runs**, but what follows from sources: what they reach there shows
+that states, layers and microbatches in flight are counted right, and is no forecast. Read off code alone is the list of
+the bundle `megatron`, by the defaults of Megatron-LM: on its runs, with experts and without, whatever these had
+switched off, it comes within {megatron:.1f} % (90th percentile). What it says of nanotron's and SimuMax's runs is how
+far a list may be carried: the margin of a plan's verdict, where no runs of its own stack tell more, is their 90th
+percentile, {carried:.1f} %, in whole percent. The margin of a list that such runs do tell of is 5 %: `megatron` by
+those, `megatron-te` by its runs with experts (largest error {largest:.1f} %), `nanotron` by each of its configurations
+left out in turn (`python benchmarks/memory.py --left-out`, {left:.1f} % at most). A stack that nobody has looked at
+comes out as the column of kernels alone. From sources are, too: torchtitan's losses, off its code and PyTorch's; that
+Megatron-LM's own memory tests, which switch fused gradients off (--no-gradient-accumulation-fusion), have gradients of
+weights of their own; and that their attention on A100 and GB200 is FlashAttention, which lays its output out anew: they
+ask for what is deterministic, and with dropout cuDNN's fused attention is not on these chips (Transformer Engine 2.9,
+pytorch/attention/dot_product_attention/utils.py and backends.py; 2.18, common/fused_attn/fused_attn.cpp).
 """
 
 EXPERTS = """\
@@ -167,11 +170,16 @@ turned off), or, under tensor parallelism, PyTorch's parallel loss. It was looke
 def lists() -> Iterator[str]:
     """What each stack keeps besides, in words."""
     for name, one in chosen()["stacks"].items():
-        lists = {one["ran"]: one["practice"]["keeps"]}
+        lists: dict[str, str | Mapping[str, int]] = {one["ran"]: one["practice"]["keeps"]}
         lists |= {f"its loss {ran}": keeps for ran, keeps in one.get("losses", {}).items()}
         for ran, keeps in lists.items():
-            listed = ", ".join(map(str, KEEPS[keeps])) or "nothing"
-            yield f"- {name} ({ran}): {keeps}: {listed} ({KEEPS_SOURCES[keeps]})."
+            yield f"- {name} ({ran}): {_told(keeps)}."
+    yield f"- The bundle `megatron` as it is, by its code alone: {_told('megatron')}."
+
+
+def _told(keeps: str | Mapping[str, int]) -> str:
+    arrays = ", ".join(map(str, listed(keeps))) or "nothing"
+    return f"{keeps}: {arrays} ({KEEPS_SOURCES[keeps]})" if isinstance(keeps, str) else arrays
 
 
 LISTED = ("kernels alone", "bundle", "its own list", "states alone")
@@ -180,14 +188,18 @@ FORECAST = ("nanotron", "simumax")
 """Stacks whose practice is megatron's, and by whose runs its list was not found."""
 
 
+OF_MEGATRON = ("megatron", "megatron-flash", "simumax")
+"""Stacks that are Megatron-LM."""
+
+
 def forecast(several: Sequence[Run]) -> tuple[float, float, float]:
     """As `score`, of what a plan says by the list of megatron about other stacks of its switches."""
     return score([run for run in several if run.row["stack"] in FORECAST], of_peak(FIGURES["bundle"]))
 
 
 def of_megatron(several: Sequence[Run]) -> tuple[float, float, float]:
-    """As `score`, of Megatron-LM's runs that the list of megatron was not found by, with experts and without."""
-    own = [*(run for run in several if run.row["stack"] == "simumax"), *experts()]
+    """As `score`, of Megatron-LM's runs, with experts and without, by the list that is read off its code."""
+    own = [*(run for run in several if run.row["stack"] in OF_MEGATRON), *experts()]
     return score(own, of_peak(FIGURES["bundle"]))
 
 
@@ -204,7 +216,12 @@ def page() -> str:
         "## What is beside states, and the order of layouts",
         f"Errors are shares of what was measured beside states; pairs differ by more than {100 * APART:.0f} %.",
         grid(["figure", "median / p90", "bias", "ranked right"], others(several)),
-        NOTES.format(carried=forecast(several)[1], megatron=of_megatron(several)[1]).rstrip(),
+        NOTES.format(
+            carried=forecast(several)[1],
+            megatron=of_megatron(several)[1],
+            largest=largest,
+            left=max(off for *_, off in left_out("nanotron")),
+        ).rstrip(),
         "\n".join(lists()),
         EXPERTS.format(median=median, largest=largest).rstrip(),
         grid(["run", "layout", "rank", "measured, GiB", *LISTED, "its own list, %"], expert_rows()),
@@ -221,7 +238,8 @@ def page() -> str:
 def main(*arguments: str) -> int:
     """Write the page, or compare it."""
     if arguments == ("--left-out",):
-        sys.stdout.writelines(f"{line}\n" for line in left_out("nanotron"))
+        for twin, best, off in left_out("nanotron"):
+            sys.stdout.write(f"{twin} left out: {best}, at most {off:.1f} % off\n")
         return 0
     return written(PAGE, page(), arguments)
 

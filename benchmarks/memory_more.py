@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memory_runs import DATA, GIB, Run, chosen, runs
+from memory_runs import DATA, GIB, Run, chosen, listed, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +29,9 @@ OP = {"drop": ["mlp.up", "mlp.normed", "attention.normed", "mlp.act"]}
 class Expert(Run):
     """A run of a model with experts, each padded to its capacity: no routing decides its bytes."""
 
-    def scenario(self, **keeps: Any) -> dict[str, Any]:
+    def scenario(self) -> dict[str, Any]:
         """The question: experts lie on all ranks of a stage, rows beyond an expert's capacity are dropped."""
-        asked = super().scenario(**keeps)
+        asked = super().scenario()
         layout = {**asked["layout"], "ep": "data"}
         return {**asked, "layout": layout, "assume": {"routing": {"drop": self.row["capacity"]}}}
 
@@ -39,9 +40,9 @@ class Expert(Run):
 class Reserved(Run):
     """A run of which only reserved bytes are known."""
 
-    def scenario(self, **keeps: Any) -> dict[str, Any]:
+    def scenario(self) -> dict[str, Any]:
         """The question, context parallelism and recompute by op included."""
-        asked, many = super().scenario(**keeps), self.row.get("context", 1)
+        asked, many = super().scenario(), self.row.get("context", 1)
         if self.row["recompute"] == "op":
             asked["recompute"] = OP
         if many > 1:
@@ -55,6 +56,7 @@ def _rows(key: str, kind: type[Run]) -> list[Run]:
     return [kind(row, chosen()["stacks"][row["stack"]]) for row in read[key]]
 
 
+@cache
 def experts() -> list[Run]:
     """Those of models with experts."""
     return _rows("experts", Expert)
@@ -75,6 +77,7 @@ def expert_errors() -> tuple[float, float]:
     return float(np.median(size)), max(size)
 
 
+@cache
 def reserved() -> Mapping[str, Sequence[tuple[Run, float]]]:
     """Runs of which what the allocator reserved is known, each with that over what is planned."""
     known = [run for run in (*runs(), *experts()) if "reserved_gib" in run.row]
@@ -108,13 +111,12 @@ TRIED = {"mlp.act": (0, 2), "attention.mixed": (0, 2), "loss.exp": (0, 4)}
 """What each configuration of a stack is left out of: bytes per element that a list is looked for among."""
 
 
-def left_out(stack: str) -> Iterator[str]:
-    """Of each configuration the list that all others lead to, and how far that is off, percent at most."""
+def left_out(stack: str) -> Iterator[tuple[str, Mapping[str, int], float]]:
+    """Of each configuration its name, the list that all others lead to, and how far that is off, percent at most."""
     own = [run for run in runs() if run.row["stack"] == stack]
     lists = [dict(zip(TRIED, each, strict=True)) for each in product(*TRIED.values())]
-    off = [[run.by({of: each for of, each in one.items() if each}) / run.measured - 1 for one in lists] for run in own]
-    errors = 100 * np.abs(off)
+    errors = 100 * np.abs([[run.by(listed(one)) / run.measured - 1 for one in lists] for run in own])
     for twin in sorted({run.row["twin"] for run in own}):
         mine = np.array([run.row["twin"] == twin for run in own])
         best = int(errors[~mine].mean(axis=0).argmin())
-        yield f"{twin} left out: {lists[best]}, at most {errors[mine, best].max():.1f} % off"
+        yield twin, lists[best], float(errors[mine, best].max())

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 import tpsim
 from page import ROOT
+from tpsim.answers.memory import chips
+from tpsim.program.keeps import KEEPS, Extra
+from tpsim.question.prices import sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tpsim.answers.plan import PlanResult
 
 DATA = ROOT / "tests" / "data"
 GIB = 2**30
@@ -25,46 +30,55 @@ class Run:
 
     row: Mapping[str, Any]
     stack: Mapping[str, Any]
-    known: dict[str, Any] = field(default_factory=dict)
 
     @property
     def measured(self) -> float:
         """Bytes."""
         return float(self.row["gib"]) * GIB
 
-    def by(self, keeps: Mapping[str, int]) -> float:
-        """Tpsim's peak by a list of its own, bytes."""
-        asked = self.scenario(keeps=dict(keeps) or "none")
-        return float(tpsim.plan(asked).each[self.row["rank"]].peak_bytes)
+    @cached_property
+    def plan(self) -> PlanResult:
+        """As a scenario is planned that says no more than its practice's name."""
+        return tpsim.plan(self.scenario())
 
-    def planned(self, **keeps: str) -> Any:
-        """What tpsim says of a chip of the rank that was measured; without `keeps` by the list of the bundle."""
-        key = keeps.get("keeps", "")
-        if key not in self.known:
-            self.known[key] = tpsim.plan(self.scenario(**keeps)).each[self.row["rank"]]
-        return self.known[key]
+    def by(self, keeps: tuple[Extra, ...]) -> float:
+        """Tpsim's peak by a list, on the rank that was measured, bytes."""
+        return float(self._holds(keeps).peak_bytes)
+
+    @cached_property
+    def _known(self) -> dict[tuple[Extra, ...], Any]:
+        return {}
+
+    def _holds(self, keeps: tuple[Extra, ...]) -> Any:
+        if keeps not in self._known:
+            self._known[keeps] = self._counted(keeps)
+        return self._known[keeps]
+
+    def _counted(self, keeps: tuple[Extra, ...]) -> Any:
+        question = self.plan.question
+        asked = replace(question, practice=replace(question.practice, keeps=keeps))
+        return [*chips(asked, self.plan.lowered.program, sizes_of(asked))][self.row["rank"]]
 
     @property
     def peak(self) -> float:
         """Tpsim's of what kernels need alone, bytes."""
-        return float(self.planned(keeps="none").peak_bytes)
+        return self.by(())
 
     @property
     def bundled(self) -> float:
-        """Tpsim's as a scenario is planned that says no more than its practice's name, bytes."""
-        return float(self.planned().peak_bytes)
+        """Tpsim's by the list of the bundle, bytes."""
+        return float(self.plan.each[self.row["rank"]].peak_bytes)
 
     @property
     def listed(self) -> float:
         """Tpsim's with the list of this stack, or of how this run's loss ran, bytes."""
         eager = self.stack["practice"]["keeps"]
-        keeps = self.stack["losses"][self.row["loss"]] if "loss" in self.row else eager
-        return float(self.planned(keeps=keeps).peak_bytes)
+        return self.by(listed(self.stack["losses"][self.row["loss"]] if "loss" in self.row else eager))
 
     @property
     def states(self) -> float:
         """Parameters, gradients and optimizer states alone, as tpsim counts them, bytes."""
-        return float(self.planned(keeps="none").static_bytes)
+        return float(self._holds(()).static_bytes)
 
     @property
     def layers(self) -> float:
@@ -94,7 +108,7 @@ class Run:
         head = 4 * stream / t * (1 + model["vocab"] / model["hidden"]) if rank == stages - 1 else 0
         return self.states + layer * self.layers * self.in_flight + head
 
-    def scenario(self, **keeps: Any) -> dict[str, Any]:
+    def scenario(self) -> dict[str, Any]:
         """The question, as `tpsim.plan` takes it; the machine does not matter for what is allocated."""
         row, mesh = self.row, dict(self.row["mesh"])
         layout = {"dp": "data", "tp": "tensor", "zero": row["zero"], "sequence_parallel": row["sequence_parallel"]}
@@ -118,7 +132,7 @@ class Run:
             "hardware": "dgx-h100",
             "mesh": mesh,
             "layout": layout,
-            "practice": {**{name: one for name, one in self.stack["practice"].items() if name != "keeps"}, **keeps},
+            "practice": {name: one for name, one in self.stack["practice"].items() if name != "keeps"},
             "recompute": row["recompute"],
             "workload": {
                 "global_batch": batch,
@@ -128,6 +142,11 @@ class Run:
             },
             **staged,
         }
+
+
+def listed(keeps: str | Mapping[str, int]) -> tuple[Extra, ...]:
+    """What a stack keeps, by the name of a list or array by array."""
+    return KEEPS[keeps] if isinstance(keeps, str) else tuple(Extra(*one) for one in keeps.items())
 
 
 def chosen() -> Mapping[str, Any]:

@@ -151,7 +151,7 @@ def test_memory_is_parameters_gradients_and_optimizer_of_one_chip(document):
     assert held["gradients_bytes"] == 2 * held["parameters_bytes"]
     assert held["static_bytes"] == held["parameters_bytes"] + held["gradients_bytes"] + held["optimizer_bytes"]
     assert held["peak_bytes"] == held["static_bytes"] + held["kept_bytes"] + held["working_bytes"]
-    assert held["peak_action"] == "forward (F) of microbatch 0"  # at the loss, whose logits Megatron keeps in 8 bytes
+    assert held["peak_action"] == "forward (F) of microbatch 0"  # at the loss, whose logits Megatron keeps in 6 bytes
 
 
 def test_useful_flops_are_six_per_weight_and_token_and_the_scores(answer):

@@ -110,7 +110,7 @@ def test_memory_rises_to_the_peak_of_its_rank_and_falls_to_its_states(way):
     for rank, held in enumerate(result.each):
         course = [one["args"]["bytes"] for one in of(document, "C", pid=rank)]
         assert max(course) == held.peak_bytes
-        assert course[0] == course[-1] == held.static_bytes
+        assert course[0] == course[-1] == held.static_bytes + held.spare_bytes
 
 
 def test_an_action_is_named_with_its_chunk_microbatch_and_seconds():

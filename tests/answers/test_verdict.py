@@ -90,7 +90,7 @@ def test_fits_is_true_or_false_where_that_can_be_told(answers):
     [
         (1.3, 0, "fits", True),
         (1.05, 0, "too close to say", None),
-        (0.95, 0, "too close to say", None),
+        (0.96, 0, "too close to say", None),
         (0.8, 0, "does not fit", False),
         (1.3, 0.5, "fits only without the assumed overheads", None),
         (1.55, 0.5, "too close to say", None),
@@ -100,7 +100,7 @@ def test_fits_is_true_or_false_where_that_can_be_told(answers):
 def test_the_verdict_on_memory_has_four_words(answers, room, overheads, fit, fits):
     """As near as 6 % of what is known of Megatron's; overheads as a share of the peak."""
     held = answers["fitting"].memory
-    assert held.margin == 0.06
+    assert held.margin == 0.05
     peak = float(held.peak_bytes)
     asked = replace(held, capacity_bytes=room * peak, overheads=Overheads(fragmentation=overheads or None))
     assert (asked.fit, asked.fits) == (fit, fits)
@@ -114,7 +114,7 @@ def test_states_that_outgrow_the_chip_never_fit_however_little_is_known(answers)
 
 def test_a_stack_that_nobody_looked_at_is_judged_with_more_room():
     known, unknown = (plan(BASE, overrides=[LARGE, f"practice={name}"]).memory for name in ("megatron", "xla"))
-    assert (known.margin, unknown.margin) == (0.06, 0.2)
+    assert (known.margin, unknown.margin) == (0.05, 0.2)
 
 
 def test_overheads_are_assumed_with_a_kind_and_stand_in_the_verdict():
@@ -246,7 +246,7 @@ def test_what_does_not_fit_is_bettered_by_what_makes_it_fit():
 
 
 def test_a_peak_of_activations_is_bettered_by_more_microbatches():
-    roomy = {"model": "gemma-7b", "hw": "dgx-h100", "dp": 8, "seq": 512, "batch": 512, "zero": 3}
+    roomy = {"model": "gemma-7b", "hw": "dgx-h100", "dp": 8, "seq": 512, "batch": 1024, "zero": 3}
     change = plan(**roomy).change
     assert change.set.startswith("workload.microbatches=")
     assert change.old.memory.room_bytes < 0 <= change.new.memory.room_bytes

@@ -66,8 +66,8 @@ def test_ddp_has_a_copy_of_all_gradients_where_several_devices_reduce_them_whole
 def test_two_runs_of_litgpt_that_differ_in_devices_alone_differ_by_a_copy_of_all_gradients():
     """tests/data/measured_memory.json: litgpt-003 on eight devices, litgpt-006 on one; within a hundredth."""
     eight, one = (next(run for run in memory.runs() if run.row["id"] == f"litgpt-{name}") for name in ("003", "006"))
-    copied = eight.planned().bucket_bytes
-    assert one.planned().bucket_bytes == 0
+    copied = eight.plan.memory.bucket_bytes
+    assert one.plan.memory.bucket_bytes == 0
     assert copied == pytest.approx(eight.measured - one.measured, rel=0.01)
 
 

@@ -111,6 +111,65 @@ def test_tokens_that_devices_share_travel_as_latents(zero):
 SCATTERS = ["reduce_scatter [b_D, t, x]{U_CX}", "reduce_scatter [b_D, t, a]{U_CX}"]
 """Over C alone: what heads owe over X is settled where the latent was made."""
 
+NARROW = replace(DEEPSEEK, name="small-deepseek-narrow", stack=(("narrow", 2),), mtp=None)
+COMPRESSED = {
+    "query.normed": "[b_D, s_X, u]",
+    "attention.latents": "[b_D, t_X, x]",
+    "attention.k_rope": "[b_D, s_X, a]",
+}
+"""What travels in the stream's place, as it is made where the stream's tokens are split."""
+
+
+def moved(program, acts, kind):
+    """Of attention's activations over X, how often in a layer and microbatch."""
+    moves = [
+        f"{op.output.name} {move.before}"
+        for op in program.ops
+        if isinstance(op, Reshard) and op.where.block == "attention" and op.where.act in acts
+        for move in op.moves
+        if move.kind == kind and move.axes == ("X",) and op.output.role == "activation"
+    ]
+    return {name: many / 4 for name, many in Counter(moves).items()}
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_latents_that_are_made_where_the_stream_lies_travel_in_its_place(zero):
+    """As Megatron-LM's do: products that compress are duplicated, those behind them gather tokens."""
+    where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=True, latents=("u", "x"))
+    practice = PRACTICES["megatron"]
+    sharded = run(NARROW, where, practice, CUBE)
+    assert difference(sharded, unsharded(NARROW, practice)) < 1e-10
+    gathered = {f"{name} {made}": 1 for name, made in COMPRESSED.items()}
+    assert moved(sharded.program, "F", "all_gather") == gathered
+    again = {one: 1 for one in gathered if "k_rope" not in one}  # attention keeps its keys
+    assert moved(sharded.program, "BW", "all_gather") == {"d.attention.out [b_D, s_X, h]": 1, **again}
+    back = {f"d.{name} {made.replace('_X', '').replace(']', ']{U_X}')}": 1 for name, made in COMPRESSED.items()}
+    assert moved(sharded.program, "BW", "reduce_scatter") == back
+
+
+def test_what_heads_owe_of_latents_is_settled_at_them_where_tokens_are_whole():
+    where = layout(tp=("X",), dp=("D",), zero=1, latents=("u", "x"))
+    sharded = run(NARROW, where, PRACTICES["megatron"], CUBE)
+    assert difference(sharded, unsharded(NARROW, PRACTICES["megatron"])) < 1e-10
+    owed = {f"d.{name} {made.replace('_X', '').replace(']', ']{U_X}')}": 1 for name, made in COMPRESSED.items()}
+    assert moved(sharded.program, "BW", "all_reduce") == owed
+    block = run(NARROW, where, replace(PRACTICES["megatron"], latents="block"), CUBE)
+    assert moved(block.program, "BW", "all_reduce") == {"d.attention.in [b_D, s, h]{U_X}": 1}
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+@pytest.mark.parametrize("name", [DEEPSEEK.name, NARROW.name])
+def test_latents_of_the_stream_s_tokens_may_have_context_beside_them(name, sequence_parallel):
+    model, practice = {**MODELS, NARROW.name: NARROW}[name], Practice(latents="stream", regather=True)
+    shared = {"cp": ("C",), "dp": ("D",), "tp": ("X",), "sequence_parallel": sequence_parallel}
+    sharded = run(model, layout(**shared, zero=2, latents=("u", "x")), practice, CUBE)
+    assert difference(sharded, unsharded(model, practice)) < 1e-10
+
+
+def test_latents_are_those_of_the_block_where_heads_are_not_split():
+    assert PRACTICES["megatron"].under(layout(dp=("D",))).latents == "block"
+    assert PRACTICES["megatron"].under(layout(tp=("X",))).latents == "stream"
+
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("practice", [Practice(), Practice(attention="plain")], ids=["fused", "plain"])

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import local_bytes
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.lives import BUFFERS, lives
-from tpsim.quantity.size import over, product, smallest, total
+from tpsim.quantity.size import largest, over, product, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,9 +58,12 @@ def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[K
 
 
 def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], found: Lives) -> Any:
-    """Bytes of an array on one device, with what the stack keeps as long as it is there; of a streamed one blocks."""
+    """Bytes of an array on one device, with what the stack keeps as long as it is there; of a streamed one blocks.
+
+    A list that frees an array of bf16 frees a narrower one, too, and no more than that.
+    """
     streamed, names = found.streamed.get(array, ()), found.names(array)
-    more = total(one.bytes_each for one in keeps if one.of in names)
+    more = largest(total(one.bytes_each for one in keeps if one.of in names), -DTYPE_BYTES[array.dtype])
     held = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
     ways = product(sizes.axes[axis] for axis in streamed)
     return over(held * smallest(BUFFERS, ways), ways) if streamed else held

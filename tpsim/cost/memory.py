@@ -11,12 +11,14 @@ from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lives import is_gather, is_view
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
-from tpsim.quantity.size import total
+from tpsim.program.text import READ
+from tpsim.quantity.size import over, product, total
 from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tpsim.algebra.sharding import Sharding
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize
     from tpsim.program.op import Op, Role, Where
@@ -149,15 +151,28 @@ def spare_bytes(
     here    what a rank has
     last    True for the rank that has the head, which a tied embedding stands for
     """
-    if not keeps:
+    each = keeps.get("weights", 0)
+    if not each:
         return 0
     leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
     mine = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"
-    once = [op for op in mine if op.where.index(ALIKE) == 0 and {"h"} < {*unpacked(op.output.type).dims}]
-    once += [op for op in mine if op.output.name == head and last]
-    each = keeps.get("weights", 0)
-    return total(each * sizes.local_elements(op.output.type) for op in once) if each else 0
+    layers = {op.output.name: op for op in mine if op.where.index(ALIKE) is not None and _multiplies(op)}
+    once = [*layers.values(), *(op for op in mine if op.output.name == head and last)]
+    return each * total(_of_one_expert(op.output.type, sizes) for op in once)
+
+
+def _multiplies(leaf: Op) -> bool:
+    """True for weights of products that add gradients up themselves: all but biases, gains and routers'."""
+    dims = {*unpacked(leaf.output.type).dims}
+    return leaf.where.block != "router" and any({read} < dims for read in READ)
+
+
+def _of_one_expert(type_: Sharding, sizes: Sizes) -> Any:
+    """Elements on one device of weights, without the dim of experts."""
+    here = sizes.local_elements(type_)
+    experts = over(sizes.dims["n"], product(sizes.axes[axis] for axis in type_.axes("n"))) if "n" in type_.dims else 1
+    return over(here, experts)
 
 
 def bucket_bytes(buffers: Mapping[BufferSize, Any], parameters_bytes: Any, copied: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Literal, NamedTuple
 
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES
+from tpsim.program.model import Latent, Model
 from tpsim.program.practice import ALL_SHARDED, Ahead, Bucket, Overlap, Practice, Rows
 
 PRACTICES: Mapping[str, Practice] = {
@@ -26,6 +27,7 @@ PRACTICES: Mapping[str, Practice] = {
         clip="norm",
         context="ring",
         order="zigzag",
+        latents="stream",
         replay="whole",
         overlap=Overlap(tensor="beside"),
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
@@ -92,6 +94,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "padding": MEGATRON + "distributed/param_and_grad_buffer.py: _pad_end_of_bucket_if_needed",
         "context": "Megatron-LM at d98e8a6, docs/source/api-guide/context_parallel.rst: point to point in a ring",
         "order": MEGATRON + "models/common/embeddings/rope_utils.py: pieces cp_rank and 2 cp_size - cp_rank - 1",
+        "latents": MEGATRON + "transformer/multi_latent_attention.py, models/gpt/gpt_layer_specs.py: products that "
+        "compress are duplicated and read the tokens at hand, those behind them gather what they read",
         "causal": MEGATRON + "transformer/attention.py: flash attention with causal=True",
         "clip": "Megatron-LM at d98e8a6, megatron/training/arguments.py: --clip-grad 1.0",
         "overlap": MEGATRON + "tensor_parallel/layers.py: asynchronous all-reduces in backward; "
@@ -175,8 +179,8 @@ def unread(base: str) -> tuple[str, ...]:
     return tuple(name for name, one in SWITCH_SOURCES[base].items() if one.kind == "guess")
 
 
-def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, experts: bool) -> bool:
-    """True if a switch can change anything of a layout with such roles."""
+def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, model: Model) -> bool:
+    """True if a switch can change anything of a layout with such roles and of `model`."""
     needs = {
         **dict.fromkeys(("context", "home", "order"), "cp" in roles),
         **dict.fromkeys(("cotangents", "cross_entropy", "qkv"), "tp" in roles),
@@ -184,6 +188,7 @@ def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel
         **dict.fromkeys(("zero1", "padding"), zero > 0),
         **dict.fromkeys(("reshard_after_forward", "ahead"), zero == ALL_SHARDED),
         "regather": sequence_parallel,
-        "rows": experts,
+        "rows": bool(model.experts),
+        "latents": "tp" in roles and any(isinstance(one, Latent) for one in model.attentions),
     }
     return needs.get(switch, True)

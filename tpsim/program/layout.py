@@ -45,6 +45,7 @@ REGIONS: Mapping[str, Region] = {
     "block": Region(carries=True, weights=True),
     "heads": Region(carries=True),
     "cache": Region(like="heads"),
+    "compressed": Region(weights=True, like="residual"),
     "latent": Region(carries=True, weights=True, like="block"),
     "routed": Region(carries=True, weights=True, like="residual"),
     "experts": Region(carries=True, weights=True),
@@ -54,8 +55,8 @@ REGIONS: Mapping[str, Region] = {
     "state": Region(weights=True, zero=1),
 }
 """The regions of a transformer: ``*`` is the default, then the stream, what is sent of it between stages, bodies of
-blocks, attention's heads, what inference keeps of keys and values, the latent that heads read, tokens as they are
-routed and rows at their experts, logits."""
+blocks, attention's heads, what inference keeps of keys and values, latents made where the stream lies, the latent that
+heads read, tokens as they are routed and rows at their experts, logits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ class Lives:
     turns    op of a microbatch -> when it has its turn, beside the others of its rank
     streamed array that comes, or leaves, block after block -> the axes whose devices have a block each: `BUFFERS` of
              them are there at once
-    added    what products make of gradients of weights, which is only cast into what is added up
+    added    what products make of gradients of weights, which is only cast into what is added up; an embedding is
+             looked up, and no product makes its gradient
     """
 
     homes: Mapping[Array, Array]
@@ -90,7 +91,11 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         {home: tuple(readers[home]) for home in makers if home not in nowhere},
         turns,
         dict(_streamed(ops)),
-        frozenset(home for home in makers if readers[home] and all(op.output in sums for op in readers[home])),
+        frozenset(
+            home
+            for home, op in makers.items()
+            if op.where.block != "embedding" and readers[home] and all(one.output in sums for one in readers[home])
+        ),
     )
 
 

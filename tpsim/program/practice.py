@@ -160,6 +160,9 @@ class Practice:
                            in f32 and sends in every step)
     order                  which tokens of a sequence a device has: neighbours (contiguous), a piece from the front and
                            one from the end (zigzag), every so manieth (striped); None as for context
+    latents                latents are made from the tokens that attention has gathered, and what heads owe of them is
+                           carried to that gather (block), or from those that a device has of the stream: they travel
+                           in its place, and what heads owe of them is settled at them (stream)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm), or
                            what stages sum of it comes behind the update, beside the next step's warm-up (deferred)
@@ -187,6 +190,7 @@ class Practice:
     context: Literal["gather", "ring"] | None = "gather"
     home: Literal["scatter", "circle"] = "scatter"
     order: Order | None = "contiguous"
+    latents: Literal["block", "stream"] = field(default="block", repr=False)  # as for rows
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "deferred", "none"] = "none"
     overlap: Overlap = Overlap()
@@ -206,7 +210,7 @@ class Practice:
 
     @property
     def switches(self) -> dict[str, Any]:
-        """All of them by name, groups and lists as maps: as scenarios state them; of rows and home what is unusual."""
+        """All of them by name, groups and lists as maps: as scenarios state them; of some what is unusual."""
         found = {**asdict(self), "keeps": dict(self.keeps)}
         buffers = {one.of: one.many for one in found["bucket"].pop("buffers")}
         found["bucket"] |= {"buffers": buffers} if buffers else {}
@@ -215,17 +219,18 @@ class Practice:
         plain = {"dispatch": "flat", "counts": "none", "dtype": None}
         rows |= {"levels": levels} if levels else {}
         found["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
-        usual = {"rows": Rows(), "home": "scatter"}
+        usual = {"rows": Rows(), "home": "scatter", "latents": "block"}
         return {name: value for name, value in found.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.
 
         Where the queries of a kv head lie on axes (tp beyond the kv heads), fused queries would be repeated over them
-        as keys and values must be; they have an array of their own.
+        as keys and values must be; they have an array of their own. Where heads are not split nobody owes latents.
         """
         context, order = (self.context, self.order) if layout.roles.get("cp") else (None, None)
         regions = [name for name, region in REGIONS.items() if region.weights]
         apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
         qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
-        return replace(self, qkv=qkv, context=context, order=order)
+        latents = self.latents if layout.roles.get("tp") else "block"
+        return replace(self, qkv=qkv, context=context, order=order, latents=latents)

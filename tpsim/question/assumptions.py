@@ -109,7 +109,7 @@ def _unread(question: Question) -> Iterator[Assumption]:
         roles=roles,
         zero=laid.zero,
         sequence_parallel=laid.sequence_parallel,
-        experts=bool(question.model.experts),
+        model=question.model,
     )
     if names := [name for name in open_ if matter(name)]:
         usual = "as is usual: nothing was read of them"

@@ -169,6 +169,9 @@ class PracticeFields(Strict):
         description="where sums of keys' cotangents begin in a ring: behind their home, or at it, in f32",
     )
     order: Order | None = Field(default=None, description="of the tokens of a sequence over the devices that share it")
+    latents: Literal["block", "stream"] | None = Field(
+        default=None, description="compressed behind attention's gather of the stream, or where the stream lies"
+    )
     causal: Literal["skip", "whole"] | None = None
     padding: Literal["flat", "rows", "none"] | None = Field(
         default=None, description="of parameters that ZeRO shards where dp does not divide them: in a line, or in rows"

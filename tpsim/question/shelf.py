@@ -154,6 +154,7 @@ def structure(question: Question) -> tuple[Any, ...]:
         *((region, tuple(dims.items())) for region, dims in table.items()),
         question.practice,
         *question.practice.rows.levels,
+        *((question.practice.latents,) if question.practice.latents != "block" else ()),
         question.dtypes,
         question.mesh.order,
         *(("stages",) if question.schedule else ()),

@@ -44,19 +44,32 @@ def write(text: Text, block: Latent, x: Array) -> Array:
         return expanded(text, block, headed(text, block, x))
 
 
+PLACES = {"block": "block", "stream": "compressed"}
+"""`Practice.latents` -> the region in which latents are made, and normed."""
+
+
 def headed(text: Text, block: Latent, x: Array) -> tuple[Array, Array, Array, Array]:
     """What attention is made from: queries without positions, rotated ones, the latent of a token, its rotated key."""
-    x = text.trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
-    q, q_rope = _queries(text, block, x)
-    latent = text.linear("attention.latent", ("b", "s", "x"), x, "Wdown")
-    latent = norm(text, latent, "latent", dims=("x",), region="block", kind="rmsnorm")
-    return q, q_rope, latent, _rotated(text, text.linear("attention.k_rope", ("b", "s", "a"), x, "Wkrope"))
+    place = PLACES[text.practice.latents]
+    with text.inside("attention", place):
+        read = text.trace.pin(x, place, "attention reads the normed stream", name="attention.in")
+        q, q_rope = _queries(text, block, read)
+        latent = text.linear("attention.latent", ("b", "s", "x"), read, "Wdown")
+        latent = norm(text, latent, "latent", dims=("x",), region=place, kind="rmsnorm")
+        k_rope = text.linear("attention.k_rope", ("b", "s", "a"), read, "Wkrope")
+    return q, q_rope, latent, _rotated(text, _whole(text, k_rope))
+
+
+def _whole(text: Text, x: Array) -> Array:
+    """What is compressed as heads read it: where it is made with the stream's tokens it leaves these here."""
+    return x if x.region == "block" else text.trace.pin(x, "block", "heads read what is compressed")
 
 
 def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]) -> Array:
     """Attention with keys and values of every head."""
     trace, (q, q_rope, latent, k_rope) = text.trace, heads
-    latent = trace.rename("attention.latents", latent, "s", "t")
+    with text.inside("attention", latent.region):
+        latent = trace.rename("attention.latents", latent, "s", "t")
     k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
     with text.inside("attention", "latent"):
         latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
@@ -81,9 +94,11 @@ def _queries(text: Text, block: Latent, x: Array) -> tuple[Array, Array]:
     """The parts of queries without positions, and those that are rotated."""
     if block.query_rank:
         x = text.linear("attention.query_latent", ("b", "s", "u"), x, "Wqdown")
-        x = norm(text, x, "query", dims=("u",), region="block", kind="rmsnorm")
-    q = text.linear("attention.q", ("b", "s", "g", "d"), x, "Wq")
-    return q, _rotated(text, text.linear("attention.q_rope", ("b", "s", "g", "a"), x, "Wqrope"))
+        x = norm(text, x, "query", dims=("u",), region=x.region, kind="rmsnorm")
+    with text.inside("attention", "block"):
+        x = _whole(text, x)
+        q = text.linear("attention.q", ("b", "s", "g", "d"), x, "Wq")
+        return q, _rotated(text, text.linear("attention.q_rope", ("b", "s", "g", "a"), x, "Wqrope"))
 
 
 def _rotated(text: Text, x: Array) -> Array:
