@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steps_fit import LAUNCH, USUAL, times
-from steps_own import KNOWN, constants, corrected, effects, of_generation, scatter, start
-from steps_runs import Run, by_set, chosen
+from steps_fit import CHIP, LAUNCH, USUAL, shipped, slopes, times
+from steps_own import KNOWN, constants, corrected, effects, generations, of_generation, scatter, start
+from steps_runs import by_set, chosen
 from tpsim.calibrate import shares
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     Logs = np.ndarray[Any, np.dtype[np.float64]]
     Ends = tuple[float, float]
 
-KINDS = ("calibrated", "one", "many", "others")
-"""Machines that own runs have moved; Ampere on one node and on many; any other generation."""
+KINDS = ("calibrated", KNOWN, "others")
+"""Machines that own runs have moved; the generation that several sets tell of; any other."""
 
-NODE = 8
-"""GPUs of a node; a TPU slice is one."""
+LIKELY = 0.8
+"""So much of what one more set has lies in a band."""
 
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383)
 """The ninetieth of a hundred of Student's t with one to nine degrees of freedom."""
@@ -33,30 +33,25 @@ STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 NORMAL_95 = 1.96
 """That of a normal variable."""
 
-OUTSIDE = 0.1 + 1e-9
-"""So much of what is likely lies below a band, and above it; and what sums of shares are rounded by."""
-
 NORMAL = 1.2816
 """The ninetieth of a hundred of a normal variable."""
 
-FEWEST_RUNS = 20
-FEWEST_SETS = 3
-"""A kind of fewer has the widest band of all; other generations count by generation, whose sets are wrong alike."""
-
-
-def nodes(run: Run) -> str:
-    """Whether a run takes one node."""
-    return "one" if run.devices <= run.row.get("slice", NODE) else "many"
+ROUNDED = 1e-9
+"""What sums of shares are rounded by."""
 
 
 @cache
-def off(name: str, without: str = "") -> Logs:
-    """Logarithms of measured over predicted seconds of a set, by what its generation's other sets come to.
+def off(name: str, without: str = "", *, launched: bool = False) -> Logs:
+    """Logarithms of measured over predicted seconds of a set, by what Ampere's other sets come to.
 
-    without  a set that has no part in that either; other generations are predicted by Ampere's constants
+    without   a set that has no part in that either
+    launched  with its host's launch, which sets of its framework tell, itself among them: where it is guessed, that
+              widens a band by itself
     """
     sets = [one for one in of_generation(KNOWN) if one not in (name, without)]
     told = dict(times(chosen()["sets"][name]["generation"], tuple(constants(tuple(sets)).items())))
+    if launched and LAUNCH in shipped(name):
+        told[LAUNCH] = constants(tuple(one for one in of_generation(KNOWN) if one != without))[LAUNCH]
     moves = _moves(name, told)
     return np.log([run.measured for run in by_set()[name]] / effects(name).seconds(moves))
 
@@ -73,103 +68,112 @@ def _moves(name: str, told: Mapping[str, float]) -> dict[str, float]:
 
 @cache
 def of_kind(kind: str, without: str = "") -> Mapping[str, Logs]:
-    """The sets of a kind but one, each with its logarithms of measured over predicted seconds."""
-    found = {}
-    for name, several in by_set().items():
-        mine = kind == "calibrated" or (chosen()["sets"][name]["generation"] == KNOWN) == (kind in ("one", "many"))
-        at = [place for place, run in enumerate(several) if kind not in ("one", "many") or nodes(run) == kind]
-        if name == without or not mine or not at:
-            continue
-        if kind == "calibrated":
-            found[name] = -np.log(np.concatenate([now for _, now in corrected(name, 1, *filter(None, [without]))]))
-        else:
-            found[name] = off(name, without)[at]
-    return found
+    """The sets of a kind but one, each with its logarithms of measured over predicted seconds, launches known."""
+    named = [one for one in by_set() if one != without and (kind == "calibrated" or _kind(one) == kind)]
+    if kind != "calibrated":
+        return {one: off(one, without, launched=True) for one in named}
+    late = [without] if without else []
+    return {one: -np.log(np.concatenate([now for _, now in corrected(one, 1, *late)])) for one in named}
 
 
-def ends(found: Mapping[str, Logs]) -> Ends:
-    """Between which eight of ten runs of one more set are likely, in logarithms: quantiles of all, sets weighing alike.
+def _kind(name: str) -> str:
+    return KNOWN if chosen()["sets"][name]["generation"] == KNOWN else "others"
 
-    Sets differ too much for one spread of all of them, so that no distribution is assumed.
-    Source: Dunn, Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, 2023: the
-    pooled distribution functions of groups.
+
+def width(found: Mapping[str, Logs]) -> float:
+    """Within which size eight of ten errors of one more set are, in logarithms, if it is as these sets are.
+
+    Sets weigh 1/(n + 1) each, and so does the one that is not known, whose errors may be of any size. Both ends are
+    one, as so few sets cannot tell two. Fewer than four have none.
+
+    Source: Lee, Barber and Willett, Distribution-free inference with hierarchical data, 2023 (arXiv 2306.06342):
+    hierarchical conformal prediction; what Dunn, Wasserman and Ramdas, 2023, advise where coverage is to be
+    guaranteed: repeated subsampling of one observation per group.
     """
-    every = np.concatenate(list(found.values()))
-    shares = np.concatenate([np.full(len(one), 1 / (len(one) * len(found))) for one in found.values()])
-    order = np.argsort(every)
-    below = np.cumsum(shares[order])
-    low, high = np.searchsorted(below, (OUTSIDE, 1 - OUTSIDE))
-    return float(every[order][low]), float(every[order][high])
+    sizes = np.abs(np.concatenate(list(found.values())))
+    weights = np.concatenate([np.full(len(one), 1 / (len(one) * (len(found) + 1))) for one in found.values()])
+    order = np.argsort(sizes)
+    return float(sizes[order][np.searchsorted(np.cumsum(weights[order]), LIKELY - ROUNDED)])
 
 
-def spread(found: Mapping[str, Logs]) -> Ends:
-    """The same of what little is known of: levels of sets scatter, and runs about their set, both as normal variables.
+def strange(without: str = "") -> float:
+    """How far shares of a generation without sets of its own may move steps: the ninetieth of a hundred, in logarithms.
 
-    How levels do is known from few sets, which Student's t says.
+    Shares of generations are normal variables about what is forecast, as `tpsim hw fit` holds them, of which so many
+    generations are known (Student's t); steps follow them along their slopes, mean over sets. The generation of
+    `without` has no part in it.
     """
-    levels = np.array([one.mean() for one in found.values()])
-    about = np.mean([one.var(ddof=1) for one in found.values() if len(one) > 1])
-    wide = STUDENT[len(levels) - 2] * (levels.var(ddof=1) * (1 + 1 / len(levels)) + about) ** 0.5
-    return float(levels.mean() - wide), float(levels.mean() + wide)
+    logs = np.log(generations([without] if without else []))
+    sets = [several for name, several in by_set().items() if name != without]
+    lean = np.mean(
+        [np.mean([[slopes(run).get(one, 0.0) for one in CHIP] for run in several], axis=0) for several in sets], axis=0
+    )
+    many = len(logs)
+    return float(STUDENT[many - 2] * (lean @ np.cov(logs.T) @ lean * (1 + 1 / many)) ** 0.5)
 
 
-def few(kind: str, found: Mapping[str, Logs]) -> bool:
-    """True for a kind that says too little of itself."""
-    generations = {chosen()["sets"][name]["generation"] for name in found}
-    sets = len(generations) if kind == "others" else len(found)
-    return sets < FEWEST_SETS or sum(map(len, found.values())) < FEWEST_RUNS
-
-
-def band(kind: str, without: str = "") -> Ends:
-    """Of a kind, with a set left out: its own, or the widest that any of the others would have of so few."""
-    found = of_kind(kind, without)
-    if not few(kind, found):
-        return ends(found)
-    every = ((one, of_kind(one, without)) for one in KINDS)
-    return max((spread(sets) for one, sets in every if not few(one, sets)), key=lambda pair: pair[1] - pair[0])
+def band(kind: str, without: str = "") -> float:
+    """Half of its width of a kind, in logarithms, with a set left out: other generations are Ampere's, and strange."""
+    if kind == "others":
+        return float(np.hypot(width(of_kind(KNOWN)), strange(without)))
+    return width(of_kind(kind, without))
 
 
 def bands() -> Iterator[dict[str, Any]]:
     """A band for each kind of runs, as hardware/evidence has it."""
     for kind in KINDS:
-        found, (low, high) = of_kind(kind), np.exp(band(kind))
-        named: dict[str, Any] = {"generation": KNOWN, "nodes": kind} if kind in ("one", "many") else {}
-        named |= {"calibrated": True} if kind == "calibrated" else {}
-        runs = sum(len(by_set()[name]) if kind == "calibrated" else len(one) for name, one in found.items())
-        yield {**named, "low": round(float(low), 3), "high": round(float(high), 3), "runs": runs, "sets": len(found)}
+        sets, wide = of_kind(kind), band(kind)
+        named: dict[str, Any] = {"calibrated": True} if kind == "calibrated" else {}
+        named |= {"generation": KNOWN} if kind == KNOWN else {}
+        low, high = (round(float(np.exp(one)), 3) for one in (-wide, wide))
+        yield {**named, "low": low, "high": high, "runs": sum(len(by_set()[one]) for one in sets), "sets": len(sets)}
 
 
-def by_launch(name: str, kind: str) -> tuple[Logs, Logs]:
-    """How far a guessed launch of a set's host may move each of its runs of a kind to either side, in logarithms."""
+def by_launch(name: str) -> Sequence[Logs]:
+    """How far a guessed launch of a set's host may move each of its runs to either side, in logarithms."""
     of, sets = effects(name), [one for one in of_generation(KNOWN) if one != name]
-    moves = _moves(name, constants(tuple(sets))) if kind != "calibrated" else {}
-    at = [place for place, run in enumerate(by_set()[name]) if kind not in ("one", "many") or nodes(run) == kind]
-    wide = NORMAL * scatter(name).launch if kind != "calibrated" else 0.0
+    moves, wide = _moves(name, constants(tuple(sets))), NORMAL * scatter(name).launch
     there = moves.get(shares.LAUNCH, 0.0)
-    low, high = (
-        np.log(of.seconds({**moves, shares.LAUNCH: there + by}) / of.seconds(moves))[at] for by in (-wide, wide)
-    )
-    return low, high
+    return [np.log(of.seconds({**moves, shares.LAUNCH: there + by}) / of.seconds(moves)) for by in (-wide, wide)]
+
+
+def inside(kind: str, wider: float = 1) -> list[tuple[float, int]]:
+    """Of each set of a kind the share of its runs in the band that others give, and how many runs it has.
+
+    wider  the band is so many times as wide; a guessed launch widens it, but not for machines that own runs have moved
+    """
+    rows = []
+    for name, several in by_set().items():
+        if kind not in ("calibrated", _kind(name)):
+            continue
+        moved = kind == "calibrated"
+        errors, (least, most) = (of_kind(kind)[name], (0, 0)) if moved else (off(name), by_launch(name))
+        low, high = (wider * np.hypot(band(kind, name), by) for by in (least, most))
+        rows.append((float(((-low <= errors) & (errors <= high)).mean()), len(several)))
+    return rows
+
+
+TIMES = (0.5, 2)
+"""Bands that are wrong: half as wide, and twice."""
 
 
 def covered() -> Iterator[list[str]]:
-    """Of each set of each kind the share of runs inside the band that others give, and whose guesses widen it."""
+    """A row of every kind: how many runs its bands hold, sets and runs weighing alike, and how many wrong ones do."""
     for kind in KINDS:
-        inside = []
-        for name, own in of_kind(kind).items():
-            low, high = band(kind, name)
-            least, most = by_launch(name, kind)
-            if kind == "calibrated":
-                least = most = np.zeros(1)
-            there = (-np.hypot(low, least) <= own) & (own <= np.hypot(high, most))
-            # Of a calibrated set every draw counts as its part of a run.
-            inside.append((float(there.mean()), len(by_set()[name]) if kind == "calibrated" else len(own)))
-        share, alone, together = coverage(inside)
-        mean = float(np.mean([part for part, _ in inside]))
-        total = sum(many for _, many in inside)
-        ends_ = [f"{100 * max(share - by, 0):.0f} to {100 * min(share + by, 1):.0f}" for by in (alone, together)]
-        of_sets = " to ".join(f"{100 * end:.0f}" for end in binomial(mean, len(inside)))
-        yield [words(kind), str(len(inside)), f"{100 * mean:.0f}", of_sets, str(total), f"{100 * share:.0f}", *ends_]
+        rows = inside(kind)
+        share, alone, together = coverage(rows)
+        sets = _alike(rows)
+        of_sets = " to ".join(f"{100 * end:.0f}" for end in binomial(sets, len(rows)))
+        of_runs = [f"{100 * max(share - by, 0):.0f} to {100 * min(share + by, 1):.0f}" for by in (alone, together)]
+        wrong = [inside(kind, many) for many in TIMES]
+        both = [f"{100 * _alike(one):.0f} / {100 * coverage(one)[0]:.0f}" for one in wrong]
+        cells = [str(len(rows)), f"{100 * sets:.0f}", of_sets, str(sum(many for _, many in rows)), f"{100 * share:.0f}"]
+        yield [kind, *cells, *of_runs, *both]
+
+
+def _alike(rows: Sequence[tuple[float, int]]) -> float:
+    """The share inside, sets weighing alike."""
+    return float(np.mean([share for share, _ in rows]))
 
 
 def binomial(share: float, many: int) -> Ends:
@@ -194,8 +198,3 @@ def coverage(inside: Sequence[tuple[float, int]]) -> tuple[float, float, float]:
     sets = len(inside)
     together = STUDENT_95[sets - 2] * (sets / (sets - 1) * off) ** 0.5 / total
     return share, NORMAL_95 * (share * (1 - share) / total) ** 0.5, together
-
-
-def words(kind: str) -> str:
-    """Of a kind."""
-    return {"one": f"{KNOWN}, one node", "many": f"{KNOWN}, many nodes"}.get(kind, kind)

@@ -157,6 +157,16 @@ What was tried, and is not in any prediction:
 - **Collectives that take units from the compute beside them**, as many as NCCL has channels (24 of 108 or 132): no more
   changes near; it explains a tenth of the growth; plans of FSDP and tensor parallelism together would be up to a tenth
   slower.
+- **Waiting for the slowest chip.** Clusters of GPUs of one sort differ by 8 % from whisker to whisker, by 22 % at most
+  (Sinha et al., SC22, arXiv 2208.11035): normal variables of 1.5 and 4.1 %, of which the largest of 128 is 3.8 and 10.6
+  % above the mean, of 512 4.5 and 12.4 %. One more change is near by either (the 530B's; BigScience's, too, by the
+  second, but A100-40's no more); sets left out go from 8.4 to 8.6 and 9.0 % off in the mean, Narayanan's table 2 from
+  7.2 to 8.4 and 10.4. For what the 1B grows by chips would have to differ by 64 % in one deviation.
+- **Hops of rings.** Steps of the 1B and 3B on H100 grow by 20 and 39 ms, 20 and 37 ms, from 128 to 256 to 512 GPUs,
+  twice as much for twice the ranks, as rings do: 3 us per rank and collective, of which plans say 1.3, hidden. The
+  70B's do not (344 and 440 ms), nor the 3B's on A100 of 40 GB (23 and 26 ms, from 32 to 64 to 128).
+- **vTrain's last stage without recompute**, as its own simulator has it (src/predictor.py): its 75 runs of one stage
+  are 12.2 % off at the launch that suits them best, and 9.4 % with full recompute, as its configurations say.
 
 What was wrong in how runs were asked for, and no longer is; none of it was chosen by these scores:
 

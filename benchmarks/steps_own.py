@@ -66,7 +66,7 @@ def scatter(*without: str) -> SharesFields:
     late = [constants(tuple(one for one in sets if one != name)) for name in sets]
     logs = np.log([[one.get(share, whole.get(share, 1.0)) for share in CHIP] for one in late])
     within = (len(sets) - 1) ** 2 * np.cov(logs.T)
-    between = np.cov(np.log(_generations(without)).T) if len(_generations(without)) > 1 else within
+    between = np.cov(np.log(generations(without)).T) if len(generations(without)) > 1 else within
     for at, share in enumerate(CHIP):
         if sum(share in shipped(name) for name in sets) < SEVERAL:
             within[at, :] = within[:, at] = 0
@@ -84,7 +84,7 @@ def scatter(*without: str) -> SharesFields:
     )
 
 
-def _generations(without: Sequence[str]) -> list[list[float]]:
+def generations(without: Sequence[str]) -> list[list[float]]:
     """The shares of every generation but that of sets which are left out, unless Ampere's other sets tell them.
 
     Each less what libraries state of it: they scatter about what is forecast of a generation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import exp, hypot, log, prod
+from math import exp, hypot, log
 from typing import TYPE_CHECKING
 
 from tpsim.machine.evidence import evidence
@@ -62,10 +62,9 @@ def band(question: Question, time_s: float, at_launch: Callable[[float], float])
 
 def _of_kind(question: Question, *, known: bool) -> BandFields:
     """The band of its kind; of what no published run has, the last one."""
-    chip, first = question.machine.chip, question.machine.levels[0]
-    nodes = "many" if question.mesh.devices > prod(first.shape) else "one"
+    chip = question.machine.chip
     measured = any(one.kind == "measured" for one in chip.constants() if one.path.endswith(SHARE))
-    return _evidence().band(chip.generation if known else "", nodes, calibrated=known and measured)  # type: ignore[arg-type]  # one of the two
+    return _evidence().band(chip.generation if known else "", calibrated=known and measured)
 
 
 SHARE = "matmul_efficiency"
@@ -77,7 +76,7 @@ def _words(found: BandFields, unlike: str) -> str:
         return "on machines that one of their own runs had moved"
     if found.generation is None:
         return f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
-    return f"on {'one node' if found.nodes == 'one' else 'several nodes'} of {found.generation} chips"
+    return f"on {found.generation} chips"
 
 
 def _unlike(question: Question) -> dict[str, bool]:

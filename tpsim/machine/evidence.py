@@ -17,7 +17,6 @@ class BandFields(spec.Strict):
 
     noun: ClassVar[str] = "a band"
     generation: str | None = Field(None, description="of chips whose constants rest on several sets; none: any other")
-    nodes: Literal["one", "many"] | None = Field(None, description="that a run takes; none: any number")
     calibrated: bool = Field(default=False, description="of machines that own runs have moved, of whatever generation")
     low: Ratio
     high: Ratio
@@ -51,13 +50,9 @@ class EvidenceFile(spec.Strict):
     steps: list[BandFields]
     shares: SharesFields
 
-    def band(self, generation: str, nodes: Literal["one", "many"], *, calibrated: bool = False) -> BandFields:
+    def band(self, generation: str, *, calibrated: bool = False) -> BandFields:
         """The first that such a run falls under."""
-        return next(
-            one
-            for one in self.steps
-            if one.generation in (None, generation) and one.nodes in (None, nodes) and calibrated >= one.calibrated
-        )
+        return next(one for one in self.steps if one.generation in (None, generation) and calibrated >= one.calibrated)
 
 
 def evidence() -> EvidenceFile:
