@@ -86,31 +86,32 @@ def test_a_reader_that_leaves_early_is_no_error(args):
     assert writer.wait() == 0
 
 
-WAYS = [("plan", "gpt2-xl-a100-dp"), ("plan", "gpt2-xl-a100-dp", "-q"), ("hw", "list", "-f", "json"), ("plan", "-h")]
-
-
 def in_a_shell(words, args, **environment):
     """tpsim run by a shell that has done with its files what `words` say."""
     command = ["sh", "-c", f'exec "$@" {words}', "sh", sys.executable, "-m", "tpsim", *args]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
 
 
-@pytest.mark.parametrize("args", WAYS, ids=" ".join)
-def test_a_stdout_that_is_full_is_code_2_with_the_reason(args):
-    ran = in_a_shell("> /dev/full", args)
-    assert (ran.returncode, ran.stderr) == (
-        2,
-        "error[cannot-write]: stdout: No space left on device\n  = send it elsewhere\n",
-    )
+FULL = "error[cannot-write]: stdout: No space left on device\n  = send it elsewhere\n"
+CLOSED = "error[cannot-write]: stdout is closed\n  = send it to a file, or to /dev/null\n"
+WAYS = [("plan", "gpt2-xl-a100-dp"), ("plan", "gpt2-xl-a100-dp", "-q"), ("hw", "list", "-f", "json"), ("plan", "-h")]
+
+
+@pytest.mark.parametrize(("words", "err"), [("> /dev/full", FULL), (">&-", CLOSED)])
+def test_a_stdout_that_is_full_or_closed_is_code_2_with_the_reason(words, err):
+    ran = in_a_shell(words, WAYS[0])
+    assert (ran.returncode, ran.stderr) == (2, err)
 
 
 @pytest.mark.parametrize("args", WAYS, ids=" ".join)
-def test_a_stdout_that_is_closed_is_code_2_with_the_reason(args):
-    ran = in_a_shell(">&-", args)
-    assert (ran.returncode, ran.stderr) == (
-        2,
-        "error[cannot-write]: stdout is closed\n  = send it to a file, or to /dev/null\n",
-    )
+def test_whatever_is_written_to_a_stdout_that_is_full_or_closed_is_code_2(tpsim, monkeypatch, args):
+    with monkeypatch.context() as patch, Path("/dev/full").open("w", encoding="utf-8") as full:
+        patch.setattr(sys, "stdout", full)
+        ran = tpsim(*args)
+        assert (ran.code, ran.err) == (2, FULL)
+        patch.setattr(sys, "stdout", None)
+        ran = tpsim(*args)
+        assert (ran.code, ran.err) == (2, CLOSED)
 
 
 def test_a_stdout_that_lacks_a_letter_is_code_2_with_the_reason():

@@ -6,52 +6,57 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 PROBE = """
 import json, sys
 from tpsim.cli.main import run
-codes = [run(args) for args in {commands}]
-print("\\n" + json.dumps([codes, sorted(sys.modules)]))
+for commands in {commands}:
+    assert not any([run(args) for args in commands])
+    print("\\nloaded", json.dumps(sorted(sys.modules)))
 """
 NUMERIC = {"numpy", "pandas", "sympy", "jinja2", "vl_convert"}
 HEAVY = NUMERIC | {"pydantic", "rich"}
 
+PLAN = "plan llama3-70b-h100"
+GATHER = "collective all-gather --hw dgx-h100 --ranks 8"
+COMMANDS = {
+    "help": ("--help", "--version", "plan --help", "hw --help"),
+    "a plan": (PLAN,),
+    "tables": (
+        *(GATHER, "check scenarios/gemma-7b-v5e.yaml", "diff llama3-70b-h100 --set layout.zero=3", "hw list"),
+        *("model list", "explain tpu-v5e.levels.ici.link.bandwidth", "schema plan -q"),
+    ),
+    "csv and json": (f"{PLAN} -f csv", f"{PLAN} -f json"),
+    "pictures": (f"{PLAN} -v --color always", f"{GATHER} -f html"),
+}
+"""Command lines that one process runs one after the other: what one of them loads stays for those behind it."""
 
-def modules(*commands):
-    """The modules of a process of its own after it has run these command lines."""
-    probe = PROBE.format(commands=[command.split() for command in commands])
+
+@pytest.fixture(scope="module")
+def modules():
+    """The modules of a process after each group of commands."""
+    probe = PROBE.format(commands=[[command.split() for command in group] for group in COMMANDS.values()])
     out = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
-    codes, names = json.loads(out.splitlines()[-1])
-    assert set(codes) == {0}
-    return set(names)
+    told = [json.loads(line.removeprefix("loaded")) for line in out.splitlines() if line.startswith("loaded")]
+    return {name: set(there) for name, there in zip(COMMANDS, told, strict=True)}
 
 
-def loaded(*commands):
+def packages(there):
     """Their top-level packages."""
-    return {module.partition(".")[0] for module in modules(*commands)}
+    return {module.partition(".")[0] for module in there}
 
 
-def test_help_loads_no_library():
-    assert loaded("--help", "--version", "plan --help", "hw --help") & HEAVY == set()
+def test_help_loads_no_library(modules):
+    assert packages(modules["help"]) & HEAVY == set()
 
 
-TABLES = (
-    "plan llama3-70b-h100",
-    "collective all-gather --hw dgx-h100 --ranks 8",
-    "check scenarios/gemma-7b-v5e.yaml",
-    "diff llama3-70b-h100 --set layout.zero=3",
-    "hw list",
-    "model list",
-    "explain tpu-v5e.levels.ici.link.bandwidth",
-)
+def test_a_table_loads_no_numerics_and_nothing_that_draws_and_off_a_terminal_no_rich(modules):
+    assert packages(modules["tables"]) & (NUMERIC | {"rich"}) == set()
 
 
-def test_a_table_loads_no_numerics_and_nothing_that_draws():
-    assert loaded(*TABLES) & NUMERIC == set()
-
-
-def test_the_probe_would_notice():
-    drawn = loaded(f"{TABLES[0]} -v --color always", f"{TABLES[1]} -f html")
-    assert {"sympy", "pydantic", "rich", "jinja2", "vl_convert"} <= drawn
+def test_the_probe_would_notice(modules):
+    assert {"sympy", "pydantic", "rich", "jinja2", "vl_convert"} <= packages(modules["pictures"])
 
 
 ELSEWHERE = ("answers.cheapest", "answers.search", "answers.trace", "algebra.search", "layouts", "claims", "guard")
@@ -63,13 +68,11 @@ MOST = 165
 """Modules of ours that a plan may load, two of them to see whether recompute would make fit what does not."""
 
 
-def test_a_plan_loads_no_rich_off_a_terminal_and_of_tpsim_what_it_runs():
-    there = modules(TABLES[0])
-    ours = {name.removeprefix("tpsim.") for name in there if name.partition(".")[0] == "tpsim"}
-    assert "rich" not in there
+def test_a_plan_loads_of_tpsim_what_it_runs(modules):
+    ours = {name.removeprefix("tpsim.") for name in modules["a plan"] if name.partition(".")[0] == "tpsim"}
     assert ours.isdisjoint(ELSEWHERE)
     assert len(ours) <= MOST
 
 
-def test_csv_and_json_need_neither_pandas_nor_rich():
-    assert loaded(f"{TABLES[0]} -f csv") & {"pandas", "rich"} == set()
+def test_csv_and_json_need_neither_pandas_nor_rich(modules):
+    assert packages(modules["csv and json"]) & {"pandas", "rich"} == set()

@@ -5,26 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = {"numpy", "pandas", "sympy", "pydantic", "rich", "yaml", "quantiphy"}
+STEPS = {
+    "errors, units and sizes": "import tpsim.quantity.errors, tpsim.quantity.units, tpsim.quantity.size",
+    "a quantity": "tpsim.quantity.units.parse('1 GB', 'bytes')",
+    "a file": "import tpsim.quantity.spec",
+}
 
 
-def loaded(code):
-    """The heavy packages that a fresh interpreter has loaded after `code`."""
-    script = f"{code}\nimport sys\nprint(*sorted({HEAVY} & sys.modules.keys()))"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(result.stdout.split())
-
-
-@pytest.mark.parametrize("module", ["errors", "units", "size"])
-def test_errors_units_and_sizes_load_nothing_heavy(module):
-    assert loaded(f"import tpsim.quantity.{module}") == set()
-
-
-def test_the_probe_notices_what_is_loaded():
-    assert loaded("from tpsim.quantity.units import parse; parse('1 GB', 'bytes')") == {"quantiphy"}
-
-
-def test_reading_a_file_loads_neither_numpy_nor_pandas_nor_sympy_nor_rich():
-    assert loaded("import tpsim.quantity.spec") == {"pydantic", "yaml"}
+def test_errors_units_and_sizes_load_nothing_heavy_and_reading_a_file_neither_numerics_nor_what_draws():
+    told = f"import sys; print(*sorted({HEAVY} & sys.modules.keys()))"
+    script = "\n".join(f"{step}\n{told}" for step in STEPS.values())
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert [set(line.split()) for line in ran.stdout.splitlines()] == [
+        set(),
+        {"quantiphy"},
+        {"quantiphy", "pydantic", "yaml"},
+    ]

@@ -23,6 +23,7 @@ MACHINE = "tpsim: hardware/1\nname: {name}\nextends: {base}\nchip: {{memory: {{c
 STEP = "mesh: {data: 4, tensor: 2}\nlayout: {tp: tensor, dp: data}\nworkload: {global_batch: 8, seq: 128}\n"
 CHANGED = "{extends: ../models/own.yaml, vocab: 1024}"
 FOLDERS = (".", "asked/team", "decoy/team")
+FITTED = ("fitted.yaml", "asked/machines/lab/fitted.yaml", "away/fitted.yaml")
 
 
 def tree(root: Path, layers: int, size: str) -> None:
@@ -89,7 +90,7 @@ def test_a_circle_over_folders_is_refused(here):
         load(here / "one" / "m.yaml")
 
 
-@pytest.mark.parametrize("out", ["fitted.yaml", "asked/machines/lab/fitted.yaml", "away/fitted.yaml"])
+@pytest.mark.parametrize(("here", "out"), list(zip(FOLDERS, FITTED, strict=True)), indirect=["here"])
 def test_a_fitted_profile_extends_its_base_from_where_it_lands(here, out):
     (here / "away").mkdir()
     base, landed = os.path.relpath(here / "asked/machines/lab/mine.yaml"), os.path.relpath(here / out)
@@ -100,6 +101,7 @@ def test_a_fitted_profile_extends_its_base_from_where_it_lands(here, out):
         assert load(os.path.relpath(here / out)).chip.memory_capacity.value == 40e9
 
 
+@pytest.mark.parametrize("here", FOLDERS[-1:], indirect=True)
 def test_a_fitted_profile_keeps_the_name_of_a_library_machine_and_a_path_from_the_root(here):
     assert "\nextends: dgx-h100\n" in hw_fit([LOG], base="dgx-h100").to_yaml(here / "asked")
     rooted = str(here / "asked/machines/rack.yaml")

@@ -184,12 +184,12 @@ class PlanResult(Answer):
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
         waits = self.pipeline.bubble_s if self.pipeline else 0
-        return PlanStep(self.rows, self.compute, self, bubble_s=waits, host_s=self.host_s)
+        return PlanStep(self.rows, self.compute, replace(self), bubble_s=waits, host_s=self.host_s)
 
     @cached_property
     def change(self) -> FieldChange | None:
         """The best of a few changes that were priced; null if none is better."""
-        return best_change(self, fitting)
+        return best_change(replace(self), fitting)
 
     @cached_property
     def require(self) -> list[Requirement]:
@@ -218,7 +218,7 @@ class PlanResult(Answer):
     @cached_property
     def serve(self) -> Serve | None:
         """What a step of inference comes to; left out of one of training."""
-        return Serve(self, work) if (work := self.question.inference) else None
+        return Serve(replace(self), work) if (work := self.question.inference) else None
 
     @cached_property
     def prefill(self) -> PlanResult | None:

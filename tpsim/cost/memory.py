@@ -109,13 +109,14 @@ def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -
 def _gradients(program: Program) -> list[Array]:
     """The gradient buffers: what microbatches add up in, before the end of the step moves it."""
     made = {op.output: op for op in program.ops}
-
-    def buffers(array: Array) -> list[Array]:
-        op = made[array]
+    left = [x for name, x in reversed(program.results.items()) if name.startswith(GRADIENT)]
+    found = []
+    while left:
+        op = made[left.pop()]
         moved = isinstance(op, Reshard | Join) and op.where.index("microbatches") is None
-        return [buffer for x in op.inputs for buffer in buffers(x)] if moved else [array]
-
-    return [buffer for name, x in program.results.items() if name.startswith(GRADIENT) for buffer in buffers(x)]
+        left += reversed(op.inputs) if moved else ()
+        found += () if moved else (op.output,)
+    return found
 
 
 def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
