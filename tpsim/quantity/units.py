@@ -24,7 +24,12 @@ SMALL = ("", "m", "u", "\u00b5", "\u03bc", "n", "p")
 
 POWERS: Mapping[str, int] = {
     **{prefix: 3 * at for at, prefix in enumerate(DECIMAL)},
-    **{"m": -3, "u": -6, "\u00b5": -6, "\u03bc": -6, "n": -9, "p": -12},
+    "m": -3,
+    "u": -6,
+    "\u00b5": -6,
+    "\u03bc": -6,
+    "n": -9,
+    "p": -12,
 }
 """Of ten, that decimal prefixes stand for."""
 
