@@ -89,7 +89,10 @@ class Study:
     cost_model: CostModel = "additive"
 
     def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
-        """The program of one structure; its sizes are still open."""
+        """The program of one structure; its sizes are still open.
+
+        At tp 1 it has a sum of norms over one device of its own, which a plan, without that axis, joins to another.
+        """
         each = (TENSOR,) if self.model.experts else ()
         placed = layout(tp=(TENSOR,), dp=(DATA,), etp=each, zero=zero, sequence_parallel=sequence_parallel)
         practice = replace(self.practice, overlap=self.practice.overlap.at(zero))

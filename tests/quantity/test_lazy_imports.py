@@ -1,4 +1,4 @@
-"""Units, errors and sizes load nothing heavy."""
+"""What the ground floor loads, and when: a command that reads no file must not pay for reading files."""
 
 from __future__ import annotations
 

@@ -64,9 +64,8 @@ class Group:
     def lone(self, shelf: Shelf) -> Question:
         """A question without stages: what it asks for is another program."""
         mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
-        shared = ("cp",) if "cp" in self.example.layout.roles else ()
         layout = self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1)
-        return self.spaces[mesh].question(layout, shelf, shared)
+        return self.spaces[mesh].question(layout, shelf)
 
 
 def joined(groups: Sequence[Group]) -> Group:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
-from tpsim.layouts.layout import Laid, Layout, Parts, Roles, Ways
+from tpsim.layouts.layout import Laid, Layout, Parts, Ways
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
 from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
@@ -140,15 +139,6 @@ class Legal:
         instead = {"dp": ways.dp * common, "cp": ways.cp // common}
         return common > 1 and all(n in (self.space.only[role] or (n,)) for role, n in instead.items())
 
-    @cached_property
-    def _also(self) -> Roles:
-        """Roles with an axis in every program, though it be of one device: those with more are the same one."""
-        both = STAGES, "cp"
-        if not any(ways.cp > ALONE and self._parts(ways)[0] for ways in self._meshes()):
-            return (STAGES,)
-        alone = Layout(*Ways(1, 1, 1, 1, 1), 0, False, "", "", 1, 1)
-        return (STAGES,) if isinstance(self._once("shared", self._cut, alone, both), str) else both
-
     def _once(self, key: Hashable, found: Callable[..., Any], *args: Any) -> Any:
         """What `found` gives, or the reason why it refuses; asked once for equal keys."""
         if key not in self._known:
@@ -200,18 +190,18 @@ class Legal:
 
     def _on_mesh(self, one: Layout) -> Laid:
         """The model cut, its mesh on the machine's wires. Raises InputError."""
-        made = self._cut(one, self._also)
+        made = self._cut(one)
         axes = tuple(made.mesh.axes.items())
         if isinstance(placed := self._once(("placed", axes), self._placed, made), str):
             raise InputError.one(placed, "as known")
         return Laid(made, axes, levelled(self.base.practice, made.layout, placed, _nowhere).rows)
 
-    def _cut(self, one: Layout, also: Roles) -> Cut:
-        """How the model is cut over a mesh. Raises InputError."""
+    def _cut(self, one: Layout) -> Cut:
+        """How the model is cut over a mesh, with an axis of stages, though it be of one device. Raises InputError."""
         mesh, fields = self._stated_mesh(), self.file.layout
         if self.space.chips:
-            mesh = Mesh(one.mesh(also))
-            fields, roles = fields or LayoutFields(), one.roles(also)
+            mesh = Mesh(one.mesh((STAGES,)))
+            fields, roles = fields or LayoutFields(), one.roles((STAGES,))
             context = fields.context if "cp" in roles else None
             fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
@@ -265,7 +255,7 @@ class Legal:
         """Layouts of one program: its cells are the meshes with the numbers of microbatches that they have."""
         first = next((one for one, *_ in found if one.pp > ALONE), found[0][0])
         first = first._replace(microbatches=next(legal[0] for one, *_, legal in found if one == first))
-        example = self.space.question(first, self.shelf, self._also[1:])
+        example = self.space.question(first, self.shelf)
         laids: dict[Ways, Laid] = {}
         have: dict[Ways, set[int]] = defaultdict(set)
         for one, laid, _, legal in found:

@@ -21,7 +21,7 @@ from tpsim.question.stated import opened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.layouts.layout import Layout, Roles
+    from tpsim.layouts.layout import Layout
     from tpsim.layouts.vary import Varied
     from tpsim.machine.profile import Machine
     from tpsim.quantity.errors import Place
@@ -79,18 +79,15 @@ class Space:
         mine, theirs = (replace(one, chips=0, varied={}, places={}) for one in (self, other))
         return mine != theirs or bool(self.chips) != bool(other.chips)
 
-    def question(self, layout: Layout | None, shelf: Shelf, also: Roles = ()) -> Question:
-        """The question of a layout; without one, of the document. Raises InputError.
-
-        also  roles that get an axis, though it be of one device
-        """
-        question = resolve(self.document if layout is None else self.asked(layout, also), shelf=shelf)
+    def question(self, layout: Layout | None, shelf: Shelf) -> Question:
+        """The question of a layout; without one, of the document. Raises InputError."""
+        question = resolve(self.document if layout is None else self.asked(layout), shelf=shelf)
         return replace(question, machine=self.machine) if self.machine else question
 
-    def asked(self, layout: Layout, also: Roles = ()) -> Document:
+    def asked(self, layout: Layout) -> Document:
         """The scenario of a layout."""
         document = self.document
-        for keys, value in self.fields(layout, also).items():
+        for keys, value in self.fields(layout).items():
             if value is not None or stands(document.data, keys):
                 document = spec.with_value(document, keys, value, None)
         return document
@@ -100,13 +97,13 @@ class Space:
         """What is stated of wires."""
         return self.document.data.get("placement") or {}
 
-    def fields(self, layout: Layout, also: Roles = ()) -> dict[Keys, Any]:
+    def fields(self, layout: Layout) -> dict[Keys, Any]:
         """What a layout sets: field -> value; None takes it away."""
         stages = layout.pp > 1
         found: dict[Keys, Any] = {}
         if self.chips:
-            roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles(also).items()}
-            found["mesh",] = layout.mesh(also)
+            roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
+            found["mesh",] = layout.mesh()
             found |= {("layout", role): roles.get(role) for role in ROLES}
             found |= {} if "cp" in roles else {("layout", "context"): None}
             found |= {("placement", axis): None for axis in self._placed if axis not in found["mesh",]}

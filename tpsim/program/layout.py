@@ -136,6 +136,7 @@ def layout(
     heads: Axes = (),
     pp: Axes = (),
     zero: int = 0,
+    sharding: Axes | None = None,
     sequence_parallel: bool = False,
     cut: Mapping[str, Axes] | None = None,
     kv_split: int | None = None,
@@ -153,6 +154,7 @@ def layout(
     heads     the last of these, which split heads instead inside attention (Ulysses)
     pp        the axis of pipeline stages
     zero      0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters are sharded over dp and cp
+    sharding  those of them that ZeRO takes (None: all)
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
@@ -162,7 +164,7 @@ def layout(
     latents   dims that ZeRO shards besides: those of latents, which weights may have in the place of h
     line      ZeRO shards parameters laid out in a line instead, because dp and cp do not divide their dims
     """
-    inside, data = (*tp, *heads), (*dp, *cp)
+    inside, data = (*tp, *heads), (*dp, *cp) if sharding is None else sharding
     kv = len(inside) if kv_split is None else kv_split
     experts = {"n": ep, "y": etp, "z": tp if ep or etp else ()}
     some = {dim: axes for dim, axes in {**experts, "s": cp, LAYERS: pp}.items() if axes}

@@ -71,9 +71,11 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sends = {"cut": fields.cut}
     _check_table(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
+    tp, cp, heads, ep, etp = (axes if mesh.size(*axes) > 1 else () for axes in (tp, cp, heads, ep, etp))
     copies = shards * sharing
-    line = line_of(file, model, copies) if fields.zero else "none"
-    bare = fields.zero if line == "none" else 0
+    zero = fields.zero if copies > 1 else 0
+    line = line_of(file, model, copies) if zero else "none"
+    bare = zero if line == "none" else 0
     cached = cache_row(fields.cache or "heads", tp=tp, dp=dp)
     splits: dict[str, Any] = {"ways": (ways, shards, sharing), "zero": bare, "split": fields.sequence_parallel}
     _raise_all(
@@ -87,27 +89,35 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at)
-    left = whole_dims(model, tp=ways, dp=copies) if bare and copies > 1 else ()
+    left = whole_dims(model, tp=ways, dp=copies) if bare else ()
     latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
-    made = _laid_out(fields, split, {"heads": heads, "ep": ep, "etp": etp}, whole=left, line=line, latents=latents)
+    roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
+    made = _laid_out(fields, split, roles, whole=left, line=line, latents=latents)
     if cached:
         made = Layout({**made.table, "cache": split.renamed(cached)})
-    assumptions = (*split.assumptions, *_whole_notes(model, left, copies), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
-    return Cut(split.mesh, split.parents, made, assumptions)
+    notes = (*_whole_notes(model, left, copies, fields.zero), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
+    return Cut(split.mesh, split.parents, made, (*split.assumptions, *notes))
 
 
-def _laid_out(fields: LayoutFields, split: _KvSplit, inside: Mapping[str, Axes], **rest: Any) -> Layout:
+def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], **rest: Any) -> Layout:
     """The layout of roles on a mesh whose axes have been split for kv heads.
 
-    inside  the axes that split heads inside attention, and those of experts
-    rest    as `layout` takes it
+    ZeRO takes the data axes that experts lie on, and the others if these are of several devices: over one device it
+    would gather what is whole.
+
+    several  the axes of every role but those of dp and pp, none where they are of one device: these would be asked for
+             sums and rows that are complete
+    rest     as `layout` takes it
     """
-    roles: Mapping[str, Any] = split.renamed({"tp": fields.tp, "cp": fields.cp, **inside})
+    roles: Mapping[str, Any] = split.renamed(several)
+    data = (*fields.dp, *roles["cp"])
+    left = [axis for axis in data if axis not in roles["ep"]]
     return layout(
         dp=fields.dp,
+        sharding=data if split.mesh.size(*left) > 1 else tuple(axis for axis in data if axis not in left),
         pp=fields.pp,
         zero=fields.zero,
-        sequence_parallel=fields.sequence_parallel,
+        sequence_parallel=fields.sequence_parallel and bool(roles["tp"]),
         cut=split.renamed(fields.cut),
         kv_split=split.kv_split,
         **roles,
@@ -178,8 +188,10 @@ def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At) -> _KvSplit:
     return _KvSplit(mesh.split(axis, factors), leading + 1, parents, (Assumption(note, "derived"),))
 
 
-def _whole_notes(model: Model, whole: Sequence[str], shards: int) -> Iterator[Assumption]:
-    """What ZeRO leaves whole for want of divisibility, for models that have such biases."""
+def _whole_notes(model: Model, whole: Sequence[str], shards: int, zero: int) -> Iterator[Assumption]:
+    """What ZeRO leaves whole: all for want of shards, or for want of divisibility biases of models that have such."""
+    if zero and shards == 1:
+        yield Assumption(f"ZeRO {zero} has one data shard to split over: nothing is sharded", "derived")
     each = [one for kind in model.kinds.values() for one in layer_parameters(model, kind)]
     biased = {dim for one in each if one.name.startswith("b") for dim in one.dims}
     words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}

@@ -239,9 +239,9 @@ def _moved(whole: Run, name: str, derived: Array) -> _Moved:
 
 def _slopes(whole: Run, every: list[_Moved]) -> Iterator[Slope]:
     """Of some parameters, each moved while all others stay."""
-    hanging = _hanging(whole, {one.leaf for one in every})
     for step in STEPS:
         if far := [one for one in every if one.difference >= NEAR]:
+            hanging = _hanging(whole, {one.leaf for one in far})
             losses = reruns(whole, _either_side(far, step), hanging, whole.program.results["loss"])
             for one, (above, below) in zip(far, np.broadcast_to(losses, 2 * len(far)).reshape(-1, 2), strict=True):
                 gap = abs(float(above - below) / (2 * step) - one.slope)
