@@ -107,14 +107,14 @@ def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -
 def _gradients(program: Program) -> list[Array]:
     """The gradient buffers: what microbatches add up in, before the end of the step moves it."""
     made = {op.output: op for op in program.ops}
-    left = [x for name, x in reversed(program.results.items()) if name.startswith(GRADIENT)]
-    found = []
+    left = [x for name, x in program.results.items() if name.startswith(GRADIENT)][::-1]
+    buffers: list[Array] = []
     while left:
         op = made[left.pop()]
         moved = isinstance(op, Reshard | Join) and op.where.index("microbatches") is None
         left += reversed(op.inputs) if moved else ()
-        found += () if moved else (op.output,)
-    return found
+        buffers += () if moved else (op.output,)
+    return buffers
 
 
 def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
