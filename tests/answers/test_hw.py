@@ -29,11 +29,6 @@ def test_a_shipped_profile_is_held_to_the_rule_by_its_path_too_but_not_one_of_a_
     assert judged.ok
 
 
-def test_frames_have_the_rows_of_the_records(own):
-    for result in (hw_list(), hw_show("tpu-v5e"), hw_validate([own])):
-        assert len(result.to_frame()) == len(result.records())
-
-
 def test_every_document_is_plain_json_and_names_its_inputs(own):
     for result in (hw_list(), hw_show("tpu-v5e"), hw_validate(["tpu-v5e", own])):
         document = result.to_json()

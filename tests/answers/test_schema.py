@@ -21,7 +21,6 @@ from tpsim.claims.verify_expression import verify_expression
 from tpsim.guard.check import check
 from tpsim.guard.diff import diff
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
 from tpsim.report.formats import json_text
 
 ROOT = Path(__file__).parents[2]
@@ -185,21 +184,8 @@ def test_the_rows_of_a_schema_are_its_fields_with_their_paths():
     assert rows["levels[].shape"]["required"] is False
 
 
-def test_a_frame_of_a_schema_has_a_row_per_field():
-    result = schema("collective")
-    assert list(result.to_frame()["field"]) == [row["field"] for row in result.records()]
-
-
 def test_the_list_names_every_schema_and_what_it_is_of():
     document = schema_list().to_json()
     assert document["schema"] == "tpsim.schema-list/1"
     assert [row["schema"] for row in document["result"]["schemas"]][:3] == ["hardware", "model", "scenario"]
     assert {row["describes"] for row in schema_list().records()} == {"file", "output"}
-
-
-def test_a_mistyped_schema_is_answered_with_the_nearest():
-    with pytest.raises(InputError) as error:
-        schema("hardwear")
-    assert str(error.value).startswith(
-        'error[unknown-schema]: "hardwear" is not a schema\n  = did you mean "hardware"?\n  = '
-    )

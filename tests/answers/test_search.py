@@ -261,12 +261,6 @@ def test_the_least_memory_of_a_shipped_machine_that_unlocks_a_better_layout_is_s
     assert "no memory that a shipped machine has, up to 81 GB, unlocks a better layout" in none.verdict
 
 
-def test_a_search_has_a_frame_and_a_document(small):
-    frame = small.to_frame()
-    assert list(frame["rank"]) == [1, 2, 3, 4, 5]
-    assert small.to_json()["result"]["best"]["step_s"] == small.best.step_s
-
-
 @pytest.mark.parametrize(
     ("asked", "slug", "text"),
     [

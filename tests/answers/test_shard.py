@@ -128,11 +128,6 @@ def test_records_are_one_row_per_step_of_every_alternative():
     ]
 
 
-def test_records_load_into_a_frame():
-    pytest.importorskip("pandas")
-    assert list(shard("A[I_X, J]", dims="I=8,J=2").to_frame()["local_shape"]) == ["2x2"]
-
-
 def test_an_uneven_split_is_refused_with_the_next_multiple():
     assert refusal("A[I_XY, J]", dims="I=50257,J=8") == (
         "I = 50257 of A does not split evenly over XY = 8 devices\n"

@@ -214,9 +214,9 @@ def test_a_send_on_neighbouring_chips_of_a_torus_takes_its_own_link():
         result.question.placement.hop(("pipe",), 0, 2)
 
 
-def over_two_axes(verb, mesh):
+def over_two_axes(verb, mesh, *more):
     placed = "placement={pods: network, pipe: network, data: network, tensor: nvlink}"
-    return verb("gpt3-175b-a100-pipeline", overrides=[f"mesh={mesh}", placed, "layout.pp=[pods, pipe]"])
+    return verb("gpt3-175b-a100-pipeline", overrides=[f"mesh={mesh}", placed, "layout.pp=[pods, pipe]", *more])
 
 
 def test_stages_over_two_mesh_axes_are_those_over_one_of_as_many_devices():
@@ -227,7 +227,7 @@ def test_stages_over_two_mesh_axes_are_those_over_one_of_as_many_devices():
 
 
 def test_stages_over_two_mesh_axes_send_from_one_to_the_next():
-    found = over_two_axes(verify, "{pods: 2, pipe: 2, data: 1, tensor: 1}")
+    found = over_two_axes(verify, "{pods: 2, pipe: 2, data: 1, tensor: 1}", "workload.microbatches=4")
     assert [check.check for check in found.checks if not check.ok] == []
 
 
@@ -255,7 +255,7 @@ def test_unlike_stages_fill_the_step_and_their_formula_comes_to_it(overrides):
     assert sum(stage.compute.flops for stage in step.stages) == whole.compute.flops
 
 
-@pytest.mark.parametrize("overrides", SPLITS)
+@pytest.mark.parametrize("overrides", [UNEVEN[name] for name in ("empty ends", "balanced", "uneven, cut over tensor")])
 def test_unlike_stages_and_split_cuts_are_verified(overrides):
     fewer = {"11,12,13,12,12,12,12,12": "23,24,25,24", "0,16,16,16,16,16,16,0": "0,48,48,0"}
     overrides = [reduce(lambda text, split: text.replace(*split), fewer.items(), one) for one in overrides]

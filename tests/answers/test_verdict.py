@@ -79,7 +79,7 @@ def test_memory_is_said_with_its_peak_and_what_that_is_made_of(answers):
 
 
 def test_fits_is_true_or_false_where_that_can_be_told(answers):
-    said = {name: json.loads(json.dumps(answer.to_json()))["result"]["memory"] for name, answer in answers.items()}
+    said = {name: json.loads(json.dumps({**answer.memory})) for name, answer in answers.items()}
     assert {name for name in ("fitting", "tight", "wide") if said[name]["fits"]} == {"fitting"}
     assert said["tight"]["fits"] is said["wide"]["fits"] is False
     assert said["tight"]["verdict"] == lines(answers["tight"])["memory"]
@@ -188,16 +188,16 @@ def test_without_communication_nothing_is_lost(answers):
 
 def test_what_is_lost_adds_up_to_what_is_exposed(answers):
     for answer in answers.values():
-        step = answer.to_json()["result"]["step"]
-        assert sum(one["exposed_s"] for one in step["lost"]) == pytest.approx(step["exposed_s"])
-        assert sum(one["share"] for one in step["lost"]) == pytest.approx(step["exposed_s"] / step["time_s"])
+        step = answer.step
+        assert sum(one.exposed_s for one in step.lost) == pytest.approx(step.exposed_s)
+        assert sum(one.share for one in step.lost) == pytest.approx(step.exposed_s / step.time_s)
 
 
 def test_most_of_what_is_lost_is_said_by_name(answers):
     for answer in answers.values():
-        lost = answer.to_json()["result"]["step"]["lost"]
-        named = [one for one in lost if one["collective"] in lines(answer)["time"]]
-        assert 2 * sum(one["share"] for one in named) >= sum(one["share"] for one in lost)
+        lost = answer.step.lost
+        named = [one for one in lost if one.collective in lines(answer)["time"]]
+        assert 2 * sum(one.share for one in named) >= sum(one.share for one in lost)
 
 
 # Change -------------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_a_peak_of_activations_is_bettered_by_more_microbatches():
 
 def test_where_nothing_is_better_no_change_is_named(answers):
     assert "change" not in lines(answers["one chip"])
-    assert answers["one chip"].to_json()["result"]["change"] is None
+    assert answers["one chip"].change is None
 
 
 def test_a_change_that_saves_next_to_nothing_is_not_worth_a_word():

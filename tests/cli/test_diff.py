@@ -257,20 +257,6 @@ def test_a_lock_with_something_else_where_a_number_is_due_is_refused_at_its_line
 
 
 @pytest.mark.parametrize(
-    ("edit", "said"),
-    [
-        ("pipeline.schedule=gpipe", "pipeline.schedule 1f1b -> gpipe"),
-        ("recompute=selective", "practice.recompute full -> attention"),
-        ("practice.overlap.tensor=none", "practice.overlap.tensor beside -> none"),
-    ],
-)
-def test_a_schedule_recompute_and_overlap_are_causes(tpsim, edit, said):
-    ran = tpsim("diff", "gpt3-175b-a100-pipeline", "--set", edit, "-q")
-    assert ran.out.startswith("step 7")
-    assert ran.out.endswith(f"; because scenario {said}\n")
-
-
-@pytest.mark.parametrize(
     ("setting", "moved", "cause"),
     [
         ("pipeline.schedule=zb-h1", ("step", "bubble", "kept", "peak"), "pipeline.schedule 1f1b -> zb-h1"),

@@ -13,7 +13,7 @@ import pytest
 from tests.machines import OWN
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.cli.main import run
-from tpsim.machine.profile import names
+from tpsim.machine.profile import load, names
 from tpsim.pages.hw import list_page, page, validate_page
 from tpsim.report import terminal
 
@@ -89,8 +89,12 @@ def test_the_list_fits_in_80_columns():
     assert max(map(len, printed(list_page(hw_list(), verbose=False), 80))) <= 80
 
 
-@pytest.mark.parametrize("name", names())
-def test_the_next_command_of_every_machine_answers(name, capsys):
+WIRED = {tuple(one.topology for one in load(name).levels): name for name in names()}
+"""A machine of each sort of levels."""
+
+
+@pytest.mark.parametrize("name", WIRED.values())
+def test_the_next_command_of_every_sort_of_machine_answers(name, capsys):
     words = page(hw_show(name), verbose=False).next_command.split()
     assert words[0] == "tpsim"
     assert run(words[1:]) == 0

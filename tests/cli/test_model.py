@@ -126,8 +126,3 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys):
 def test_model_alone_shows_what_it_can_do(capsys):
     assert run(["model"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-2:]] == ["list", "show"]
-
-
-def test_frames_have_the_rows_of_the_records():
-    for result in (model_list(), model_show("llama-3-8b")):
-        assert len(result.to_frame()) == len(result.records())

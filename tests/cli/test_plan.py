@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tpsim.answers.plan import plan
+from tests.plans import planned
 from tpsim.answers.verdict import percent
 from tpsim.pages.plan import page
 from tpsim.quantity.units import show
@@ -23,9 +23,6 @@ BASE = "llama3-70b-h100"
 
 SCENARIOS = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 
-
-planned = cache(plan)
-"""The plan of a scenario, for all that read it."""
 
 paged = cache(lambda name: page(planned(name), verbose=False))
 """Its page."""

@@ -13,7 +13,7 @@ from tests.models import MIDDLE, loops
 from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import memory
-from tpsim.cost.rollup import KEYS, Total, price, rolled_up, wire_text
+from tpsim.cost.rollup import KEYS, price, rolled_up
 from tpsim.cost.sizes import Sizes
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
@@ -91,31 +91,3 @@ def test_roll_ups_agree_exactly_in_bytes_and_to_1e_12_in_seconds(key, pricer_for
             seconds = float(getattr(exact, field))
             assert np.asarray(getattr(array, field)).item() == pytest.approx(seconds, rel=1e-12)
             assert float(sympy.sympify(getattr(symbol, field)).subs(known)) == pytest.approx(seconds, rel=1e-12)
-
-
-def test_tensor_parallelism_alone_sends_what_the_literature_says():
-    alone = replace(SIZES, axes={"data": 1, "tensor": 8})
-    symbols = replace(alone, roles=ROLES).symbols
-    for practice, sp, stated in (
-        ("ideal", False, "16*b*h*s*(t - 1)/t"),
-        ("megatron", False, "16*b*h*s*(t - 1)/t"),
-        ("megatron", True, "20*b*h*s*(t - 1)/t"),
-    ):
-        found = [one for one in collectives(program(practice, 0, sp), coalesce=True) if one.per_layer]
-        layer = [one for one in found if one.per_microbatch]
-        assert wire_text(layer, symbols, per=symbols.repeats) == stated
-
-
-@pytest.mark.parametrize(
-    ("zero", "microbatches", "stated"),
-    [(0, 1, 2), (1, 1, 2), (1, 4, 2), (2, 1, 2), (2, 4, 5), (3, 1, 3), (3, 4, 12)],
-)
-def test_zero_sends_the_elements_that_its_paper_says(zero, microbatches, stated, pricer_for):
-    """Times psi (n-1)/n elements."""
-    dtypes = Dtypes(activations="bf16", params="bf16", gradients="bf16", optimizer="f32")
-    traced = lower(MIDDLE, layout(dp=("data",), zero=zero), PRACTICES["fsdp2"], dtypes, ("data",))
-    sizes = Sizes(SIZES.dims, {"data": 4}, loops(MIDDLE.layers, microbatches))
-    found = [one for one in collectives(traced, coalesce=True) if one.op != "activation"]
-    rows = price(found, sizes, pricer_for(sizes))
-    psi = memory(traced, replace(sizes, axes={"data": 1})).parameters_bytes // 2
-    assert Total(rows).wire_bytes_per_device == 2 * stated * psi * 3 // 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.answers.test_verdict import SHARDED
 from tests.cost.conftest import array, typed
+from tests.plans import planned
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
 from tpsim.cost.actions import FEW, Actions
@@ -30,9 +30,6 @@ NONE = "practice.overlap={tensor: none, gradients: none, weights: none}"
 """Messages as the schedule has them: some deadlock where they block."""
 SCENARIOS = sorted(one.stem for one in Path("scenarios").glob("*.yaml") if not one.stem.startswith("megatron-"))
 """Of the stages of Megatron's papers, which are many, the tests of published steps have all."""
-
-
-planned = cache(plan)
 
 
 class _Call:

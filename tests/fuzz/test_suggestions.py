@@ -87,11 +87,12 @@ def share_right(names: list[str]) -> tuple[int, int, list[tuple[str, str, str | 
     return len(every) - len(wrong), len(every), wrong
 
 
-STEP, MOST = (1, sys.maxsize) if os.environ.get("TPSIM_FUZZ") == "all" else (61, 400)
+STEP, MOST = (1, sys.maxsize) if os.environ.get("TPSIM_FUZZ") == "all" else (61, 150)
 """One slip in so many is tried, and of one kind of names about as many at most."""
 
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_one_slip_in_a_name_is_answered_with_the_name(kind):
     right, every, wrong = share_right(NAMES[kind])
-    assert right >= 0.93 * every, wrong[:20]  # dp, tp, pp, cp, ep: a wrong letter of two means any of them
+    least = 0.93 if kind == "fields of LayoutFields" else 0.95  # dp, tp, pp: a wrong letter of two means any of them
+    assert right >= least * every, wrong[:20]

@@ -42,7 +42,7 @@ PROBE: Mapping[str, Any] = {
 def probe(path: Path) -> Mapping[str, Any]:
     """The small question on a machine, in a dtype that it knows."""
     peaks = SHELF.machine(path).chip.peak
-    dtype = "bf16" if "bf16" in peaks else next(iter(peaks))
+    dtype = "bf16" if "bf16" in peaks else next(iter(peaks), "bf16")
     return {**PROBE, "hardware": str(path), "workload": {**PROBE["workload"], "dtype": dtype}}
 
 

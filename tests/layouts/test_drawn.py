@@ -11,7 +11,7 @@ from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.question.shelf import Shelf
 
-DRAWN = 40
+DRAWN = 20
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ EXACT = ("steps", "wire", "carried", "link_total", "link_serial")
 @pytest.mark.parametrize("cost_model", MODELS)
 @pytest.mark.parametrize("where", ROUTES)
 def test_ints_and_arrays_are_timed_by_the_same_lines(where, cost_model, kind):
-    sizes = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+    sizes = np.array([1.0, 2.0, 8.0, 32.0])
     for V in (2**12, 2**22, 2**34):
         name, route = ROUTES[where](sizes)
         arrays = timing.time(machine(name), route, kind, float(V), cost_model=cost_model)

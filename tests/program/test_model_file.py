@@ -155,8 +155,3 @@ def test_heads_that_do_not_divide_the_hidden_size_need_a_head_dim(tmp_path: Path
     with pytest.raises(InputError, match="hidden 32 is not divisible by 5 heads"):
         tiny(tmp_path, text=odd)
     assert tiny(tmp_path, "head_dim: 6", text=odd).head_dim == 6
-
-
-def test_an_unknown_model_name_gets_the_nearest_one() -> None:
-    with pytest.raises(InputError, match="llama-3-8b"):
-        load_model("llama-3-8")

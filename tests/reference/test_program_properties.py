@@ -103,7 +103,7 @@ def normal(label, shape):
     return np.random.default_rng(len(label) + len(shape)).normal(size=shape)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(chain=chains())
 def test_a_sharded_chain_and_its_gradients_equal_those_of_one_device(chain):
     many, one = (execute(chain.program, mesh, chain.sizes, chain.value) for mesh in (chain.mesh, chain.alone))
@@ -112,7 +112,7 @@ def test_a_sharded_chain_and_its_gradients_equal_those_of_one_device(chain):
         assert np.max(np.abs(found - expected)) <= 1e-10 * max(np.max(np.abs(expected)), 1e-3), name
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(chain=chains())
 def test_derived_gradients_equal_central_differences(chain):
     run = execute(chain.program, chain.alone, chain.sizes, chain.value)

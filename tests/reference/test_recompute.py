@@ -46,7 +46,8 @@ def results(one):
 
 
 # Of the others what differs is where kernels and layers are replayed: positions, parallel blocks, biases.
-CASES = [*product((LLAMA,), PRACTICES_OF), *product((GPT, NEOX, QWEN), ("selective", "full", "named"))]
+OTHERS = ((GPT, "named"), (GPT, "full"), (NEOX, "named"), (NEOX, "selective"), (QWEN, "full"))
+CASES = [*product((LLAMA,), PRACTICES_OF), *OTHERS]
 
 
 @pytest.mark.parametrize(("model", "name"), CASES, ids=[f"{model.name}, {name}" for model, name in CASES])

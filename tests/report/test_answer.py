@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
 import sys
 from functools import partial
@@ -20,6 +21,7 @@ from tpsim.answers.schema import schema, schema_list
 from tpsim.calibrate.fit import hw_fit
 from tpsim.calibrate.step_fit import hw_fit_runs
 from tpsim.report.answer import DOCUMENT, Answer
+from tpsim.report.formats import json_text
 from tpsim.report.record import plain
 
 DATA = Path(__file__).parents[1] / "data"
@@ -101,9 +103,13 @@ def test_a_notebook_shows_the_bars_of_the_verdict_and_plots_what_has_pictures(sh
         assert len(bundle["application/vnd.vegalite.v5+json"]["vconcat"]) == len(answer.pictures)
 
 
-def test_a_frame_has_the_records(shown):
+def test_a_frame_has_the_records_and_a_document_is_plain_json(shown):
     for answer in shown:
-        assert len(answer.to_frame()) == len(answer.records())
+        frame, records = answer.to_frame(), answer.records()
+        assert len(frame) == len(records)
+        assert not records or list(frame.columns) == list(records[0])
+        document = answer.to_json()
+        assert json.loads(json_text(document)) == json.loads(json.dumps(document)) == document
 
 
 def test_one_base_writes_every_document(shown):

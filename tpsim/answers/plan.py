@@ -124,6 +124,8 @@ class PlanResult(Answer):
     pipeline  with stages: then rows, compute and step are those of the rank that it hangs on, and memory is that of
               the rank with the least room
     host_s   what the rank's actions take longer since its host launches them
+
+    What is worked out once and asks the plan holds a copy: a plan that held itself would outlive its last user.
     """
 
     schema = "tpsim.plan/2"

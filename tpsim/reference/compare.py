@@ -134,11 +134,12 @@ class _Judge:
                 return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
         paid = _paid(self.run, blocks, array.type)
         apart = np.abs(np.array([*paid.values()]) - np.array([expected[windows[device]] for device in paid]))
-        gaps = dict(zip(paid, apart.reshape(len(paid), -1).max(axis=1, initial=0.0).tolist(), strict=True))
-        worst = max(gaps, key=lambda device: _unless_nan(gaps[device]))
+        gaps = apart.reshape(len(paid), -1).max(axis=1, initial=0.0)
+        gaps[np.isnan(gaps)] = np.inf
+        worst = int(gaps.argmax())
         size = max(float(np.max(np.abs(expected), initial=0.0)), FLOOR)
-        where = self._place(worst) if array.type.complete else ""
-        return Compared(phase, name, result, _unless_nan(gaps[worst] / size), where, len(blocks))
+        where = self._place([*paid][worst]) if array.type.complete else ""
+        return Compared(phase, name, result, _unless_nan(float(gaps[worst]) / size), where, len(blocks))
 
     def _windows(self, type_: Sharding) -> dict[Device, tuple[slice, ...]]:
         """The part of an array of this type that each device is to hold."""
