@@ -229,7 +229,8 @@ class Trace:
 
     def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
         array = replace(x, name=name, type=to, region=region)
-        return self.emit(Reshard((x,), array, replace(self.where, kernel=""), because, moves=moves))
+        where = replace(self.where, kernel="") if self.where.kernel else self.where
+        return self.emit(Reshard((x,), array, where, because, moves=moves))
 
     def pin(
         self, x: Array, region: str, because: str = "", *, name: str | None = None, streamed: bool = False
