@@ -128,14 +128,14 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
             if nodes[read].piece.fetches:
                 first.setdefault(read, place)
     queue = sorted((at for at in fetched if at in first), key=lambda at: (first[at], at))
-    ahead, next_ = 0, 0
+    ahead, begun, next_ = 0, 0, 0
     for place, at in enumerate(order):
-        for read in queue[:next_]:
-            if first[read] == place:
-                ahead -= size(nodes[read].piece)
+        while begun < next_ and first[queue[begun]] == place:
+            ahead -= size(nodes[queue[begun]].piece)
+            begun += 1
         while next_ < len(queue) and first[queue[next_]] == place:
             yield queue[next_]
-            next_ += 1
+            begun = next_ = next_ + 1
         while next_ < len(queue) and nodes[at].piece.is_product:
             piece = nodes[queue[next_]].piece
             if not piece.beside or ahead + size(piece) > limit:
