@@ -105,17 +105,10 @@ class Actions:
 
         Of a part that follows itself often, a few runs tell what all of them are; where they do not, all are issued.
         """
-        parts = self.parts(chunk, acts, once=once)
+        each = ((self._part(chunk, acts, place, once=once), times) for place, times in _places(chunk, acts))
+        parts = [(part, times) for part, times in each if part.nodes]
         most = max((times for _, times in parts), default=0)
         return self._issued(chunk, parts, FEW) or self._issued(chunk, parts, most)  # type: ignore[return-value]
-
-    def parts(self, chunk: Chunk, acts: str, *, once: bool = False) -> list[tuple[Part, int]]:
-        """The parts of the stack that an action has something to do in, in order, each with how often it follows itself.
-
-        once  True for the first microbatch, or the last: see `action`
-        """
-        each = ((self._part(chunk, acts, place, once=once), times) for place, times in _places(chunk, acts) if times)
-        return [(part, times) for part, times in each if part.nodes]
 
     def _issued(self, chunk: Chunk, parts: Sequence[tuple[Part, int]], most: int) -> Action | None:
         """The tasks, of parts that run at most so often; None where these do not tell what those beyond are."""

@@ -97,10 +97,8 @@ class Begun:
 
     def under(self, layout: Layout) -> Begun:
         """The same to go on from by itself, under a layout that begins so."""
-        before = self.text.trace
-        own = {"ops": [*before.ops], "producer": {**before.producer}, "instead": {**before.instead}}
-        trace, backward = replace(before, layout=layout, **own), replace(self.backward, stream=[*self.backward.stream])
-        backward.trace = trace
+        trace = self.text.trace.copied(layout)
+        backward = replace(self.backward, trace=trace, stream=[*self.backward.stream])
         return replace(self, text=replace(self.text, trace=trace), backward=backward)
 
 

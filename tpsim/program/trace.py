@@ -65,6 +65,11 @@ class Trace:
     producer: dict[Array, Op] = field(default_factory=dict)
     instead: dict[Array, Array] = field(default_factory=dict)
 
+    def copied(self, layout: Layout) -> Trace:
+        """The same so far, to be gone on with by itself under a layout."""
+        own = [*self.ops], {**self.producer}, {**self.instead}
+        return Trace(layout, self.order, self.where, self.region, self.path, *own)
+
     @contextmanager
     def at(self, where: Where, region: str | None = None) -> Iterator[None]:
         """Emit what follows at `where` (and in `region`), then return to where we were."""
