@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpsim.program.stages import Chunk, Stages
 
 
-FEW = 4
+FEW = 4, 6
 """Runs of a part from which those of many more are told: those at its ends, and two alike between them."""
 
 
@@ -108,7 +108,7 @@ class Actions:
         each = ((self._part(chunk, acts, place, once=once), times) for place, times in _places(chunk, acts))
         parts = [(part, times) for part, times in each if part.nodes]
         most = max((times for _, times in parts), default=0)
-        return self._issued(chunk, parts, FEW) or self._issued(chunk, parts, most)  # type: ignore[return-value]
+        return next(filter(None, (self._issued(chunk, parts, some) for some in (*FEW, most))))
 
     def _issued(self, chunk: Chunk, parts: Sequence[tuple[Part, int]], most: int) -> Action | None:
         """The tasks, of parts that run at most so often; None where these do not tell what those beyond are."""
