@@ -4,7 +4,7 @@ import gc
 import sys
 
 INTERRUPTED = 130
-RARELY = 1_000_000, 50, 100
+RARELY = 3_000_000, 50, 100
 """How much is made before what is left over is looked for: a command is over before there is much of that."""
 
 

@@ -15,6 +15,7 @@ from tpsim.answers.sensitivity import unlocked
 from tpsim.layouts.space import spaces
 from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
 from tpsim.question.shelf import Shelf
 
 VARY = ["microbatches=4,8", "zero=1", "schedule=1f1b,interleaved", "recompute=none,full", "tp=2,4,8"]
@@ -121,10 +122,13 @@ def test_a_demand_leaves_out_the_layouts_that_violate_it(small):
     assert found.violating >= 2
 
 
-def test_a_demand_that_no_bound_meets_needs_no_plan():
+def test_a_demand_that_no_bound_meets_needs_no_plan(small):
     found = search({**SMALL, "require": {"step": "< 1 ms"}}, vary=VARY, top=1)
     assert (found.ok, found.plans, found.violating) == (False, 0, found.fitting)
-    assert found.verdict.startswith("best  none of those that fit meets require step < 1 ms: ")
+    least_s = min(one.step_s for one in found.weighing.found if one.room_bytes >= 0)
+    assert 0.001 < least_s <= small.rows[0].step_s
+    said = f"best  none of those that fit meets require step < 1 ms, each takes {show(least_s, 'seconds')} or more: "
+    assert found.verdict.startswith(said)
 
 
 def test_where_nothing_fits_the_answer_is_no():

@@ -281,8 +281,10 @@ def _why_none(result: SearchResult) -> str:
     if not result.legal:
         return "no layout is legal"
     if result.fitting:
-        demands = result.questions[0].stated.file.require.limits.items()
-        return f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands)}"
+        demands = result.questions[0].stated.file.require.limits
+        asked = f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands.items())}"
+        steps = [family.step_s[family.fitting].min() for family in result.weighing.families if family.fitting.any()]
+        return f"{asked}, each takes {show(float(min(steps)), 'seconds')} or more" if "step" in demands else asked
     if result.smallest is None:
         return "no layout fits"
     memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpsim.program.stages import Chunk, Stages
 
 
-FEW = 6
+FEW = 4, 6
 """Runs of a part from which those of many more are told: those at its ends, and two alike between them."""
 
 
@@ -105,10 +105,10 @@ class Actions:
 
         Of a part that follows itself often, a few runs tell what all of them are; where they do not, all are issued.
         """
-        places = _places(chunk, acts)
-        parts = [(self._part(chunk, acts, place, once=once), times) for place, times in places]
-        most = max(times for _, times in places)
-        return self._issued(chunk, parts, FEW) or self._issued(chunk, parts, most)  # type: ignore[return-value]
+        each = ((self._part(chunk, acts, place, once=once), times) for place, times in _places(chunk, acts))
+        parts = [(part, times) for part, times in each if part.nodes]
+        most = max((times for _, times in parts), default=0)
+        return next(filter(None, (self._issued(chunk, parts, some) for some in (*FEW, most))))
 
     def _issued(self, chunk: Chunk, parts: Sequence[tuple[Part, int]], most: int) -> Action | None:
         """The tasks, of parts that run at most so often; None where these do not tell what those beyond are."""
@@ -117,16 +117,16 @@ class Actions:
         unseen: list[tuple[range, int]] = []
         gives: tuple[int, ...] = ()
         for part, times in parts:
-            begin, own = len(nodes), len(part.nodes)
-            for _ in range(min(times, most) if own else 0):
+            begin = len(nodes)
+            for _ in range(min(times, most)):
                 starts.append(base := len(nodes))
                 nodes += [
                     Node(piece, (*[one + base for one in reads], *(gives if at in part.takes else ())))
                     for at, (piece, reads) in enumerate(part.nodes)
                 ]
                 gives = tuple(one + base for one in part.gives)
-            if own and times > most:
-                unseen.append((range(begin, len(nodes), own), times - most))
+            if times > most:
+                unseen.append((range(begin, len(nodes), len(part.nodes)), times - most))
         bucket, ahead = self.practice.bucket, self.practice.ahead
         order = Issue(nodes, frozenset(starts)).order()
         limit = bucket.limit(shards=self.shards, first=chunk.first)
@@ -139,7 +139,8 @@ class Actions:
         return lambda piece: self.elements(piece.call) if in_elements and piece.call else piece.share
 
     def _part(self, chunk: Chunk, acts: str, place: str, *, once: bool) -> Part:
-        key = (chunk.first, chunk.last, acts, place, once)
+        ends = () if any(kind == place for kind, _ in chunk.stack) else (chunk.first, chunk.last)
+        key = (*ends, acts, place, once)
         if key not in self._known:
             mine = [op for op in self._at().get(place, ()) if self._runs(op.where, chunk)]
             often = [op for op in mine if op.where.act in acts and op.where.index("microbatches") is not None]

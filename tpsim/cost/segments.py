@@ -97,19 +97,20 @@ def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]
 
     Each with the place in the order that it begins at.
     """
-    steps: list[Step] = []
+    steps: list[tuple[list[Piece], tuple[int, ...]]] = []
     numbers: dict[int, int] = {}
     flying: dict[int, None] = {}
+    awaited = [bool(node.piece.call) and not node.piece.settles for node in nodes]
     begin, layer = 0, bisect_right(starts, order[0]) if order else 0
     cut = layer
     for place, at in enumerate(order):
         piece, reads = nodes[at]
-        waited = [read for read in reads if nodes[read].piece.call and not nodes[read].piece.settles]
-        after = tuple(sorted(numbers[read] for read in waited if read in numbers))
-        if not piece.call and not after and steps and steps[-1].pieces[0].call is None:
-            steps[-1] = Step((*steps[-1].pieces, piece), steps[-1].after)
+        waited = [read for read in reads if awaited[read]]
+        after = tuple(sorted(numbers[read] for read in waited if read in numbers)) if waited else ()
+        if not piece.call and not after and steps and steps[-1][0][0].call is None:
+            steps[-1][0].append(piece)
         else:
-            steps.append(Step((piece,), after))
+            steps.append(([piece], after))
         numbers[at] = len(steps) - 1
         if piece.beside:
             if not piece.settles:
@@ -122,12 +123,16 @@ def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]
         if place + 1 < len(order):
             layer = max(layer, bisect_right(starts, order[place + 1]))
             if layer > cut and not flying:
-                yield tuple(steps), begin
+                yield _segment(steps), begin
                 steps, numbers, cut, begin = [], {}, layer, place + 1
     if flying:
-        steps.append(Step((END,), tuple(sorted(numbers[at] for at in flying))))
+        steps.append(([END], tuple(sorted(numbers[at] for at in flying))))
     if steps:
-        yield tuple(steps), begin
+        yield _segment(steps), begin
+
+
+def _segment(steps: Iterable[tuple[list[Piece], tuple[int, ...]]]) -> Segment:
+    return tuple([Step(tuple(pieces), after) for pieces, after in steps])
 
 
 END = Piece()

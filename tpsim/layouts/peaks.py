@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from tpsim.cost.peak import Courses
 from tpsim.layouts.figures import Once
 from tpsim.layouts.walk import SPLIT, named, ordered, together
+from tpsim.program.stages import Chunk
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tpsim.cost.peak import Changes
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
-    from tpsim.program.stages import Chunk
 
 TRACED = 3
 """Layers of a kind whose changes of memory are read: what is repeated among them is repeated as often as it is."""
@@ -71,7 +71,8 @@ class Peaks(Once):
     def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
         alike = self.courses.program.ahead == 1  # of more, what is gathered hangs on how many layers there are
-        few = replace(chunk, stack=tuple((kind, TRACED if alike else many) for kind, many in chunk.stack if many))
+        traced = tuple((kind, TRACED if alike else many) for kind, many in chunk.stack if many)
+        few = Chunk(chunk.rank, traced, chunk.first, chunk.last)
         runs = self._once(("runs", few, acts), lambda: [*self._runs(few, acts)])
         stack = [many for _, many in chunk.stack if many] if alike else []
         layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]

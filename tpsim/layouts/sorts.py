@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ def sorts(layers: Sequence[int], ranks: int, practice: Practice, stack: Layers) 
 
     stack  as the model has it
     """
-    each = [replace(chunk, rank=0) for chunk in linear(layers, ranks, practice, stack).chunks]
+    each = [Chunk(0, one.stack, one.first, one.last) for one in linear(layers, ranks, practice, stack).chunks]
     numbers = {chunk: number for number, chunk in enumerate(dict.fromkeys(each))}
     return Sorts(ranks, tuple(numbers), tuple(numbers[chunk] for chunk in each))
 

@@ -210,7 +210,6 @@ class _Weigher:
         self.figures = Figures(group.example, group.meshes, group.on, group.microbatches, self.shelf, self.prices)
         self.figures.calls.price_all()
         self.bounds = Bounds(self.figures)
-        self.known: dict[Hashable, Sorts] = {}
 
     @cached_property
     def lone(self) -> Bounds:
@@ -236,10 +235,11 @@ class _Weigher:
             yield self._family(schedule, chunks, self._sorts(pp, layers), np.concatenate(members), peaks)
 
     def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
-        if (pp, layers) not in self.known:
-            asked = self.group.example
-            self.known[pp, layers] = sorts(layers, pp, asked.practice, asked.model.stack)
-        return self.known[pp, layers]
+        asked = self.group.example
+        key = ("sorts", pp, layers, asked.practice.recompute_layers, asked.model.stack)
+        if key not in self.prices:
+            self.prices[key] = sorts(layers, pp, asked.practice, asked.model.stack)
+        return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
     def _family(self, schedule: str, chunks: int, each: Sorts, cells: Any, peaks: Peaks) -> Family:
         asked = self.group.example

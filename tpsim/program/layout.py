@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tpsim.algebra.sharding import Line, Sharding
@@ -67,6 +67,9 @@ class Layout:
     """
 
     table: Table
+    _types: dict[tuple[tuple[str, ...], str], Sharding] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def roles(self) -> Mapping[str, Axes]:
@@ -116,6 +119,11 @@ class Layout:
         >>> layout(tp=("X",)).type_in(("b", "s", "f"), "block").on
         ((), (), ('X',))
         """
+        if (dims, region) not in self._types:
+            self._types[dims, region] = self._type_in(dims, region)
+        return self._types[dims, region]
+
+    def _type_in(self, dims: tuple[str, ...], region: str) -> Sharding:
         like = REGIONS[region].like if region in REGIONS else "*"
         local, default = ({**self.table.get(like, {}), **self.table.get(region, {})}, self.table.get("*", {}))
         used: set[str] = set()

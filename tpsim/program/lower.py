@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
-from tpsim.program.op import Array, Program, Where
+from tpsim.program.op import Array, Program, Where, acting
 from tpsim.program.text import Text
 from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import end_parameters, forward, layer_parameters, mtp_parameters
@@ -15,7 +15,7 @@ from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
@@ -38,6 +38,7 @@ def lower(
     layers: int | tuple[int | Layers, ...] | None = None,
     microbatches: int = 1,
     path: Path = book_path,
+    once: Callable[[Callable[[], Begun]], Begun] = lambda begun: begun(),
 ) -> Program:
     """The typed program of a training step of `model` under `layout`, which may part what `practice` fuses.
 
@@ -45,14 +46,15 @@ def lower(
     layers        layers to trace, one of each kind unless stated; of each chunk, where the stack is cut into several
     microbatches  microbatches to trace
     path          chooses the moves of a reshard; the book's greedy path unless stated
+    once          may give what layouts have begun alike that differ in where gradients and optimizer states lie alone
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
-    trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
+    practice = practice.under(layout)
     stacks = stacks_of(layers, practice, model)
-    weights = leaves_of(trace, model, practice, dtypes, stacks)
-    text, backward = Text(trace, model, practice, dtypes, weights), Backward(trace, practice)
+    begun = once(lambda: _begun(Trace(layout, order, ROOT, path=path), model, practice, dtypes, stacks)).under(layout)
+    trace, weights, backward = begun.text.trace, begun.text.weights, begun.backward
     update = Update(trace, layout, practice, dtypes)
-    losses, gradients = _run(text, backward, update, stacks, microbatches)
+    losses, gradients = _run(begun, update, stacks, microbatches)
     with trace.at(replace(ROOT, block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     results = {"loss": total}
@@ -80,16 +82,55 @@ def lower(
     return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A step after its first microbatch, forward and backward, before anything is made of gradients.
+
+    loss  of the microbatch
+    uses  parameter -> the cotangents of its uses
+    """
+
+    text: Text
+    backward: Backward
+    loss: Array
+    uses: Mapping[Array, list[Array]]
+
+    def under(self, layout: Layout) -> Begun:
+        """The same to go on from by itself, under a layout that begins so."""
+        trace = self.text.trace.copied(layout)
+        backward = replace(self.backward, trace=trace, stream=[*self.backward.stream])
+        return replace(self, text=replace(self.text, trace=trace), backward=backward)
+
+
+def _begun(
+    trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, stacks: tuple[tuple[str, ...], ...]
+) -> Begun:
+    weights = leaves_of(trace, model, practice, dtypes, stacks)
+    text, backward = Text(trace, model, practice, dtypes, weights), Backward(trace, practice)
+    return Begun(text, backward, *_microbatch(text, backward, stacks, 0))
+
+
+def _microbatch(
+    text: Text, backward: Backward, stacks: tuple[tuple[str, ...], ...], microbatch: int
+) -> tuple[Array, Mapping[Array, list[Array]]]:
+    """A microbatch forward and backward: its loss, and the cotangents of each parameter's uses."""
+    trace = text.trace
+    with trace.at(ROOT.inside("microbatches", microbatch)):
+        start = len(trace.ops)
+        loss = forward(text, stacks)
+        return loss, backward.run(trace.ops[start:], loss)
+
+
 def _run(
-    text: Text, backward: Backward, update: Update, stacks: tuple[tuple[str, ...], ...], microbatches: int
+    begun: Begun, update: Update, stacks: tuple[tuple[str, ...], ...], microbatches: int
 ) -> tuple[list[Array], Mapping[tuple[Array, int], list[Array]]]:
-    """Microbatches forward and backward, one after the other: their losses, and parts of the gradients by chunk."""
-    trace, losses, gradients = text.trace, list[Array](), defaultdict[tuple[Array, int], list[Array]](list)
+    """Microbatches one after the other, the first as it is begun: losses, and parts of the gradients by chunk."""
+    trace, losses, gradients = update.trace, list[Array](), defaultdict[tuple[Array, int], list[Array]](list)
     for microbatch in range(microbatches):
-        with trace.at(ROOT.inside("microbatches", microbatch)):
-            start = len(trace.ops)
-            losses.append(forward(text, stacks))
-            uses = backward.run(trace.ops[start:], losses[-1])
+        loss, uses = begun.loss, begun.uses
+        if microbatch:
+            loss, uses = _microbatch(begun.text, begun.backward, stacks, microbatch)
+        losses.append(loss)
         for weight, parts in uses.items():
             for chunk, mine in _by_chunk(trace, weight, parts):
                 where = replace(trace.producer[weight].where, chunks=(chunk,))
@@ -177,7 +218,7 @@ def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Collection[Arr
     read_by_update = {x for op in ops if op.where.act == "U" for x in op.inputs}
     for_parameters = _leading_to({*gradients, *read_by_update}, backward) - on_the_way
     return tuple(
-        replace(op, where=replace(op.where, act="W"))
+        replace(op, where=acting(op.where, "W", op.where.again))
         if op.where.act == "B" and op.output in for_parameters and (op.where.kernel, op.where.loops) not in kernels
         else op
         for op in ops

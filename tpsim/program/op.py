@@ -7,6 +7,7 @@ stand for many: an op says in which loops it stands, and `Program.times` how oft
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import split
@@ -117,11 +118,19 @@ class Where:
 
     def inside(self, loop: str, index: int) -> Where:
         """The same place in a run of a loop."""
-        return replace(self.outside(loop), loops=(*self.outside(loop).loops, (loop, index)))
+        return replace(self, loops=(*self.outside(loop).loops, (loop, index)))
 
     def outside(self, loop: str) -> Where:
         """The same place, once for all runs of a loop."""
+        if self.index(loop) is None:
+            return self
         return replace(self, loops=tuple(one for one in self.loops if one[0] != loop))
+
+
+@lru_cache(maxsize=1024)
+def acting(where: Where, act: Act, again: Again = "") -> Where:
+    """The same place in another act, `again` as `Where` has it: it is asked of every op that stands there."""
+    return replace(where, act=act, again=again)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.kernels import keeps, kind
 from tpsim.program.kinds import keeps_all
-from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard
+from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting
 from tpsim.program.practice import FULL
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Saved:
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
-        where = replace(op.where, act="B", again=why)
+        where = acting(op.where, "B", why)
         if why == "gather":
             where = replace(self.trace.where, again=why, kernel="")
         if why == "replay" and where.kernel:

@@ -65,6 +65,11 @@ class Trace:
     producer: dict[Array, Op] = field(default_factory=dict)
     instead: dict[Array, Array] = field(default_factory=dict)
 
+    def copied(self, layout: Layout) -> Trace:
+        """The same so far, to be gone on with by itself under a layout."""
+        own = [*self.ops], {**self.producer}, {**self.instead}
+        return Trace(layout, self.order, self.where, self.region, self.path, *own)
+
     @contextmanager
     def at(self, where: Where, region: str | None = None) -> Iterator[None]:
         """Emit what follows at `where` (and in `region`), then return to where we were."""
@@ -229,7 +234,8 @@ class Trace:
 
     def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
         array = replace(x, name=name, type=to, region=region)
-        return self.emit(Reshard((x,), array, replace(self.where, kernel=""), because, moves=moves))
+        where = replace(self.where, kernel="") if self.where.kernel else self.where
+        return self.emit(Reshard((x,), array, where, because, moves=moves))
 
     def pin(
         self, x: Array, region: str, because: str = "", *, name: str | None = None, streamed: bool = False

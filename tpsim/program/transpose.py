@@ -31,6 +31,7 @@ from tpsim.program.op import (
     Rename,
     Reshard,
     Scale,
+    acting,
 )
 from tpsim.program.saved import Saved, is_edge
 from tpsim.program.trace import ONE, Trace
@@ -77,7 +78,7 @@ class Backward:
             whole = isinstance(op, Reshard) and op.inputs[0].role == "param"
             come = beside.get(saved.kernel(op), ()) if beside else ()
             if come or whole or op.output in self.bags:
-                with self.trace.at(replace(op.where, act="B"), op.output.region):
+                with self.trace.at(acting(op.where, "B"), op.output.region):
                     for x in (*come, *([op.output] if whole else ())):
                         saved.of(x)
                     if op.output in self.bags:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tpsim.program.op import acting
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -45,7 +47,7 @@ class Update:
         """
         if self.practice.gradients == "per_step":
             return parts
-        with self.trace.at(replace(self.trace.where, act="B"), "grad"):
+        with self.trace.at(acting(self.trace.where, "B"), "grad"):
             bags = self._added(param, parts)
             if self.practice.gradients == "per_microbatch":
                 return [self._together(param, bags)]
@@ -64,19 +66,19 @@ class Update:
             with self.trace.at(replace(self.trace.where, act="B", chunks=(chunk,)), "grad"):
                 because = f"each stage that uses {param.name} settles its own gradient"
                 settled.append(self._to(self._of_a_chunk(param, own), to, because))
-        with self.trace.at(replace(self.trace.where, act="B"), "grad"):
+        with self.trace.at(acting(self.trace.where, "B"), "grad"):
             chunks = " and ".join(map(str, parts))
             return self.trace.joined(settled, f"{param.name} is used by chunks {chunks} of the stack, on two stages")
 
     def _of_a_chunk(self, param: Array, parts: Iterable[Array]) -> Array:
-        with self.trace.at(replace(self.trace.where, act="B"), "grad"):
+        with self.trace.at(acting(self.trace.where, "B"), "grad"):
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
 
     def received(self, param: Array, gradient: Array) -> Array:
         """The gradient in the optimizer's sharding."""
         to = self.trace.home(param, "state")
-        with self.trace.at(replace(self.trace.where, act="U"), "state"):
+        with self.trace.at(acting(self.trace.where, "U"), "state"):
             return self._to(gradient, to, f"the optimizer holds {param.name}{to}")
 
     def squares(self, gradients: Iterable[Array], chunks: int) -> Array:
@@ -106,7 +108,7 @@ class Update:
     def apply(self, param: Array, g: Array, squares: Array | None) -> Array:
         """AdamW: the new weights as they are stored; `squares` of all gradients, where these are clipped."""
         trace, to = self.trace, self.trace.home(param, "state")
-        with trace.at(replace(trace.where, act="U"), "state"):
+        with trace.at(acting(trace.where, "U"), "state"):
             g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
             master = self._master(param)
             moments = [trace.state(f"{kind}.{param.name}", param, self.dtypes.optimizer) for kind in MOMENTS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Layout
+    from tpsim.program.lower import Begun
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
@@ -70,6 +72,7 @@ class Shelf:
     machines: dict[Hashable, Machine] = field(default_factory=dict)
     models: dict[Hashable, ModelRead] = field(default_factory=dict)
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
+    begun: dict[Hashable, Begun] = field(default_factory=dict)
     schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
     layers: dict[Hashable, tuple[set[str], set[str]]] = field(default_factory=dict)
 
@@ -102,7 +105,7 @@ class Shelf:
         self, model: Model, laid: Layout, practice: Practice, found: Callable[[], tuple[set[str], set[str]]]
     ) -> tuple[set[str], set[str]]:
         """The kernels of a layer's forward and what they make, by name; it knows no states, and not what overlaps."""
-        table = ((name, *dims.items()) for name, dims in laid.table.items() if name not in ("grad", "state"))
+        table = ((name, *dims.items()) for name, dims in laid.table.items() if name not in BEHIND)
         asked = replace(practice, overlap=Overlap())
         key = (*choices(model).items(), model.stack, *table, asked, *practice.rows.levels, bool(laid.stages))
         if key not in self.layers:
@@ -113,8 +116,19 @@ class Shelf:
         """The program of a question by the book's paths; questions of one structure share it."""
         key = structure(question)
         if key not in self.programs:
-            self.programs[key] = lowered(question)
+            self.programs[key] = lowered(question, once=partial(self._once, question))
         return self.programs[key]
+
+    def _once(self, question: Question, made: Callable[[], Begun]) -> Begun:
+        """What is begun alike with each place of gradients and states."""
+        key = structure(question, without=BEHIND), question.practice.under(question.layout)
+        if key not in self.begun:
+            self.begun[key] = made()
+        return self.begun[key]
+
+
+BEHIND = ("grad", "state")
+"""The regions that only what comes behind forward and backward knows."""
 
 
 def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
@@ -122,10 +136,10 @@ def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
     return one_each(practice, of), ()
 
 
-def lowered(question: Question, path: Paths = book_path) -> Lowered:
-    """The program of a question, the moves of its reshards chosen by `path`."""
+def lowered(question: Question, path: Paths = book_path, **traced: Any) -> Lowered:
+    """The program of a question, the moves of its reshards chosen by `path`, and as it is `traced`."""
     layers = one_cut(question.practice, question.model.stack) if question.schedule else None
-    program = program_of(question, layers=layers, path=path)
+    program = program_of(question, layers=layers, path=path, **traced)
     moves = collectives(program, coalesce=question.practice.coalesce)
     return Lowered(program, moves, kernels(program, question.practice), path)
 
@@ -141,17 +155,20 @@ def program_of(question: Question, laid: Layout | None = None, **traced: Any) ->
     if work := question.inference:
         from tpsim.program.serving import lower_serving
 
-        traced.pop("microbatches", None)
+        traced = {name: value for name, value in traced.items() if name not in ("microbatches", "once")}
         return lower_serving(*asked, serving=work.serving, **traced)
     return lower(*asked, **traced)
 
 
-def structure(question: Question) -> tuple[Any, ...]:
-    """What a program is made from but sizes, which steer no structure: equal ones have equal programs."""
+def structure(question: Question, without: Sequence[str] = ()) -> tuple[Any, ...]:
+    """What a program is made from but sizes, which steer no structure: equal ones have equal programs.
+
+    without  regions that nobody knows of who reads it
+    """
     table = question.layout.table
     return (
         *choices(question.model).items(),
-        *((region, tuple(dims.items())) for region, dims in table.items()),
+        *((region, tuple(dims.items())) for region, dims in table.items() if region not in without),
         question.practice,
         *question.practice.rows.levels,
         *((question.practice.latents,) if question.practice.latents != "block" else ()),

@@ -1,0 +1,37 @@
+"""What questions of one request share: forward and backward, where gradients and states are all that they differ in."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.question.scenario import resolve
+from tpsim.question.shelf import Shelf, lowered
+
+STEPS = {
+    "gpt3-175b-a100-interleaved": {"dp": 2, "pp": 4, "tp": 8},
+    "mixtral-8x7b-h100": {},
+    "llama3-8b-v5e": {},
+}
+
+
+@pytest.mark.usefixtures("anew")
+@pytest.mark.parametrize("name", STEPS)
+def test_programs_that_begin_alike_are_those_that_each_is_alone(name):
+    """ZeRO 0, 1 and 2 differ behind backward alone; 3 gathers weights in it."""
+    shelf = Shelf()
+    for zero in (0, 1, 2, 3, 2):
+        question = resolve(name, flags={**STEPS[name], "zero": zero}, overrides=(), shelf=shelf)
+        shared, alone = shelf.lowered(question), lowered(question)
+        assert told(shared.program) == told(alone.program)
+        assert [one.array for one in shared.collectives] == [one.array for one in alone.collectives]
+    assert (len(shelf.programs), len(shelf.begun)) == (4, 2)
+
+
+def told(program):
+    """Every op with what it reads, by number."""
+    numbers = {op.output: number for number, op in enumerate(program.ops)}
+    ops = [
+        (type(op), str(op.output), op.where, op.because, [numbers.get(x, str(x)) for x in op.inputs])
+        for op in program.ops
+    ]
+    return ops, {name: numbers[x] for name, x in program.results.items()}, program.table
