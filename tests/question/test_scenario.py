@@ -16,7 +16,8 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.assume_fields import Assume
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
-from tpsim.question.question import Limit, Question
+from tpsim.question.question import Question
+from tpsim.question.requirements import Limit
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
     LayoutFields,
