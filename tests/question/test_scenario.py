@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.assume_fields import Assume
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
-from tpsim.question.question import Limit, Question
+from tpsim.question.requirements import Limit
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
     LayoutFields,
@@ -27,6 +27,9 @@ from tpsim.question.scenario_file import (
     WorkloadFields,
 )
 from tpsim.report.answer import Assumption
+
+if TYPE_CHECKING:
+    from tpsim.question.question import Question
 
 BASE = """\
 tpsim: scenario/1

@@ -23,8 +23,6 @@ class Row(Record):
     """One layout, planned.
 
     rank    1 for the best
-    behind  how much more than the best it takes, as a share of it
-    loses   what it takes more and less than the best, in words
     """
 
     told: ClassVar[tuple[str, ...]] = (

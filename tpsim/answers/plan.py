@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags
-    from tpsim.question.question import Limit, Question
+    from tpsim.question.question import Question
+    from tpsim.question.requirements import Limit
     from tpsim.report.picture import Picture
     from tpsim.report.table import Bar, Line
 

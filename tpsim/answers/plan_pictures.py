@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tpsim.answers import course
@@ -192,10 +193,8 @@ def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tup
     for at_point in points:
         cells.setdefault(int(at_point[0] / end * POINTS), []).append(at_point)
     thin = (
-        point for cell in cells.values() for point in sorted({min(cell, key=_size), max(cell, key=_size), cell[-1]})
+        point
+        for cell in cells.values()
+        for point in sorted({min(cell, key=itemgetter(1)), max(cell, key=itemgetter(1)), cell[-1]})
     )
     return [*(thin if len(points) > POINTS else points), (end, points[-1][1])]
-
-
-def _size(point: tuple[float, float]) -> float:
-    return point[1]

@@ -19,7 +19,7 @@ from tpsim.report.record import Number, Of, Record, Seconds
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
-    from tpsim.question.question import Limit
+    from tpsim.question.requirements import Limit
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,6 @@ class Moves(Record):
     kind        where it comes from
     factor      how much better it is made: so much more, or of seconds so much less
     held_s      seconds of the step then
-    elasticity  percent that the step loses per percent that the figure is better
     """
 
     told: ClassVar[tuple[str, ...]] = ("constant", "kind", "factor", "held_s", "elasticity")
@@ -129,8 +128,6 @@ class Answered(Record):
     best_s    in the layout that is best then; null where none meets what the scenario requires any more
     layout    that layout, if it is another one
     unlocks   of memory as large as another machine has it: what that layout has otherwise
-    elasticity       percent that the step loses in its layout, per percent that the part is better
-    best_elasticity  the same, searched again
     """
 
     told: ClassVar[tuple[str, ...]] = (

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tpsim.layouts.layout import Layout
     from tpsim.layouts.sorts import Sorts
     from tpsim.layouts.space import Space
-    from tpsim.question.question import Limit, Question
+    from tpsim.question.question import Question
+    from tpsim.question.requirements import Limit
     from tpsim.question.shelf import Shelf
 
 

@@ -78,7 +78,7 @@ def check(path: str, *, strict: bool = False) -> None:
 def _misfits(chip: Document) -> Iterator[Problem]:
     """Sources, dtypes and algorithms that nobody knows: what a machine made of the chip would be refused for."""
     sources = chip.data.get("sources", {})
-    for keys, figure in _figures(chip.data):
+    for keys, figure in figures(chip.data):
         if isinstance(figure, dict) and figure.get("source") not in {None, *sources}:
             place = chip.place(*keys, "source")
             yield from unknown(figure["source"], "source", sources, place, "add it to sources").problems
@@ -94,7 +94,7 @@ def _misfits(chip: Document) -> Iterator[Problem]:
 
 def _unsourced(chip: Document) -> Iterator[Problem]:
     """Figures without a kind, and those that are no guesses without a source."""
-    for keys, figure in _figures(chip.data):
+    for keys, figure in figures(chip.data):
         stated = figure if isinstance(figure, dict) else {}
         if "kind" not in stated or (stated["kind"] != "guess" and "source" not in stated):
             lack = "source" if "kind" in stated else "kind"
@@ -106,13 +106,13 @@ WORDS = frozenset({"extends", "generation", "name", "topology", "steps", "shape"
 """What chips and levels state that is no figure."""
 
 
-def _figures(data: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def figures(data: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every figure of a chip and of its levels, bare or a map with its value, with the way to it."""
     if isinstance(data, Mapping) and "value" not in data:
         inside = data if keys else {key: data[key] for key in ("chip", "levels") if key in data}
         for key, part in inside.items():
             if key not in WORDS:
-                yield from _figures(part, (*keys, key))
+                yield from figures(part, (*keys, key))
     elif data is not None:
         yield keys, data
 

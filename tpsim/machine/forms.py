@@ -218,9 +218,6 @@ def permute(V: Size, n: Size) -> Traffic:
     return Traffic(where_many(n, 1), wire("permute", V, n), sent, sent, sent)
 
 
-# Cables between each two, and a host's path ----------------------------------------------------------------------
-
-
 # Several groups, axes and levels ---------------------------------------------------------------------------------
 
 

@@ -85,7 +85,6 @@ class Timing(Derived):
     pipelined_s  the same by the constants if all levels worked at once: the least that the algorithm could take
     wire         bytes that a device must inject; carried: what it sends with this algorithm, on average
     link_total, link_serial  of the level whose links carry most; every level's own are in `stages`
-    forced       algorithm and protocol, as far as they were not chosen
     asked        what was timed; None where nothing is known of it
     """
 

@@ -7,14 +7,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.fabric.wires import joined
-from tpsim.machine.chips import PARTS
+from tpsim.machine.chips import PARTS, figures
 from tpsim.machine.figures import LatencyFields, RatioFields
 from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem
 from tpsim.quantity.units import other_units, parse, show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tpsim.fabric.wires import LevelTopology
@@ -138,18 +138,10 @@ def _written(folder: Path) -> Mapping[Field, set[Any]]:
         data = spec.extended(document, lambda name, _: documents[name], PARTS).data
         parts = [("chip", data["chip"]), *((_sort(level.get("shape")), level) for level in data["levels"])]
         for first, part in parts:
-            for path, text in _leaves(part, (first,)):
-                values.setdefault(_plain(path), set()).add(text)
+            for path, figure in figures(part, (first,)):
+                if isinstance(figure, dict):
+                    values.setdefault(_plain(path), set()).add(figure["value"])
     return values
-
-
-def _leaves(part: Any, path: Field) -> Iterator[tuple[Field, Any]]:
-    """Every figure inside, with the way to it: shipped ones are maps with a value."""
-    if isinstance(part, dict) and "value" in part:
-        yield path, part["value"]
-    elif isinstance(part, dict):
-        for key, inside in part.items():
-            yield from _leaves(inside, (*path, key))
 
 
 def _sort(shape: Sequence[int] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
@@ -119,7 +120,7 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
     scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
     yield from _parts(CAUSES, causes, "causes", verbose=verbose)
     yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
-    for columns, of, what in ((AXES, _axis, "axes"), (COLLECTIVES, _over, "collectives")):
+    for columns, of, what in ((AXES, attrgetter("axis"), "axes"), (COLLECTIVES, attrgetter("over"), "collectives")):
         moved = {(number.scenario, of(number.part)) for number in drift.moved if number.part}
         rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
         if len(rows) <= FEW or verbose:
@@ -130,14 +131,6 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
         few = len(largest) < len(drift.moved)
         title = f"Largest of {len(drift.moved):,} numbers that moved" if few else "Every number that moved"
         yield Table(NUMBERS, [_number(number) for number in largest], title, folded=True)
-
-
-def _axis(call: CallName) -> str:
-    return call.axis
-
-
-def _over(call: CallName) -> str:
-    return call.over
 
 
 def _parts(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
     from tpsim.question.assume_fields import Assume, PriceFields
+    from tpsim.question.requirements import Limit
     from tpsim.question.stated import Stated
     from tpsim.report.answer import Assumption
 
@@ -100,25 +101,6 @@ class Inference(Workload):
     def held(self) -> Inference:
         """The same where the cache is full."""
         return replace(self, attended=self.longest)
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A demand on the answer, e.g. ``step: < 30 s``: what, the relation, and the bound in SI units."""
-
-    name: str
-    relation: Literal["<", "<=", ">", ">="]
-    bound: float
-    text: str
-
-    def holds(self, value: float) -> bool:
-        """True if `value` (SI) satisfies the demand."""
-        return {
-            "<": value < self.bound,
-            "<=": value <= self.bound,
-            ">": value > self.bound,
-            ">=": value >= self.bound,
-        }[self.relation]
 
 
 @dataclass(frozen=True, kw_only=True)

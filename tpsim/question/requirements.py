@@ -1,19 +1,106 @@
-"""Requirements: what a scenario demands of its own answer, e.g. ``step: < 30 s``, read into SI units."""
+"""What a scenario demands of its own answer, e.g. ``step: < 30 s``: its fields, and the limits read from them."""
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.spec import Strict
 from tpsim.quantity.units import UnitError, parse
-from tpsim.question.question import Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tpsim.quantity.units import Dimension
     from tpsim.question.divisibility import At
+
+Size = Annotated[int, Field(strict=True, gt=0)]
+
+
+class BestFields(Strict):
+    """What the best layout is to be, of all that the mesh of a scenario could be: `search` and `check` look."""
+
+    noun: ClassVar[str] = "the best layout"
+
+    tp: Size | None = None
+    dp: Size | None = None
+    cp: Size | None = None
+    ep: Size | None = None
+    pp: Size | None = None
+    schedule: str | None = None
+    chunks: Size | None = None
+    microbatches: Size | None = None
+    microbatch_size: Size | None = None
+    zero: Annotated[int, Field(strict=True, ge=0, le=3)] | None = None
+    sequence_parallel: Annotated[bool, Field(strict=True)] | None = None
+    recompute: str | None = None
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Field -> the value that is asked for."""
+        return self.model_dump(exclude_none=True)
+
+    def __str__(self) -> str:
+        """In words: ``tp 8, pp 1``."""
+        return ", ".join(f"{name} {value}" for name, value in self.stated.items())
+
+
+class RequireFields(Strict):
+    """Limits as texts, each a relation and a value, and the best layout."""
+
+    noun: ClassVar[str] = "a requirement"
+
+    step: str | None = None
+    step_low: str | None = Field(default=None, description="the step at the low end of its band; of training")
+    step_high: str | None = Field(default=None, description="the step at the high end of its band; of training")
+    exposed: str | None = None
+    bubble: str | None = None
+    memory: str | None = None
+    peak: str | None = None
+    mfu: str | None = None
+    tokens_per_s: str | None = None
+    ttft: str | None = Field(default=None, description="of inference that reads prompts")
+    tpot: str | None = Field(default=None, description="of inference that decodes")
+    tokens_per_s_user: str | None = Field(default=None, description="of inference that decodes")
+    best: BestFields | None = None
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What is required: name -> text, or of the best layout its fields."""
+        return {name: value for name, value in self.model_dump(exclude_none=True).items() if value}
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """The limits among it."""
+        return {name: text for name, text in self.stated.items() if name != "best"}
+
+
+RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A demand on the answer, e.g. ``step: < 30 s``: what, the relation, and the bound in SI units."""
+
+    name: str
+    relation: str
+    bound: float
+    text: str
+
+    def holds(self, value: float) -> bool:
+        """True if `value` (SI) satisfies the demand."""
+        return RELATIONS[self.relation](value, self.bound)
 
 
 LIMITS: Mapping[str, Dimension] = {
@@ -58,13 +145,13 @@ def limits(require: Mapping[str, str], at: At, *, kind: str) -> Iterator[Limit]:
 
 
 def _limit(name: str, text: str, place: Place | None) -> Limit:
-    match = re.fullmatch(r"(<=|>=|<|>)\s*(\S.*)", text.strip())
+    match = re.fullmatch(rf"({'|'.join(RELATIONS)})\s*(\S.*)", text.strip())
     if match is None:
         raise InputError.one(
             "bad-requirement", f'"{text}" is no limit on {name}', place, "write a relation and a value: < 30 s"
         )
     try:
         bound = parse(match[2], BOUNDS[name], share=BOUNDS[name] == "ratio")
-        return Limit(name, match[1], bound, text.strip())  # type: ignore[arg-type]  # one of the four relations
+        return Limit(name, match[1], bound, text.strip())
     except UnitError as error:
         raise InputError.one("bad-requirement", f'"{text}" is no limit on {name}', place, str(error)) from error

@@ -14,7 +14,7 @@ from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import OrShort, Strict
 from tpsim.question.assume_fields import Assume
-from tpsim.question.require_fields import RequireFields
+from tpsim.question.requirements import RequireFields
 
 
 def _as_names(value: object) -> object:

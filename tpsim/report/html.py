@@ -209,15 +209,11 @@ def _svg(spec: Mapping[str, Any]) -> Markup:
     from markupsafe import Markup
 
     drawn = vl_convert.vegalite_to_svg(_clean(spec), vl_version=vega.VERSION, allowed_base_urls=[])
-    return Markup(PATH.sub(_rounded, SIZE.sub("", drawn, count=1)))  # noqa: S704
+    return Markup(PATH.sub(lambda path: DIGITS.sub(r"\1", path[0]), SIZE.sub("", drawn, count=1)))  # noqa: S704
 
 
 PATH, DIGITS = re.compile(r' d="[^"]*"'), re.compile(r"(\.\d)\d+")
 """A path, and what its numbers have beyond a tenth of a pixel."""
-
-
-def _rounded(path: re.Match[str]) -> str:
-    return DIGITS.sub(r"\1", path[0])
 
 
 SIZE = re.compile(r'width="[\d.]+" height="[\d.]+" (?=viewBox)')
