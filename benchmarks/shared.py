@@ -6,6 +6,7 @@ factor of `protocols.ll.latency` multiplies that figure of every machine.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,12 +45,15 @@ def fitted(seen: Seen) -> Fit:
 
 
 def factors_of(seen: Seen) -> list[Parameter]:
-    """What is fitted: the shape constants of the levels that were measured, each a factor that starts at 1."""
+    """What is fitted: the shape constants of the levels that were measured, each a factor that starts at 1.
+
+    A factor is as well known as on the machine that knows it best: what one machine guesses frees it on no other.
+    """
     spreads: dict[str, float] = {}
     for machine, runs in seen:
         for one in adjustable(machine, {segment.level for each in runs for segment in each.route}):
             shape = shape_of(one.name)
-            spreads[shape] = max(spreads.get(shape, 0.0), FREE * one.spread)
+            spreads[shape] = min(spreads.get(shape, inf), FREE * one.spread)
     return [Parameter(shape, 1.0, spread) for shape, spread in spreads.items() if shape not in STATED]
 
 

@@ -59,3 +59,15 @@ def test_a_scaled_share_stays_at_most_the_whole():
     shape = "protocols.ll.efficiency"
     level = scaled(L40S, {shape: 100.0}).levels[0]
     assert level.protocols["ll"].efficiency.value == 1
+
+
+def test_what_one_machine_guesses_frees_a_factor_on_no_other():
+    """MI300X's latencies are guesses, its levels named otherwise: factors are as free as A100 alone leaves them."""
+    guessing = load("mi300x")
+    route = (Segment(guessing.levels[0].name, guessing.levels[0].name, guessing.levels[0].topology, 8),)
+    run = Run("all_reduce", 8, SIZES, launch="threads", route=route)
+    alone, free = factors_of(seen(A100, truth={})), factors_of([(guessing, [run])])
+    spread = {one.name: one.spread for one in alone}
+    assert any(one.spread > spread[one.name] for one in free if one.name in spread)
+    both = {one.name: one.spread for one in factors_of([(guessing, [run]), *seen(A100, truth={})])}
+    assert {name: both[name] for name in spread} == spread

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Band(Record):
-    """Between the tenth and the ninetieth of a hundred runs of the kind, as far as published ones tell.
+    """Where at least eight of ten runs of the kind lie, if they are as the published ones are.
 
     of     what published runs its errors are of
     runs   how many there are, of so many sets

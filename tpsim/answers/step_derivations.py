@@ -92,9 +92,9 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
 def band(own: Band, time_s: Seconds) -> Iterator[Derivation]:
     """The ends of the band beside the step's seconds."""
     time = show(float(time_s), "seconds")
-    for end, which in ((own.low_s, "tenth"), (own.high_s, "ninetieth")):
+    for end, which in ((own.low_s, "low"), (own.high_s, "high")):
         yield Derivation(
-            what=f"the {which} of a hundred runs like it",
+            what=f"the {which} end of where eight of ten runs like it lie",
             dimension="seconds",
             text=f"{time} x {end / time_s:.3g}, measured over predicted seconds of published runs {own.of}",
             value=float(end),
