@@ -57,6 +57,13 @@ def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency
     return largest(moved, *worked) + behind + pause_s(machine) * (1 + len(one.passes))
 
 
+def known_s(known: dict[Hashable, Any], one: Kernel, *asked: Any) -> Any:
+    """`kernel_s`, of kernels of equal shape the first one's: it knows no loops, so devices of any stage share it."""
+    if one.shape not in known:
+        known[one.shape] = kernel_s(one, *asked)
+    return known[one.shape]
+
+
 def is_bytes_bound(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
     """True for a kernel that takes as long as its bytes; arguments as of `compute`."""
     worked = _products_s(one, sizes, machine, dtype, efficiency) if one.products else 0
@@ -94,20 +101,25 @@ def _share(one: Kernel, sizes: Sizes, machine: Machine) -> Any:
 
 
 def compute(
-    kernels: Sequence[Kernel], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
+    kernels: Sequence[Kernel],
+    sizes: Sizes,
+    machine: Machine,
+    dtype: str,
+    efficiency: float | None = None,
+    *,
+    known: dict[Hashable, Any] | None = None,
 ) -> Compute:
     """The FLOPs and seconds of `kernels` by a roofline per kernel.
 
     dtype       whose peak counts, a key of the chip's peaks
     efficiency  share of the peak that products reach whatever their shape; None takes the machine's own
+    known       as `known_s` has it
     """
     runs = [(one, one.count(sizes)) for one in kernels]
-    alike: dict[Hashable, Any] = {}
+    known = {} if known is None else known
     seconds: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
     for one, count in runs:
-        if one.shape not in alike:
-            alike[one.shape] = kernel_s(one, sizes, machine, dtype, efficiency)
-        seconds[one.where.phase].append(alike[one.shape] * count)
+        seconds[one.where.phase].append(known_s(known, one, sizes, machine, dtype, efficiency) * count)
     return Compute(
         flops=total(one.flops(sizes) * count for one, count in runs),
         useful_flops=total(one.useful_flops(sizes) * count for one, count in runs),
