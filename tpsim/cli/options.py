@@ -51,21 +51,19 @@ def begins(begun: str, known: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(known) if name.startswith(begun)]
 
 
-class Whole(click.ParamType):
+class Whole(click.types.IntParamType):
     """A whole number, written as files have it: ``4096``, ``5e7``."""
-
-    name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number. Refuses what is none."""
         try:
-            return int(value)
-        except ValueError:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
             from tpsim.quantity.spec.text import scalar
 
             if type(number := scalar(value.strip())) is int:
                 return number
-            self.fail(f"{value!r} is not a valid integer", param, ctx)
+            raise
 
 
 FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
