@@ -12,6 +12,12 @@ from tpsim.quantity.errors import InputError
 FEW = ["microbatches=8", "zero=1", "tp=4", "pp=1"]
 
 
+@pytest.mark.parametrize("chips", [0, -4])
+def test_no_chips_are_refused_and_not_taken_for_those_of_the_scenario(chips):
+    with pytest.raises(InputError, match=f"chips {chips} is no size of a mesh that is searched"):
+        search(SMALL, chips=chips)
+
+
 def test_a_front_of_money_needs_a_price():
     with pytest.raises(InputError, match="a search by money needs the price of a chip hour") as error:
         search(SMALL, vary=FEW, pareto="money,memory")

@@ -90,6 +90,18 @@ def test_a_name_that_is_not_known_is_answered_with_the_nearest(tpsim):
     assert '  = did you mean "per_layer.wire"?\n' in ran.err
 
 
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [("time", "step.time_s"), ("memory", "memory.peak"), ("band", "step.time_s"), ("change", "step.time_s")],
+)
+def test_a_line_of_a_plan_is_told_from_a_number_and_points_at_one(tpsim, line, number):
+    ran = tpsim("explain", line, "llama3-70b-h100")
+    assert ran.code == 2
+    assert f'error[unknown-name]: "{line}" is a line of a plan and not a number of llama3-70b-h100: ' in ran.err
+    assert f"  = ask for the number behind it: tpsim explain {number}\n" in ran.err
+    assert f"\n{line} " in tpsim("plan", "llama3-70b-h100").out
+
+
 @pytest.mark.parametrize("part", ["parameters", "gradients", "optimizer"])
 def test_explained_memory_is_the_memory_of_the_plan(tpsim, part):
     explained = json.loads(tpsim("explain", f"memory.{part}", "llama3-70b-h100", "-f", "json").out)

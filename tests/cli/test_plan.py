@@ -70,6 +70,16 @@ def test_set_and_flag_say_the_same(tpsim):
     )
 
 
+def test_a_flag_takes_the_numbers_that_files_take(tpsim):
+    plain, power = (tpsim("plan", "llama3-70b-h100", "--seq", seq, "-q") for seq in ("8192", "8.192e3"))
+    assert (power.code, power.out) == (0, plain.out)
+    wrong = tpsim("plan", "llama3-70b-h100", "--seq", "1.5", "-q")
+    assert (wrong.code, wrong.err.splitlines()[0]) == (
+        2,
+        "error[bad-value]: invalid value for '--seq': '1.5' is not a valid integer",
+    )
+
+
 # What a page points out ---------------------------------------------------------------------------------------------
 
 IDLE = "axis tensor 16 is used by no role: its chips repeat the same work; set layout.tp"

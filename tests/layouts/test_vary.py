@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpsim.answers.search import search
-from tpsim.layouts.vary import values
+from tpsim.layouts.vary import read_varied, values
 from tpsim.quantity.errors import InputError
 
 ASKED = {"model": "gpt-tiny", "hw": "dgx-h100", "chips": 8, "seq": 16, "batch": 16, "top": 1}
@@ -122,3 +122,8 @@ def test_an_override_of_a_mesh_that_is_searched_is_refused_not_ignored():
     value, slug, message, _ = refused(overrides=["mesh.tensor=8"])
     assert (value, slug) == ("8", "mesh-is-searched")
     assert message == "mesh.tensor follows from tp, dp, pp, cp and ep where the mesh is searched"
+
+
+def test_true_is_not_the_number_one_and_equal_values_count_once():
+    (varied,) = read_varied(["hardware.chip.x=1,true,1,true,0"]).values()
+    assert [repr(edit.value) for edit in varied.edits] == ["1", "True", "0"]

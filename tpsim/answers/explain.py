@@ -287,8 +287,21 @@ def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
     )
 
 
+PRINTED = {
+    "time": ("the time of a step", "step.time_s"),
+    "memory": ("what the fullest chip holds", "memory.peak"),
+    "band": ("where 8 of 10 published runs like it lie about step.time_s (docs/steps.md)", "step.time_s"),
+    "change": ("the best of a few edits that were planned, each as `tpsim diff` compares it", "step.time_s"),
+}
+"""The lines that end a plan, none of them a number: what each is, and the number behind it."""
+
+
 def _unknown(name: str, known: Sequence[str], what: str, constants: Sequence[str] = ()) -> InputError:
-    """The refusal: the nearest name, else all but the constants, which `tpsim hw show` lists."""
+    """The refusal: what a line of the plan is, the nearest name, else all but the constants, which `hw show` lists."""
+    if name in PRINTED:
+        told, number = PRINTED[name]
+        message = f'"{name}" is a line of a plan and not a {what}: {told}'
+        return InputError.one("unknown-name", message, remedy=f"ask for the number behind it: tpsim explain {number}")
     remedy = did_you_mean(name, [*known, *constants])
     note = "" if remedy else f"known: {', '.join(dict.fromkeys(known))}"
     return InputError.one("unknown-name", f'"{name}" is not a {what}', remedy=remedy, note=note)

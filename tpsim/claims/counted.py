@@ -91,13 +91,13 @@ def by_sort(calls: Iterable[RanCall]) -> dict[Sort, list[Call]]:
 
 def injected(call: Call) -> Fraction:
     """Bytes that a device injects: the mean; of a permute the most, since it moves no shard that is in its place."""
-    each = list(map(int, call.injected))
+    each = list(map(Fraction, call.injected))
     return Fraction(max(each)) if call.kind == "permute" else Fraction(sum(each), len(each))
 
 
 def sent(call: Call) -> Fraction:
     """Bytes that a device sends, on average, forwarded ones included."""
-    return Fraction(sum(map(int, call.sent)), len(call.sent))
+    return Fraction(sum(map(Fraction, call.sent)), len(call.sent))
 
 
 def exact_bytes(value: Any) -> str:

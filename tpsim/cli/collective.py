@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command
 @click.argument("name", shell_complete=options.collectives)
 @click.option("--hw", required=True, metavar="MACHINE", shell_complete=options.machines, help="Library name or .yaml.")
-@click.option("--ranks", required=True, type=int, metavar="N", help="Devices that take part.")
+@click.option("--ranks", required=True, type=options.Whole(), metavar="N", help="Devices that take part.")
 @click.option(
     "--level", metavar="LEVEL", help="Where they lie: ici.0,ici.1, or nvlink:4,network. Default: innermost first."
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.argument("scenario", required=False, shell_complete=options.scenarios)
 @options.question_options
-@click.option("--ranks", type=int, metavar="N", help="Of a collective on --hw: devices that take part.")
+@click.option("--ranks", type=options.Whole(), metavar="N", help="Of a collective on --hw: devices that take part.")
 @click.option("--level", metavar="LEVEL", help="Of a collective: where they lie. Default: innermost first.")
 @click.option("--latex", is_flag=True, help="Formulas in LaTeX.")
 @output_options

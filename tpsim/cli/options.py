@@ -51,6 +51,21 @@ def begins(begun: str, known: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(known) if name.startswith(begun)]
 
 
+class Whole(click.types.IntParamType):
+    """A whole number, written as files have it: ``4096``, ``5e7``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number. Refuses what is none."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            from tpsim.quantity.spec.text import scalar
+
+            if type(number := scalar(value.strip())) is int:
+                return number
+            raise
+
+
 FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "model": click.option(
         "--model",
@@ -59,19 +74,23 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         help="Library name, .yaml, or a Hugging Face config.json.",
     ),
     "hw": click.option("--hw", metavar="MACHINE", shell_complete=machines, help="Library name or .yaml."),
-    "chips": click.option("--chips", type=int, metavar="N", help="Chips of the machine; an axis of -1 fills up to it."),
+    "chips": click.option(
+        "--chips", type=Whole(), metavar="N", help="Chips of the machine; an axis of -1 fills up to it."
+    ),
     "mesh": click.option("--mesh", metavar="AXIS=N,..", help="Mesh axes, major first: data=32,tensor=8."),
     "tp": click.option("--tp", metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."),
     "dp": click.option("--dp", metavar="N|AXIS", help="Data parallelism: its size, or the mesh axes that it takes."),
     "cp": click.option("--cp", metavar="N|AXIS", help="Context parallelism: its size, or the mesh axes that it takes."),
     "pp": click.option("--pp", metavar="N|AXIS", help="Pipeline parallelism: its stages, or the mesh axis of them."),
     "schedule": click.option("--schedule", metavar="NAME", help="How the stages of a pipeline take turns."),
-    "chunks": click.option("--chunks", type=int, metavar="N", help="Chunks of layers on each stage."),
+    "chunks": click.option("--chunks", type=Whole(), metavar="N", help="Chunks of layers on each stage."),
     "sp": click.option("--sp/--no-sp", default=None, help="Sequence parallelism: the residual stream split over tp."),
-    "zero": click.option("--zero", type=int, metavar="0..3", help="ZeRO stage."),
-    "batch": click.option("--batch", type=int, metavar="N", help="Global batch, in sequences."),
-    "microbatches": click.option("--microbatches", type=int, metavar="N", help="Parts that the batch is computed in."),
-    "seq": click.option("--seq", type=int, metavar="N", help="Tokens per sequence."),
+    "zero": click.option("--zero", type=Whole(), metavar="0..3", help="ZeRO stage."),
+    "batch": click.option("--batch", type=Whole(), metavar="N", help="Global batch, in sequences."),
+    "microbatches": click.option(
+        "--microbatches", type=Whole(), metavar="N", help="Parts that the batch is computed in."
+    ),
+    "seq": click.option("--seq", type=Whole(), metavar="N", help="Tokens per sequence."),
     "dtype": click.option("--dtype", metavar="DTYPE", help="Of activations and parameters: bf16, f32, fp8, ..."),
     "placement": click.option(
         "--placement", multiple=True, metavar="AXIS=LEVEL", help="What carries a mesh axis: tensor=nvlink."

@@ -28,15 +28,22 @@ if TYPE_CHECKING:
     help="Only these values, of any field: zero=1,3; workload.seq=4096,8192; pipeline.layers=[3,5],[4,4].",
 )
 @click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s, money or memory.")
-@click.option("--top", type=int, metavar="K", default=10, show_default=True, help="Layouts that are listed.")
 @click.option(
-    "--plans", type=int, metavar="N", default=200, show_default=True, help="Layouts that are planned at most."
+    "--top", type=options.Whole(), metavar="K", default=10, show_default=True, help="Layouts that are listed."
+)
+@click.option(
+    "--plans",
+    type=options.Whole(),
+    metavar="N",
+    default=200,
+    show_default=True,
+    help="Layouts that are planned at most.",
 )
 @click.option("--pareto", metavar="A,memory", default="", help="Also what no other surpasses in both: step,memory.")
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the best layout as a scenario.")
 @click.option("--sweep", metavar="DIR", default="", help="Search every combination of --vary for itself, kept in DIR.")
-@click.option("--workers", type=int, metavar="N", default=1, help="Processes of a sweep on this machine.")
+@click.option("--workers", type=options.Whole(), metavar="N", default=1, help="Processes of a sweep on this machine.")
 @click.option("--dask", metavar="ADDRESS", default="", help="The Dask scheduler of a sweep instead.")
 @output_options
 def search(

@@ -171,7 +171,8 @@ def _edited(
     """
     chips = 0
     if free:
-        chips = int(given.pop("chips", 0) or document.data.get("chips") or 0)
+        stated = given.pop("chips", None)
+        chips = int(document.data.get("chips") or 0) if stated is None else _count("chips", "chips", stated)
         document = _without(document, (*FREED, "chips"))
     sizes = {role: given.pop(role) for role in ROLES if free and role in given and f"layout.{role}" in FLAGS}
     document = edited(edited(document, flags_to_edits(given, document.data)), changes)

@@ -81,7 +81,7 @@ def _read(text: str) -> Varied:
         except InputError as error:
             raise InputError([replace(error.problems[0], place=edit.place)]) from None
         column += len(one) + 1
-        if edit.value not in [other.value for other in edits]:
+        if repr(edit.value) not in [repr(other.value) for other in edits]:  # True == 1, and says something else
             edits.append(edit)
     return Varied(path.strip(), keys, whole.place, tuple(edits) if equals else None)
 

@@ -159,7 +159,7 @@ class _Reader:
             return self._map(keys)
         if isinstance(event, yaml.SequenceStartEvent):
             return self._list(keys)
-        return (_scalar(event.value) if event.implicit[0] else event.value), event
+        return (scalar(event.value) if event.implicit[0] else event.value), event
 
     def _map(self, keys: Keys) -> tuple[dict[str, Any], yaml.Event]:
         result: dict[str, Any] = {}
@@ -268,7 +268,7 @@ EXACT = 2**53
 """A float is exact to here."""
 
 
-def _scalar(text: str) -> Any:
+def scalar(text: str) -> Any:
     """A plain scalar as YAML 1.2 reads it; a number of absurd length stays text."""
     if len(text) > MAX_DIGITS:
         return text
