@@ -24,6 +24,7 @@ from tpsim.quantity.units import RULES, UnitError, parse, show
         ("1 KiB", "bytes", 1024),
         ("7 B", "bytes", 7),
         ("1 us", "seconds", 1e-6),
+        ("1.5e3 GB/s", "bytes_per_s", 1.5e12),
         ("1 \u00b5s", "seconds", 1e-6),
         ("1 \u03bcs", "seconds", 1e-6),
         ("2.8e-6 s", "seconds", 2.8e-6),

@@ -1,4 +1,4 @@
-"""Text with a unit to a number in SI and back: QuantiPhy reads and prints, the rules of a field judge.
+"""Text with a unit to a number in SI and back, as the rules of a field say.
 
 A quantity is a number and one of the field's units, spelled exactly: ``45 GB/s``, ``360 Gbit/s``, ``16 GiB``, ``1 us``.
 kB, MB, GB are powers of 1000, KiB, MiB, GiB powers of 1024. Prefixes below 1 exist only for seconds.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.quantity.errors import suggest
@@ -16,13 +16,28 @@ from tpsim.quantity.errors import suggest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import quantiphy
-
 Dimension = Literal["bytes", "bytes_per_s", "seconds", "flops", "flops_per_s", "ratio", "count"]
 
 DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi")
 SMALL = ("", "m", "u", "\u00b5", "\u03bc", "n", "p")
+
+POWERS: Mapping[str, int] = {
+    **{prefix: 3 * at for at, prefix in enumerate(DECIMAL)},
+    "m": -3,
+    "u": -6,
+    "\u00b5": -6,
+    "\u03bc": -6,
+    "n": -9,
+    "p": -12,
+}
+"""Of ten, that decimal prefixes stand for."""
+
+TIMES: Mapping[str, Decimal] = {
+    **{prefix: Decimal(10) ** power for prefix, power in POWERS.items()},
+    **{prefix: Decimal(1024) ** at for at, prefix in enumerate(BINARY, 1)},
+}
+"""How many of a unit each prefix stands for."""
 
 BITS_PER_BYTE = 8
 PERCENT = 100
@@ -162,20 +177,9 @@ def _apart(spelling: str, other: str, known: Mapping[str, Unit]) -> tuple[int, b
 
 
 def _read(number: str, spelling: str, unit: Unit) -> float:
-    """The value in SI units, as QuantiPhy reads it; a pure number needs no QuantiPhy."""
-    plain = spelling in {"", "%"}
-    return float(number if plain else _quantities()(number + spelling, binary=True)) / unit.per_si
-
-
-@cache
-def _quantities() -> type[quantiphy.Quantity]:
-    """A QuantiPhy class of our own, whose preferences nobody else shares; imported late: it takes 30 ms."""
-    import quantiphy
-
-    class _Quantity(quantiphy.Quantity):
-        """tpsim's quantities."""
-
-    return _Quantity
+    """The value in SI units; decimals are exact until they are rounded, once."""
+    exact = Decimal(number if float(number) else 0)  # a decimal may be smaller than any float, but not boundlessly so
+    return float(exact * TIMES[spelling.removesuffix(unit.name)]) / unit.per_si
 
 
 def _no_quantity(value: object) -> str:
@@ -248,11 +252,10 @@ def show(value: float, dimension: Dimension, digits: int = 4) -> str:
     if dimension in {"count", "ratio"}:
         return f"{float(value):.{digits}g}"
     unit = RULES[dimension].units[0]
-    prefixes = [prefix for prefix in unit.prefixes if len(prefix) == 1 and prefix.isascii()]
-    quantities = _quantities()
-    with quantities.prefs(  # type: ignore[no-untyped-call]
-        output_sf="".join(prefixes), prec=digits - 1, strip_zeros=True
-    ):
-        text = str(quantities(float(value), unit.name).render())
-    # Beyond the last prefix QuantiPhy writes 500e-3 B and 10e21 B.
-    return f"{float(value):.{digits}g} {unit.name}" if re.match(r"-?[0-9.]+e", text) else text
+    rounded, _, power = f"{value or 0:.{digits - 1}e}".partition("e")
+    thousands, over = divmod(int(power or 0), 3)
+    prefix = next((prefix for prefix in unit.prefixes if POWERS.get(prefix) == 3 * thousands), None)
+    if prefix is None or not power:  # too large or small for a prefix, or no number
+        return f"{float(value):.{digits}g} {unit.name}"
+    text = f"{float(f'{rounded}e{over}'):.{max(0, digits - 1 - over)}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {prefix}{unit.name}"
