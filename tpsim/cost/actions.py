@@ -121,7 +121,7 @@ class Actions:
             for _ in range(min(times, most) if own else 0):
                 starts.append(base := len(nodes))
                 nodes += [
-                    Node(piece, (*(one + base for one in reads), *(gives if at in part.takes else ())))
+                    Node(piece, (*[one + base for one in reads], *(gives if at in part.takes else ())))
                     for at, (piece, reads) in enumerate(part.nodes)
                 ]
                 gives = tuple(one + base for one in part.gives)

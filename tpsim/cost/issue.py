@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -121,27 +121,26 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
     At the latest one stands before what reads it first; at the end what nothing reads, as a module is gathered whole.
     Those that block are not issued early: it would gain nothing.
     """
-    fetched = [at for at, node in enumerate(nodes) if node.piece.fetches]
+    fetched = dict.fromkeys(at for at, node in enumerate(nodes) if node.piece.fetches)
     first: dict[int, int] = {}
     for place, at in enumerate(order):
         for read in nodes[at].reads:
-            if nodes[read].piece.fetches:
+            if read in fetched:
                 first.setdefault(read, place)
-    queue = sorted((at for at in fetched if at in first), key=lambda at: (first[at], at))
-    ahead, next_ = 0, 0
+    queue = deque(sorted((at for at in fetched if at in first), key=lambda at: (first[at], at)))
+    early: deque[tuple[int, Any]] = deque()
+    ahead: Any = 0
     for place, at in enumerate(order):
-        for read in queue[:next_]:
-            if first[read] == place:
-                ahead -= size(nodes[read].piece)
-        while next_ < len(queue) and first[queue[next_]] == place:
-            yield queue[next_]
-            next_ += 1
-        while next_ < len(queue) and nodes[at].piece.is_product:
-            piece = nodes[queue[next_]].piece
-            if not piece.beside or ahead + size(piece) > limit:
+        while early and early[0][0] == place:
+            ahead -= early.popleft()[1]
+        while queue and first[queue[0]] == place:
+            yield queue.popleft()
+        while queue and nodes[at].piece.is_product:
+            piece = nodes[queue[0]].piece
+            if not piece.beside or (then := ahead + (own := size(piece))) > limit:
                 break
-            ahead += size(piece)
-            yield queue[next_]
-            next_ += 1
+            early.append((first[queue[0]], own))
+            ahead = then
+            yield queue.popleft()
         yield at
     yield from (at for at in fetched if at not in first)
