@@ -57,6 +57,13 @@ def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency
     return largest(moved, *worked) + behind + pause_s(machine) * (one.joined + len(one.passes))
 
 
+def known_s(known: dict[Hashable, Any], one: Kernel, *asked: Any) -> Any:
+    """`kernel_s`, of kernels of equal shape the first one's: it knows no loops, so devices of any stage share it."""
+    if one.shape not in known:
+        known[one.shape] = kernel_s(one, *asked)
+    return known[one.shape]
+
+
 def is_bytes_bound(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
     """True for a kernel that takes as long as its bytes; arguments as of `compute`."""
     worked = _products_s(one, sizes, machine, dtype, efficiency) if one.products else 0
@@ -94,29 +101,41 @@ def _share(one: Kernel, sizes: Sizes, machine: Machine) -> Any:
 
 
 def seconds(
-    kernels: Iterable[tuple[Kernel, int]], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
+    kernels: Iterable[tuple[Kernel, int]],
+    sizes: Sizes,
+    machine: Machine,
+    dtype: str,
+    efficiency: float | None = None,
+    *,
+    known: dict[Hashable, Any] | None = None,
 ) -> dict[Phase, Any]:
     """Seconds per phase of kernels, each with how many there are of it; arguments as of `compute`."""
-    known: dict[Hashable, Any] = {}
+    known = {} if known is None else known
     found: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
     for one, many in kernels:
-        if one.shape not in known:
-            known[one.shape] = kernel_s(one, sizes, machine, dtype, efficiency)
-        found[one.where.phase].append(known[one.shape] * (one.count(sizes) * many))
+        once = known_s(known, one, sizes, machine, dtype, efficiency)
+        found[one.where.phase].append(once * (one.count(sizes) * many))
     return {phase: total(runs) for phase, runs in found.items()}
 
 
 def compute(
-    kernels: Sequence[Kernel], sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None = None
+    kernels: Sequence[Kernel],
+    sizes: Sizes,
+    machine: Machine,
+    dtype: str,
+    efficiency: float | None = None,
+    *,
+    known: dict[Hashable, Any] | None = None,
 ) -> Compute:
     """The FLOPs and seconds of `kernels` by a roofline per kernel.
 
     dtype       whose peak counts, a key of the chip's peaks
     efficiency  share of the peak that products reach whatever their shape; None takes the machine's own
+    known       as `known_s` has it
     """
     runs = [(one, one.count(sizes)) for one in kernels]
     return Compute(
         flops=total(one.flops(sizes) * count for one, count in runs),
         useful_flops=total(one.useful_flops(sizes) * count for one, count in runs),
-        seconds=seconds([(one, 1) for one in kernels], sizes, machine, dtype, efficiency),
+        seconds=seconds([(one, 1) for one in kernels], sizes, machine, dtype, efficiency, known=known),
     )

@@ -133,18 +133,18 @@ class Kernel:
         """An array of each type that is read or written, and how many there are."""
         alike: dict[Any, list[Array]] = {}
         for x in (*self.reads, *self.writes):
-            alike.setdefault(repr(_shape(x)), []).append(x)
+            alike.setdefault(_shape(x), []).append(x)
         return [(same[0], len(same)) for same in alike.values()]
 
     @cached_property
     def shape(self) -> Hashable:
         """What its seconds depend on: kernels of equal shape take as long at all sizes."""
-        multiplied = sorted((_shape(op.output), sorted(map(_shape, op.inputs))) for op in self.products)
+        multiplied = sorted((_shape(op.output), tuple(sorted(map(_shape, op.inputs)))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
         behind = tuple(tuple(map(_shape, one)) for one in self.passes)
-        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined, repr(behind))
-        return (masked, *how, repr(multiplied), repr(moved))
+        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self.joined, behind)
+        return (masked, *how, tuple(multiplied), tuple(moved))
 
 
 def merged(found: Iterable[Kernel]) -> tuple[tuple[Kernel, int], ...]:
@@ -169,8 +169,8 @@ def _part(shards: Mapping[str, tuple[str, ...]], dims: Iterable[str]) -> Shardin
     return Sharding(kept, tuple(shards[dim] for dim in kept))
 
 
-def _shape(array: Array) -> Any:
-    return sorted(array.dims), sorted(array.type.sharded_axes), array.dtype
+def _shape(array: Array) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    return *array.type.portion, array.dtype
 
 
 def is_matrix_product(op: Op) -> bool:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.compute import Compute, compute, kernel_s
+from tpsim.cost.compute import Compute, compute, known_s
 from tpsim.cost.piece import step_share
 from tpsim.cost.timeline import Ran, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
@@ -62,7 +62,7 @@ class Clock:
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
-        return compute(kernels, sizes, self.machine, self.dtype, self.efficiency)
+        return compute(kernels, sizes, self.machine, self.dtype, self.efficiency, known=self._works)
 
     def ran(self, segment: Segment) -> Ran:
         """The tasks of a segment one by one, from when all lanes are free; nothing waits for a host."""
@@ -83,8 +83,8 @@ class Clock:
         return self._calls[id(call)].timing.time_s
 
     def _op_s(self, op: Op) -> Any:
-        one = self._firsts.get(id(op))
-        return kernel_s(one, self.sizes, self.machine, self.dtype, self.efficiency) * self.scale if one else 0
+        one, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)
+        return known_s(self._works, one, *asked) * self.scale if one else 0
 
     def _share(self, call: Collective) -> Any:
         row = self._calls[id(call)]
@@ -108,6 +108,10 @@ class Clock:
     @cached_property
     def _firsts(self) -> dict[int, Kernel]:
         return {id(one.ops[0]): one for one in self.kernels}
+
+    @cached_property
+    def _works(self) -> dict[Hashable, Any]:
+        return {}
 
     @cached_property
     def _timed(self) -> dict[int, Timed]:

@@ -102,17 +102,17 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     Raises InputError with the nearest name, or with what else is called that.
     """
     known = names(kind)
+    if name in known:
+        return next(path for folder in library(kind) if (path := folder / f"{name}.yaml").is_file())
     # Machines bear the names of their chips: who misses one is told of machines.
     others = [noun for noun in _NOUNS if noun != kind and (kind, noun) != ("hardware", "chips")]
     other = next((other_kind for other_kind in others if name in names(other_kind)), None)
-    if name not in known and other is not None:
+    if other is not None:
         message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
         remedy = _ASKED.get((kind, other), "").format(name)
         raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, remedy, listed(name, known))
-    if name not in known:
-        remedy = "a file is named with its folder: ./my-file.yaml"
-        raise unknown(name, _NOUNS[kind], _bases_first(kind, known), place, remedy, lister=_LISTERS.get(kind, ""))
-    return next(path for folder in library(kind) if (path := folder / f"{name}.yaml").is_file())
+    remedy = "a file is named with its folder: ./my-file.yaml"
+    raise unknown(name, _NOUNS[kind], _bases_first(kind, known), place, remedy, lister=_LISTERS.get(kind, ""))
 
 
 def _bases_first(kind: Kind, known: list[str]) -> list[str]:
