@@ -193,6 +193,8 @@ class PlanResult(Answer):
     @cached_property
     def require(self) -> list[Requirement]:
         """What the scenario requires, and whether it holds."""
+        if not self.question.limits:
+            return []  # a band with a guessed launch prices the step twice more
         values = {
             "step": self.step.time_s,
             **({"step_low": self.band.low_s, "step_high": self.band.high_s} if self.band else {}),
