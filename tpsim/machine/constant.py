@@ -58,14 +58,14 @@ def _constants(part: Any) -> Iterator[Constant]:
 
 
 @cache
-def _names(kind: type[Figures]) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind) if one.init)  # type: ignore[arg-type]  # a dataclass
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind) if one.init)
 
 
 def inside(part: Any) -> Mapping[Any, Any]:
     """What may have figures in a part: fields by name, a map's values by key, a tuple's by place."""
     if isinstance(part, Figures):
-        return {name: getattr(part, name) for name in _names(type(part))}
+        return {name: getattr(part, name) for name in _names(type(part))}  # type: ignore[arg-type]  # a class is hashable
     if isinstance(part, dict):
         return part
     return dict(enumerate(part)) if isinstance(part, tuple) else {}
