@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -49,16 +50,22 @@ class Figures:
 
 
 def _constants(part: Any) -> Iterator[Constant]:
-    if isinstance(part, Constant):
-        yield part
     for inner in inside(part).values():
-        yield from _constants(inner)
+        if isinstance(inner, Constant):
+            yield inner
+        elif inner and isinstance(inner, Figures | dict | tuple):
+            yield from _constants(inner)
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind) if one.init)
 
 
 def inside(part: Any) -> Mapping[Any, Any]:
     """What may have figures in a part: fields by name, a map's values by key, a tuple's by place."""
     if isinstance(part, Figures):
-        return {one.name: getattr(part, one.name) for one in fields(part) if one.init}  # type: ignore[arg-type]  # a dataclass
-    if isinstance(part, Mapping):
+        return {name: getattr(part, name) for name in _names(type(part))}  # type: ignore[arg-type]  # a class is hashable
+    if isinstance(part, dict):
         return part
     return dict(enumerate(part)) if isinstance(part, tuple) else {}
