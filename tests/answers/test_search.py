@@ -270,7 +270,8 @@ def test_the_least_memory_of_a_shipped_machine_that_unlocks_a_better_layout_is_s
     [
         ({"by": "beauty"}, "unknown-measure", '"beauty" is not a measure'),
         ({"vary": ["workload.seq"]}, "missing-values", "workload.seq has no values that a search knows"),
-        ({"chips": 0}, "missing-chips", "nothing says how many chips there are"),
+        ({"chips": None}, "missing-chips", "nothing says how many chips there are"),
+        ({"chips": 0}, "no-mesh", "chips 0 is no size of a mesh that is searched"),
         ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep is no size of a mesh that is searched"),
         ({"top": 0}, "bad-value", "a search lists and plans at least one layout"),
     ],

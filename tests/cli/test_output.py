@@ -207,7 +207,7 @@ def test_what_json_has_no_number_for_is_refused_with_its_place(tpsim, tmp_path):
     assert "takes inf s" in shown.out
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.splitlines()[0] == (
-        "error[no-number]: result.curve.floor_s is inf, which JSON has no number for"
+        "error[no-number]: result.rows.0.time_s is inf, which JSON has no number for"
     )
 
 

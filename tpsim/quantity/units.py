@@ -252,7 +252,7 @@ def show(value: float, dimension: Dimension, digits: int = 4) -> str:
     if dimension in {"count", "ratio"}:
         return f"{float(value):.{digits}g}"
     unit = RULES[dimension].units[0]
-    rounded, _, power = f"{value or 0:.{digits - 1}e}".partition("e")
+    rounded, _, power = f"{float(value) or 0:.{digits - 1}e}".partition("e")
     thousands, over = divmod(int(power or 0), 3)
     prefix = next((prefix for prefix in unit.prefixes if POWERS.get(prefix) == 3 * thousands), None)
     if prefix is None or not power:  # too large or small for a prefix, or no number

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.quantity.units import Dimension
-    from tpsim.question.divisibility import At
 
 Size = Annotated[int, Field(strict=True, gt=0)]
 
@@ -128,7 +127,7 @@ OF_KIND: Mapping[str, Mapping[str, Dimension]] = {
 BOUNDS = {**LIMITS, **BANDED, **OF_KIND["serve"]}
 
 
-def limits(require: Mapping[str, str], at: At, *, kind: str) -> Iterator[Limit]:
+def limits(require: Mapping[str, str], at: Callable[..., Place | None], *, kind: str) -> Iterator[Limit]:
     """The limits of a scenario, read: ``{step: < 30 s}``; `at` says where one stands.
 
     kind  of workload
