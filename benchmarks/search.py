@@ -40,17 +40,17 @@ from tpsim.answers import search
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
 from tpsim.layouts.bounds import Bounds
+from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.space import spaces
-from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError
-from tpsim.question.shelf import Shelf
+from tpsim.question.memo import Memo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.layouts.weighed import Weighed
+    from tpsim.layouts.candidates import Candidate
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ TOP, PLANS = 10, 5000
 EQUAL = 1e-9
 
 spent: Counter[str] = Counter()
-PARTS = (("legal", Legal, "__post_init__"), ("trace", Shelf, "lowered"), ("memory", Peaks, "peak_bytes"))
+PARTS = (("legal", Legal, "__post_init__"), ("trace", Memo, "lowered"), ("memory", Peaks, "peak_bytes"))
 
 
 def timed(part: str, owner: Any, name: str) -> None:
@@ -134,19 +134,19 @@ class Found(NamedTuple):
 
 def measured(one: Searched, *, brute: bool = False, plans: int = PLANS) -> Found:
     """One search, and a line about it."""
-    shelf = Shelf()
+    memo = Memo()
     spent.clear()
     began = time.process_time()
     flags = {**one.flags, **({"chips": one.chips} if one.chips else {})}
-    several = spaces(one.name, flags=flags, overrides=["require={}", *one.overrides], vary=one.vary, shelf=shelf)
-    weighing = weigh(several, shelf, held_at_peak)
+    several = spaces(one.name, flags=flags, overrides=["require={}", *one.overrides], vary=one.vary, memo=memo)
+    evaluation = evaluate(several, memo, held_at_peak)
     weighed = time.process_time()
     parts = [spent[part] for part, *_ in (*PARTS, ("bounds",))]
-    ranking = Ranking(weighing, shelf, plans)
+    ranking = Ranking(evaluation, memo, plans)
     best = ranking.best("step", TOP)
     planned = time.process_time() - weighed
     refined = spent["bounds"] - parts[-1]
-    counts = f"{weighing.considered:>10,} {weighing.legal:>10,} {weighing.fitting:>9,}"
+    counts = f"{evaluation.considered:>10,} {evaluation.legal:>10,} {evaluation.fitting:>9,}"
     times = " ".join(f"{s:>7.2f}" for s in (*parts[:-1], parts[-1] + refined, planned - refined))
     whole = weighed - began + planned
     step = float(best.best[0].plan.step.time_s) if best.best else inf
@@ -155,11 +155,11 @@ def measured(one: Searched, *, brute: bool = False, plans: int = PLANS) -> Found
     if brute:
         compare(ranking, [float(row.plan.step.time_s) for row in best.best])
     elif one in (MILLION, CALCULON):
-        structures = {(id(each.group), each.schedule, each.pp, each.chunks) for each in weighing.families}
-        parts_of = {m for each in weighing.families for m in each.microbatches.tolist()}
-        layout = " ".join(f"{name} {value}" for name, value in best.best[0].weighed.layout._asdict().items())
+        structures = {(id(each.group), each.schedule, each.pp, each.chunks) for each in evaluation.families}
+        parts_of = {m for each in evaluation.families for m in each.microbatches.tolist()}
+        layout = " ".join(f"{name} {value}" for name, value in best.best[0].candidate.layout._asdict().items())
         print(f"  {len(structures):,} structures, {len(parts_of)} numbers of microbatches; best {layout}")  # noqa: T201
-    return Found(weighing.legal, step, min(step, best.open_at))
+    return Found(evaluation.legal, step, min(step, best.open_at))
 
 
 def heavy() -> None:
@@ -173,9 +173,9 @@ def heavy() -> None:
 
 def compare(ranking: Ranking, found: list[float]) -> None:
     """The best ten of all plans, and those that the search has found; another is an error."""
-    began, shelf = time.process_time(), ranking.shelf
-    fitting = [one for one in ranking.weighing.found if one.room_bytes >= 0]
-    steps = sorted(s for one in fitting if (s := planned_s(one, shelf)) is not None)
+    began, memo = time.process_time(), ranking.memo
+    fitting = [one for one in ranking.evaluation.candidates if one.room_bytes >= 0]
+    steps = sorted(s for one in fitting if (s := planned_s(one, memo)) is not None)
     if any(abs(one - other) > EQUAL * one for one, other in zip(steps, found, strict=False)):
         sys.exit(f"brute force finds {steps[:TOP]}, the search {found}")
     tied = sum(abs(one - found[-1]) <= EQUAL * one for one in steps[TOP:])
@@ -183,10 +183,10 @@ def compare(ranking: Ranking, found: list[float]) -> None:
     print(f"  as by {len(steps):,} plans in {time.process_time() - began:.0f} s; {tied} more tied with the last{dead}")  # noqa: T201
 
 
-def planned_s(one: Weighed, shelf: Shelf) -> float | None:
+def planned_s(one: Candidate, memo: Memo) -> float | None:
     """Seconds of the step by plan; none where its stages deadlock, which a search knows of what it has planned."""
     try:
-        return float(priced(one.space.question(one.layout, shelf), shelf).step.time_s)
+        return float(priced(one.space.question(one.layout, memo), memo).step.time_s)
     except InputError as error:
         if error.problems[0].slug != "deadlock":
             raise

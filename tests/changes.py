@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from tpsim.algebra.moves import WIRE  # noqa: E402
 from tpsim.guard.check import check  # noqa: E402
-from tpsim.guard.drift_answer import values  # noqa: E402
+from tpsim.guard.drift_result import values  # noqa: E402
 from tpsim.guard.lock import LOCK_FILE  # noqa: E402
 from tpsim.program.frameworks import PRACTICES  # noqa: E402
 from tpsim.quantity.size import over  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tpsim.quantity import spec
-from tpsim.question.shelf import Shelf, structure
+from tpsim.question.memo import Memo, structure
 
 settings.register_profile("tpsim", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 settings.load_profile("tpsim")
@@ -38,41 +38,41 @@ MOST_PROGRAMS = 64
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_shelf():
-    """All tests ask from one shelf: a library's machine is read, and a structure is lowered, once per process.
+def one_memo():
+    """All tests ask from one memo: a library's machine is read, and a structure is lowered, once per process.
 
     Tests that break how programs are made take `anew`.
     """
-    machine, lowered = Shelf.machine, Shelf.lowered
+    machine, lowered = Memo.machine, Memo.lowered
     machines, programs = {}, OrderedDict()
 
-    def read(shelf, name):
+    def read(memo, name):
         if name not in SHIPPED:
-            return machine(shelf, name)
+            return machine(memo, name)
         if name not in machines:
-            machines[name] = machine(shelf, name)
-        return shelf.machines.setdefault(name, machines[name])
+            machines[name] = machine(memo, name)
+        return memo.machines.setdefault(name, machines[name])
 
-    def made(shelf, question):
+    def made(memo, question):
         key = structure(question)
         if key not in programs:
-            programs[key] = lowered(shelf, question)
+            programs[key] = lowered(memo, question)
         programs.move_to_end(key)
         if len(programs) > MOST_PROGRAMS:
             programs.popitem(last=False)
-        return shelf.programs.setdefault(key, programs[key])
+        return memo.programs.setdefault(key, programs[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Shelf, "machine", read)
-        patch.setattr(Shelf, "lowered", made)
+        patch.setattr(Memo, "machine", read)
+        patch.setattr(Memo, "lowered", made)
         yield machine, lowered
 
 
 @pytest.fixture
-def anew(one_shelf):
+def anew(one_memo):
     """Every request reads and lowers for itself, as outside of tests."""
-    machine, lowered = one_shelf
+    machine, lowered = one_memo
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Shelf, "machine", machine)
-        patch.setattr(Shelf, "lowered", lowered)
+        patch.setattr(Memo, "machine", machine)
+        patch.setattr(Memo, "lowered", lowered)
         yield

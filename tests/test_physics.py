@@ -219,7 +219,7 @@ def test_the_flops_are_six_per_parameter_in_products_and_token_and_those_of_atte
     assert result.compute.useful_flops == products + attention
     # A causal kernel leaves out what its mask hides, and a fused one makes its scores again in backward.
     run = products + attention * 3.5 / 3 * (seq + 1) / (2 * seq)
-    every = [one for one in result.shelf.lowered(result.question).kernels if one.products]
+    every = [one for one in result.memo.lowered(result.question).kernels if one.products]
     pauses = 2e-6 * sum(one.count(result.sizes) for one in every)
     worked = compute(every, result.sizes, result.question.machine, "bf16", 0.5).time_s
     assert worked - pauses == pytest.approx(run / 256 / (0.5 * 989e12), rel=1e-9)
@@ -247,7 +247,7 @@ def test_gradients_hide_behind_the_last_backward_and_new_weights_do_not():
 def test_products_reach_their_peak_by_the_book_unless_something_else_is_stated():
     asked = {"model": "llama-3-8b", "hw": "tpu-v5e", "tp": 16, "dp": 16, "batch": 256, "seq": 4096}
     additive, book = plan(**asked), plan(**asked, cost_model="book")
-    kernels = [one for one in book.shelf.lowered(book.question).kernels if one.products]
+    kernels = [one for one in book.memo.lowered(book.question).kernels if one.products]
     at_peak = [kernel_s(one, book.sizes, book.question.machine, "bf16", 1.0) for one in kernels]
     flops = [one.run_flops(book.sizes) / 197e12 for one in kernels]
     assert all(s >= least for s, least in zip(at_peak, flops, strict=True))

@@ -125,7 +125,7 @@ def test_a_search_is_drawn_with_its_best_its_front_and_what_fits():
     cloud, best, front = (curve.points for curve in picture.curves)
     assert best == [(row["step_s"], row["peak_bytes"]) for row in found.rows]
     assert front == [(row["step_s"], row["peak_bytes"]) for row in found.pareto]
-    assert {*cloud} <= {(one.step_s, one.peak_bytes) for one in found.weighing.found if one.room_bytes >= 0}
+    assert {*cloud} <= {(one.step_s, one.peak_bytes) for one in found.evaluation.candidates if one.room_bytes >= 0}
     assert "--pareto" not in picture.about
 
 

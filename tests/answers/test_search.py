@@ -12,11 +12,11 @@ from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.answers.search import search
 from tpsim.answers.sensitivity import unlocked
+from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
-from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.shelf import Shelf
+from tpsim.question.memo import Memo
 
 VARY = ["microbatches=4,8", "zero=1", "schedule=1f1b,interleaved", "recompute=none,full", "tp=2,4,8"]
 
@@ -27,9 +27,9 @@ def small():
 
 
 def test_the_best_layouts_are_those_of_brute_force(small):
-    shelf = Shelf()
-    found = weigh(spaces(SMALL, flags={}, overrides=(), vary=VARY, shelf=shelf), shelf, held_at_peak)
-    plans = [priced(one.space.question(one.layout, shelf), shelf) for one in found.found]
+    memo = Memo()
+    found = evaluate(spaces(SMALL, flags={}, overrides=(), vary=VARY, memo=memo), memo, held_at_peak)
+    plans = [priced(one.space.question(one.layout, memo), memo) for one in found.candidates]
     steps = sorted(float(plan.step.time_s) for plan in plans if plan.memory.room_bytes >= 0)
     assert 100 < len(steps) == small.fitting
     assert [row.step_s for row in small.rows] == pytest.approx(steps[:5], rel=1e-9)
@@ -125,7 +125,7 @@ def test_a_demand_leaves_out_the_layouts_that_violate_it(small):
 def test_a_demand_that_no_bound_meets_needs_no_plan(small):
     found = search({**SMALL, "require": {"step": "< 1 ms"}}, vary=VARY, top=1)
     assert (found.ok, found.plans, found.violating) == (False, 0, found.fitting)
-    least_s = min(one.step_s for one in found.weighing.found if one.room_bytes >= 0)
+    least_s = min(one.step_s for one in found.evaluation.candidates if one.room_bytes >= 0)
     assert 0.001 < least_s <= small.rows[0].step_s
     said = f"best  none of those that fit meets require step < 1 ms, each takes {show(least_s, 'seconds')} or more: "
     assert found.verdict.startswith(said)
@@ -150,11 +150,11 @@ def test_losses_are_named_by_what_differs(small):
 
 
 def test_no_layout_is_both_faster_and_smaller_than_one_of_the_front():
-    shelf = Shelf()
+    memo = Memo()
     vary = ["microbatches=4,8,16", "zero=1,3", "pp=1", "recompute=none,full", "tp=2,4"]
     found = search(SMALL, vary=vary, top=1, pareto="step,memory")
-    every = weigh(spaces(SMALL, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak).found
-    plans = [priced(one.space.question(one.layout, shelf), shelf) for one in every]
+    every = evaluate(spaces(SMALL, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak).candidates
+    plans = [priced(one.space.question(one.layout, memo), memo) for one in every]
     both = {(float(plan.step.time_s), float(plan.memory.peak_bytes)) for plan in plans if plan.memory.room_bytes >= 0}
     front = {
         (s, held) for s, held in both if not any(s2 <= s and h2 <= held and (s2, h2) != (s, held) for s2, h2 in both)
@@ -258,9 +258,9 @@ def test_the_least_memory_of_a_shipped_machine_that_unlocks_a_better_layout_is_s
     larger = {"extends": "dgx-h100", "chip": {"memory": {"capacity": "96 GB"}}}
     assert search({**LARGE, "hardware": larger}, **FEW).best.step_s == pytest.approx(more.best_s)
     monkeypatch.setattr("tpsim.answers.sensitivity.stated", lambda *_: [40e9, 81e9, 96e9, 141e9])
-    assert dict(unlocked(answering, 50, Shelf())) == dict(more)
+    assert dict(unlocked(answering, 50, Memo())) == dict(more)
     monkeypatch.setattr("tpsim.answers.sensitivity.stated", lambda *_: [40e9, 81e9])
-    assert unlocked(answering, 50, Shelf()) is None
+    assert unlocked(answering, 50, Memo()) is None
     none = replace(answering, sensitivity=answering.sensitivity[:-1])
     assert "no memory that a shipped machine has, up to 81 GB, unlocks a better layout" in none.verdict
 

@@ -79,7 +79,7 @@ def test_where_a_schedule_has_no_chunks_that_is_said_as_plan_says_it():
 def test_where_nothing_fits_the_least_peak_is_told_and_nothing_is_saved():
     found = search({**SMALL, "model": "llama-3-70b"}, chips=8, vary=["microbatches=8,16", "zero=0"], pp=1)
     least = found.smallest
-    assert least.weighed.peak_bytes == min(one.peak_bytes for one in found.weighing.found)
+    assert least.candidate.peak_bytes == min(one.peak_bytes for one in found.evaluation.candidates)
     peak = f"{float(least.plan.memory.peak_bytes) / 1e9:.4g} GB"
     assert found.verdict.startswith(
         f"best  no layout fits: least peak {peak} of 80 GB, tp 8, dp 1, pp 1, 16 microbatches of "

@@ -15,8 +15,8 @@ from tpsim.cost.collectives import travelling
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wrap
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo, choices
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf, choices
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 SWITCH = WireLevel("switch", "switch")
@@ -59,7 +59,7 @@ def test_a_shipped_question_keeps_its_structure_and_becomes_small(name):
 def test_a_shrunk_question_has_the_collectives_of_the_question_on_the_same_wires(name):
     asked = resolve(name)
     small = shrink(asked)
-    calls = [travelling(Shelf().lowered(one).collectives, one.mesh.axes) for one in (asked, small)]
+    calls = [travelling(Memo().lowered(one).collectives, one.mesh.axes) for one in (asked, small)]
     assert [call.shape for call in calls[1]] == [call.shape for call in calls[0]]
     for axes in {call.axes for call in calls[1] if call.kind != "send"}:
         assert wires(small, axes) == wires(asked, axes)

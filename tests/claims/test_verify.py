@@ -24,16 +24,16 @@ from tpsim.cost import peak as peak_module
 from tpsim.cost.peak import Courses
 from tpsim.cost.rollup import Row, Total
 from tpsim.machine import algorithms, timing
-from tpsim.program import lives as lives_module
+from tpsim.program import lifetimes as lifetimes_module
 from tpsim.program.op import Reshard
 from tpsim.program.transpose import Backward
-from tpsim.question import shelf as shelf_module
+from tpsim.question import memo as memo_module
 from tpsim.reference.devices import Devices
 from tpsim.reference.functions import POINTWISE, Function
 
 
 @pytest.fixture
-def monkeypatch(monkeypatch, anew):  # noqa: ARG001  # it patches Shelf
+def monkeypatch(monkeypatch, anew):  # noqa: ARG001  # it patches Memo
     """Whoever breaks something has programs made anew."""
     return monkeypatch
 
@@ -162,21 +162,21 @@ def left_out(name):
 
 
 def test_a_collective_that_the_plan_leaves_out_is_seen(monkeypatch):
-    every = shelf_module.collectives
-    monkeypatch.setattr(shelf_module, "collectives", lambda *args, **options: every(*args, **options)[1:])
+    every = memo_module.collectives
+    monkeypatch.setattr(memo_module, "collectives", lambda *args, **options: every(*args, **options)[1:])
     found = failing(SMALL)
     assert set(found) == {"collectives"}
     assert found["collectives"].endswith("planned 0 times, ran 1 times")
 
 
 def test_a_collective_that_is_planned_twice_is_seen(monkeypatch):
-    every = shelf_module.collectives
+    every = memo_module.collectives
 
     def twice(*args, **options):
         first, *rest = every(*args, **options)
         return (first, first, *rest)
 
-    monkeypatch.setattr(shelf_module, "collectives", twice)
+    monkeypatch.setattr(memo_module, "collectives", twice)
     assert "planned 2 times, ran 1 times" in failing(SMALL)["collectives"]
 
 
@@ -355,7 +355,7 @@ def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch):
     last = Courses._last
 
     def too_soon(self, array, acts):
-        early = [op for op in self.lives.readers[array] if op.where.act != "W"]
+        early = [op for op in self.lifetimes.readers[array] if op.where.act != "W"]
         return early[-1] if early else last(self, array, acts)
 
     monkeypatch.setattr(Courses, "_last", too_soon)
@@ -368,14 +368,14 @@ def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch):
 
 def test_a_view_that_is_counted_as_an_array_is_seen(monkeypatch):
     """By the plan alone: the executor reads the program for itself."""
-    counted = peak_module.lives
+    counted = peak_module.lifetimes
 
     def without_views(program):
         with monkeypatch.context() as broken:
-            broken.setattr(lives_module, "is_view", lambda _: False)
+            broken.setattr(lifetimes_module, "is_view", lambda _: False)
             return counted(program)
 
-    monkeypatch.setattr(peak_module, "lives", without_views)
+    monkeypatch.setattr(peak_module, "lifetimes", without_views)
     assert set(failing(SMALL)) == {"memory"}
 
 

@@ -23,7 +23,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.lives import in_microbatch
+from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.op import Einsum, Leaf, Map, Program, Where
 from tpsim.program.practice import Overlap
 from tpsim.program.schedules import SCHEDULES

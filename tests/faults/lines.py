@@ -257,8 +257,8 @@ FAULTS = [
     Fault(
         "a scatter lays its axes outside",
         moves._joined,
-        "else have + more",
-        "else more + have",
+        "else axes + more",
+        "else more + axes",
         "law: every path",
         "broken",
     ),
@@ -273,8 +273,8 @@ FAULTS = [
     Fault(
         "a gather gives up the outer axes",
         reshard._gathers,
-        "have[:-1]",
-        "have[1:]",
+        "source[:-1]",
+        "source[1:]",
         "law: every path",
         "refused",
     ),
@@ -323,7 +323,7 @@ FAULTS = [
         "the search for ways ends with the first that is found",
         meetings.Meetings.search,
         "self.tried > enough and horizon > best",
-        "self.tried > enough and self.found",
+        "self.tried > enough and self.ways",
         "law: the cheapest way, hastily",
         "broken",
     ),
@@ -484,7 +484,7 @@ FAULTS = [
     Fault(
         "an inner level sees the whole array",
         Ways._part,
-        "here = over(V, product(one.n for one in self.groups[:at]))",
+        "here = over(V, product(group.n for group in self.groups[:at]))",
         "here = V",
         "links of a gather level by level",
         "carried",
@@ -572,8 +572,8 @@ FAULTS = [
     Fault(
         "a block waits in its node for the right card",
         permutes._straight,
-        "number if own[rank] != own[target] else found[rank]",
-        "found[rank]",
+        "number if own[rank] != own[target] else sources[rank]",
+        "sources[rank]",
         "a_change_of_axes_loads_real_links_as_claimed",
         "broken",
     ),
@@ -596,7 +596,7 @@ FAULTS = [
     Fault(
         "a measured curve holds for other ranks",
         curve._same,
-        "where_equal(product(one.n for one in here), own.n, 1)",
+        "where_equal(product(segment.n for segment in here), own.n, 1)",
         "1",
         "a_measured_curve_says_what_was_measured_and_nothing_else",
         "elsewhere {'route'",
@@ -709,7 +709,7 @@ FAULTS = [
     Fault(
         "a grid counts one of equal products",
         grid.Traced.priced,
-        "total(one.count(sizes) for one in group)",
+        "total(kernel.count(sizes) for kernel in group)",
         "group[0].count(sizes)",
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",

@@ -17,8 +17,8 @@ from tpsim.guard.lock import read_lock
 from tpsim.pages.plan import page
 from tpsim.quantity import spec
 from tpsim.quantity.errors import TpsimError
+from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.fuzz.mutations import Keys, Mutation
 
 ROOT = Path(__file__).parents[2]
-SHELF = Shelf()
+MEMO = Memo()
 """The library is read once for all cases; a mutated file has a place of its own, and is read each time."""
 
 PROBE: Mapping[str, Any] = {
@@ -41,22 +41,22 @@ PROBE: Mapping[str, Any] = {
 
 def probe(path: Path) -> Mapping[str, Any]:
     """The small question on a machine, in a dtype that it knows."""
-    peaks = SHELF.machine(path).chip.peak
+    peaks = MEMO.machine(path).chip.peak
     dtype = "bf16" if "bf16" in peaks else next(iter(peaks), "bf16")
     return {**PROBE, "hardware": str(path), "workload": {**PROBE["workload"], "dtype": dtype}}
 
 
 def planned(source: Any) -> Any:
     """What a plan shows of its question; raises what the plan raises."""
-    question = resolve(source, shelf=SHELF)
-    plan = priced(question, SHELF)
+    question = resolve(source, memo=MEMO)
+    plan = priced(question, MEMO)
     assert page(plan, verbose=False).verdict
     return question.resolved, [(one.text, one.kind) for one in question.assumptions]
 
 
 def _forget(path: Path) -> None:
-    """Take a file that has changed off the shelf."""
-    for held in (SHELF.documents, SHELF.machines, SHELF.models):
+    """Take a file that has changed off the memo."""
+    for held in (MEMO.documents, MEMO.machines, MEMO.models):
         for key in [key for key in held if str(path) in str(key)]:
             del held[key]
 

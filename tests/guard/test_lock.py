@@ -13,7 +13,7 @@ from tpsim.algebra.moves import WIRE
 from tpsim.answers.plan import plan, priced
 from tpsim.guard.check import CheckResult, check
 from tpsim.guard.drift import drift
-from tpsim.guard.drift_answer import values
+from tpsim.guard.drift_result import values
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, sizes
 from tpsim.guard.lock import lock_text, read_lock
 from tpsim.guard.lock_of_plans import asked_facts
@@ -21,8 +21,8 @@ from tpsim.guard.lock_parts import CallName
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over
+from tpsim.question.memo import Memo, lowered
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf, lowered
 
 ROOT = Path(__file__).parents[2]
 
@@ -196,22 +196,22 @@ ALIKE = (
 
 @pytest.mark.usefixtures("anew")
 def test_plans_from_one_shelf_are_the_plans_of_each_alone():
-    shelf = Shelf()
+    memo = Memo()
     for name in ALIKE:
-        shared = priced(resolve(name, shelf=shelf), shelf)
+        shared = priced(resolve(name, memo=memo), memo)
         alone = plan(name)
         assert shared.shown() == alone.shown()
         assert shared.step.time_s == alone.step.time_s
         assert (shared.memory, shared.compute) == (alone.memory, alone.compute)
-    assert (len(shelf.programs), len(shelf.machines)) == (3, 3)
+    assert (len(memo.programs), len(memo.machines)) == (3, 3)
 
 
 def test_a_structure_that_differs_is_lowered_on_its_own():
-    shelf = Shelf()
+    memo = Memo()
     one, other = (resolve("llama3-70b-h100", overrides=[text]) for text in ("layout.zero=1", "layout.zero=2"))
     larger = resolve("llama3-70b-h100", overrides=["workload.seq=8192"])
-    assert shelf.lowered(one) is not shelf.lowered(other)
-    assert shelf.lowered(one) is shelf.lowered(larger)
+    assert memo.lowered(one) is not memo.lowered(other)
+    assert memo.lowered(one) is memo.lowered(larger)
 
 
 def test_facts_of_a_plan_are_those_of_its_rows():

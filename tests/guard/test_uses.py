@@ -15,8 +15,8 @@ from tpsim.guard.lock_of_plans import asked_facts, facts
 from tpsim.guard.lock_of_result import recorded
 from tpsim.guard.moved_numbers import Moved, moved_in
 from tpsim.machine.profile import changed
+from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf
 
 ASKED = {
     "two levels": ("llama3-70b-h100", ()),
@@ -69,7 +69,7 @@ def perturbed(case, path, factor):
 
     question = plan_of(case).question
     machines = {name: changed(getattr(question, name), larger) for name in ("machine", "base_machine")}
-    return priced(replace(question, **machines), plan_of(case).shelf)
+    return priced(replace(question, **machines), plan_of(case).memo)
 
 
 def names(lock, moved):
@@ -127,8 +127,8 @@ def calls(case):
 
 @pytest.mark.parametrize("case", ASKED)
 def test_every_constant_and_formula_that_a_timing_names_is_a_fact_of_the_lock(case):
-    plan, shelf = plan_of(case), Shelf()
-    lock = facts({"x": plan}, Lock.empty(), Path(), shelf, texts=False)
+    plan, memo = plan_of(case), Memo()
+    lock = facts({"x": plan}, Lock.empty(), Path(), memo, texts=False)
     known, (machine,) = set(map(str, lock.facts)), lock.constants
     for row in plan.rows:
         own = [path for path in row.timing.constants if path in constants(case)]

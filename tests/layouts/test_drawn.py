@@ -7,9 +7,9 @@ import pytest
 
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
+from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
-from tpsim.layouts.weighed import weigh
-from tpsim.question.shelf import Shelf
+from tpsim.question.memo import Memo
 
 DRAWN = 20
 
@@ -23,15 +23,15 @@ DRAWN = 20
     ],
 )
 def test_drawn_layouts_hold_what_their_plans_do_and_none_is_faster_than_the_best(scenario, chips, vary):
-    shelf = Shelf()
-    several = spaces(scenario, flags={"chips": chips}, overrides=["require={}"], vary=vary, shelf=shelf)
-    weighing = weigh(several, shelf, held_at_peak)
-    best = [float(one.plan.step.time_s) for one in Ranking(weighing, shelf, 500).best("step", 10).best]
-    fitting = [one for one in weighing.found if one.room_bytes >= 0]
+    memo = Memo()
+    several = spaces(scenario, flags={"chips": chips}, overrides=["require={}"], vary=vary, memo=memo)
+    evaluation = evaluate(several, memo, held_at_peak)
+    best = [float(one.plan.step.time_s) for one in Ranking(evaluation, memo, 500).best("step", 10).best]
+    fitting = [one for one in evaluation.candidates if one.room_bytes >= 0]
     listed = set()
     for at in np.random.default_rng(14).choice(len(fitting), DRAWN, replace=False):
         one = fitting[at]
-        plan = priced(one.space.question(one.layout, shelf), shelf)
+        plan = priced(one.space.question(one.layout, memo), memo)
         step = float(plan.step.time_s)
         assert one.peak_bytes == pytest.approx(float(plan.memory.peak_bytes), rel=1e-9), one.layout
         assert one.step_s <= step * (1 + 1e-9), one.layout

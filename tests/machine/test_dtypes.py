@@ -79,7 +79,7 @@ def test_compute_bound_products_take_their_flops_over_the_peak_in_tf32():
     asked = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 8192, "batch": 8, "practice": "xla"}
     result = plan(None, dtype="tf32", overrides=["assume.matmul_efficiency=0.55"], **asked)
     peak = load("dgx-h100").chip.peak["tf32"].value
-    products = [one for one in result.shelf.lowered(result.question).kernels if one.products]
+    products = [one for one in result.memo.lowered(result.question).kernels if one.products]
     worked = compute(products, result.sizes, result.question.machine, "tf32", 0.55).time_s
     assert worked == pytest.approx(result.compute.flops / (0.55 * peak), rel=1e-3)
     assert result.step.mfu == pytest.approx(result.compute.useful_flops / (result.step.time_s * peak))

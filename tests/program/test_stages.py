@@ -15,13 +15,13 @@ from tests.program.test_schedules import asked
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
-from tpsim.program.lives import lives
+from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.op import Join, Lin, Reshard
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import balanced, even, linear, stated
 from tpsim.quantity.errors import InputError
-from tpsim.question.shelf import one_cut
+from tpsim.question.memo import one_cut
 from tpsim.reference.ranks import Ranks
 
 ORDER = ("pipe", "D", "X")
@@ -142,11 +142,11 @@ def test_ranks_that_follow_a_schedule_run_what_one_traced_layer_and_cut_claim(mo
     def end(rank):
         ended[rank] += 1
 
-    Ranks(whole, schedule, lives(whole).turns, run, post, take, end).run()
+    Ranks(whole, schedule, lifetimes(whole).turns, run, post, take, end).run()
     for rank in range(p):
         assert +done[rank] == times(one, stages, rank, m)
         assert ended[rank] == len(schedule.orders[rank])
-    cuts = [op for op in lives(whole).turns if op.where.place == "cut"]
+    cuts = [op for op in lifetimes(whole).turns if op.where.place == "cut"]
     assert arrived == Counter((True, cut) for cut in cuts)
 
 

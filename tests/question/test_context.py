@@ -8,7 +8,7 @@ from tpsim.answers.plan import plan
 from tpsim.answers.search import search
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kept import held_bytes
-from tpsim.program.lives import lives
+from tpsim.program.lifetimes import lifetimes
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 
@@ -191,7 +191,7 @@ def test_a_ring_sends_what_a_gather_does_waits_less_and_keeps_its_own_block_alon
     assert streamed.step.time_s < gathered.step.time_s
     keys, kept = 131072 * 1024 * 2, ring(131072, "gather", regather=False)
     assert kept.memory.kept_bytes - streamed.memory.kept_bytes == 2 * keys * 7 // 8
-    found = lives(streamed.lowered.program)
+    found = lifetimes(streamed.lowered.program)
     assert len(found.streamed) == 6  # keys and values in forward, again in backward, and their cotangents
     assert {held_bytes(x, streamed.sizes, (), found) for x in found.streamed} == {2 * keys // 8}
 

@@ -8,7 +8,7 @@ from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
 from tpsim.cost.kept import held_bytes
 from tpsim.program.keeps import GRADIENTS, KEEPS, KEEPS_MARGINS, KEEPS_SOURCES
-from tpsim.program.lives import lives
+from tpsim.program.lifetimes import lifetimes
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 from tpsim.reference import run
@@ -69,7 +69,7 @@ def test_of_experts_spare_gradients_are_those_of_one_and_of_a_latent_both_its_si
 
 
 def test_an_embedding_has_a_gradient_of_its_own_whatever_products_add_up():
-    found = lives(plan("llama3-70b-h100").lowered.program)
+    found = lifetimes(plan("llama3-70b-h100").lowered.program)
     named = {array.name for array in found.makers if GRADIENTS in found.names(array)}
     assert {"d.O", "d.W1"} <= named
     assert "d.E" in {array.name for array in found.makers} - named
@@ -77,7 +77,7 @@ def test_an_embedding_has_a_gradient_of_its_own_whatever_products_add_up():
 
 def test_a_list_never_frees_more_than_an_array_has():
     priced = plan("llama3-70b-h100", overrides=["workload.dtype=fp8"])
-    found = lives(priced.lowered.program)
+    found = lifetimes(priced.lowered.program)
     (weights,) = (array for array in found.makers if array.name == "d.W1")
     assert weights.dtype == "fp8"
     assert held_bytes(weights, priced.sizes, KEEPS["megatron"], found) == 0
@@ -175,6 +175,6 @@ def test_cotangents_inside_layers_and_weights_that_parts_share_may_be_kept(scena
 
 
 def test_a_device_that_holds_no_more_than_kernels_need_is_noticed(monkeypatch):
-    monkeypatch.setattr(run, "Live", lambda lives, _beside, mesh: Live(lives, {}, mesh))
+    monkeypatch.setattr(run, "Live", lambda lifetimes, _beside, mesh: Live(lifetimes, {}, mesh))
     found = verify(SMALL, overrides=["practice.keeps=nanotron"])
     assert [check.check for check in found.checks if not check.ok] == ["memory"]

@@ -12,8 +12,8 @@ from tpsim.claims.verify import verify
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import foreign_name, not_yet
+from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf
 
 NODE = "gpt3-175b-a100-tp8"
 """One layer's all-reduces inside a node, attention as it was before it was fused."""
@@ -165,9 +165,9 @@ def test_each_layer_more_of_a_chunk_trades_as_many_bytes_for_as_many_seconds():
 
 def test_a_step_that_drops_is_no_program_of_one_that_does_not_though_both_are_asked_of_one_shelf():
     model = "model={extends: gpt3-175b, name: dropping, params: null, dropout: 0.1}"
-    shelf = Shelf()
-    asked_for = [resolve(NODE, overrides=one, shelf=shelf) for one in ([], [model])]
-    kept, dropping = (priced(one, shelf).memory.kept_bytes for one in asked_for)
+    memo = Memo()
+    asked_for = [resolve(NODE, overrides=one, memo=memo) for one in ([], [model])]
+    kept, dropping = (priced(one, memo).memory.kept_bytes for one in asked_for)
     assert dropping > kept
 
 

@@ -115,7 +115,7 @@ def test_a_saved_scenario_asks_the_same_again(case, tmp_path):
 
 
 def test_questions_of_other_sizes_share_a_program_and_other_phases_do_not(case):
-    from tpsim.question.shelf import structure
+    from tpsim.question.memo import structure
 
     base = structure(resolve(case(), overrides=PADDED))
     assert structure(resolve(case(), overrides=[*PADDED, "workload.batch=16", "workload.context=128"])) == base

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tpsim.question.memo import Memo, lowered
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf, lowered
 
 STEPS = {
     "gpt3-175b-a100-interleaved": {"dp": 2, "pp": 4, "tp": 8},
@@ -18,13 +18,13 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_programs_that_begin_alike_are_those_that_each_is_alone(name):
     """ZeRO 0, 1 and 2 differ behind backward alone; 3 gathers weights in it."""
-    shelf = Shelf()
+    memo = Memo()
     for zero in (0, 1, 2, 3, 2):
-        question = resolve(name, flags={**STEPS[name], "zero": zero}, overrides=(), shelf=shelf)
-        shared, alone = shelf.lowered(question), lowered(question)
+        question = resolve(name, flags={**STEPS[name], "zero": zero}, overrides=(), memo=memo)
+        shared, alone = memo.lowered(question), lowered(question)
         assert told(shared.program) == told(alone.program)
         assert [one.array for one in shared.collectives] == [one.array for one in alone.collectives]
-    assert (len(shelf.programs), len(shelf.begun)) == (4, 2)
+    assert (len(memo.programs), len(memo.begun)) == (4, 2)
 
 
 def told(program):

@@ -18,13 +18,13 @@ from tpsim.cost.sizes import Sizes
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import LAYERS, Layout, layout
-from tpsim.program.lives import lives
+from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf, Program
 from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.program.stages import linear
-from tpsim.question.shelf import one_cut
+from tpsim.question.memo import one_cut
 from tpsim.reference import run as run_module
 from tpsim.reference.execute import execute
 from tpsim.reference.run import Run, leaves
@@ -110,7 +110,7 @@ def test_what_is_freed_at_b_instead_of_w_is_seen(monkeypatch, name):
     last = Courses._last
 
     def too_soon(self, array, acts):
-        early = [op for op in self.lives.readers[array] if op.where.act != "W"]
+        early = [op for op in self.lifetimes.readers[array] if op.where.act != "W"]
         return early[-1] if early else last(self, array, acts)
 
     monkeypatch.setattr(Courses, "_last", too_soon)
@@ -120,7 +120,7 @@ def test_what_is_freed_at_b_instead_of_w_is_seen(monkeypatch, name):
 def test_what_kernels_hold_inside_is_executed_and_not_counted(monkeypatch):
     asked = (GPT, TP, PRACTICES["megatron"], MESH, pipeline_schedule("1f1b", 2, 1, 2), (1, 1))
     plain = run(asked)
-    monkeypatch.setattr(run_module, "lives", lambda program: lives(program, interiors=True))
+    monkeypatch.setattr(run_module, "lifetimes", lambda program: lifetimes(program, interiors=True))
     full = run(asked)
     pairs = [
         (most, more)

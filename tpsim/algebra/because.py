@@ -55,13 +55,13 @@ def operand_reason(ask: Contraction, side: int, move: Move) -> str:
 
 
 def _gather_reason(ask: Contraction, side: int, dim: str, over: tuple[str, ...]) -> str:
-    name, mine = ask.operands[side]
-    other, theirs = ask.operands[1 - side]
+    name, split = ask.operands[side]
+    other, other_split = ask.operands[1 - side]
     axes = joined(over)
-    if dim in ask.shared and mine.axes(dim) != theirs.axes(dim):
-        how = f"over {joined(theirs.axes(dim))}" if theirs.axes(dim) else "not at all"
+    if dim in ask.shared and split.axes(dim) != other_split.axes(dim):
+        how = f"over {joined(other_split.axes(dim))}" if other_split.axes(dim) else "not at all"
         return f"case 2: {name} is split on {dim} over {axes} and {other} {how}, so {name} is gathered over {axes}"
-    clash = [there for axis in over for there in theirs.dims if axis in theirs.axes(there) and there != dim]
+    clash = [there for axis in over for there in other_split.dims if axis in other_split.axes(there) and there != dim]
     if clash:
         return (
             f"case 4: {axes} splits {dim} of {name} and {clash[0]} of {other}, and no result carries both, "

@@ -114,8 +114,8 @@ def _judge(operation: Operation, operands: Sequence[tuple[str, Sharding]], axis:
         raise OwedError(f"{owing}{type_} owes a {state(type_, axis)} over {axis}: {reason}", owing, axis)
 
 
-def split_alike(what: str, operands: Sequence[tuple[str, Sharding]]) -> dict[str, tuple[str, ...]]:
-    """Each dim's axes over all operands of `what`, given their names and types.
+def split_alike(operation: str, operands: Sequence[tuple[str, Sharding]]) -> dict[str, tuple[str, ...]]:
+    """Each dim's axes over all operands of `operation`, given their names and types.
 
     Raises ShardingError for a dim that is sharded in two ways, and for an axis on two dims.
     """
@@ -124,13 +124,13 @@ def split_alike(what: str, operands: Sequence[tuple[str, Sharding]]) -> dict[str
         for dim, axes in zip(type_.dims, type_.on, strict=True):
             if shards.setdefault(dim, axes) != axes:
                 raise ShardingError(
-                    f"{what}: {_listed(operands)} are split differently on {dim}; one of them needs a pin"
+                    f"{operation}: {_listed(operands)} are split differently on {dim}; one of them needs a pin"
                 )
     used = [axis for axes in shards.values() for axis in axes]
     if len(used) != len(set(used)):
         twice = next(axis for axis in used if used.count(axis) > 1)
         both = f"{_listed(operands)} split two different dims over {twice}"
-        raise ShardingError(f"{what}: case 4: {both}; gather one of them first")
+        raise ShardingError(f"{operation}: case 4: {both}; gather one of them first")
     return shards
 
 

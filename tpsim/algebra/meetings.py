@@ -60,7 +60,7 @@ class Meetings:
     A way is found as soon as they have come to its three types. One through a type that a search has not come to costs
     at least what that search reaches: so the cheapest way is known to be it long before all types have been seen.
     loose  the order of axes on a dim is forgotten, which leaves few types
-    found  the ways, as they are met
+    ways   the ways, as they are met
     """
 
     ask: Contraction
@@ -69,7 +69,7 @@ class Meetings:
     prices: Prices
     loose: bool = False
     ahead: Ahead = (lambda _: 0,) * 3
-    found: list[Meeting] = field(default_factory=list)
+    ways: list[Meeting] = field(default_factory=list)
     searches: tuple[Search, ...] = field(init=False)
     _met: tuple[_Index, _Index] = field(default_factory=lambda: ({}, {}))
     _waiting: dict[Sharding, list[Meeting]] = field(default_factory=dict)
@@ -100,10 +100,10 @@ class Meetings:
             if horizon == inf or self.tried > most or (self.tried > enough and horizon > best):
                 return horizon
             at = reaches.index(horizon)
-            type_, known = self.searches[at].settle(), len(self.found)
+            type_, known = self.searches[at].settle(), len(self.ways)
             for meeting in self._waiting.pop(type_, ()) if at == RESULT else self._paired(at, type_):
                 self._note(meeting)
-            best = min([best, *(way.price for way in self.found[known:])])
+            best = min([best, *(way.price for way in self.ways[known:])])
 
     def _paired(self, side: int, type_: Sharding) -> Iterator[Meeting]:
         """A type of one operand brought together with all of the other that split the shared dims alike."""
@@ -111,8 +111,8 @@ class Meetings:
         own = {axis for dim in type_.dims if dim not in self.ask.shared for axis in type_.axes(dim)}
         busy = frozenset(own | type_.owed_axes)
         self._met[side].setdefault(split, {}).setdefault(busy, []).append(type_)
-        for theirs, types in self._met[1 - side].get(split, {}).items():
-            for other in types if busy.isdisjoint(theirs) else ():
+        for axes, types in self._met[1 - side].get(split, {}).items():
+            for other in types if busy.isdisjoint(axes) else ():
                 yield from self._meeting(*((other, type_) if side else (type_, other)))
 
     def _meeting(self, left: Sharding, right: Sharding) -> Iterator[Meeting]:
@@ -132,7 +132,7 @@ class Meetings:
         if meeting.result not in settled:
             self._waiting.setdefault(meeting.result, []).append(meeting)
         elif meeting.price != inf:
-            self.found.append(meeting.then(settled[meeting.result]))
+            self.ways.append(meeting.then(settled[meeting.result]))
 
     def least_ahead(self) -> Ahead:
         """What is yet to be paid at least at a type of each array, if its order of axes is forgotten."""
@@ -140,7 +140,7 @@ class Meetings:
 
     def _least(self, at: int) -> Callable[[Sharding], Any]:
         search, rest = self.searches[at], dict[Sharding, Any]()
-        for way in self.found:
+        for way in self.ways:
             type_ = way.types[at]
             rest[type_] = min(rest.get(type_, inf), way.price - search.settled[type_][0])
         onward = Search(search.graph, rest.items(), back=at != RESULT)

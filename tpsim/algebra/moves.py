@@ -66,9 +66,9 @@ class Move:
         """
         return self.taking_part(self.before.local_elements(dims, axes), axes)
 
-    def taking_part(self, held: Any, axes: Mapping[str, Size]) -> Any:
+    def taking_part(self, array_bytes: Any, axes: Mapping[str, Size]) -> Any:
         """The same, of what one device holds before."""
-        return held * self.ranks(axes) if self.kind in GATHERED else held
+        return array_bytes * self.ranks(axes) if self.kind in GATHERED else array_bytes
 
 
 def cut(fine: Sharding, coarse: Sharding) -> Cuts:
@@ -79,10 +79,10 @@ def cut(fine: Sharding, coarse: Sharding) -> Cuts:
 
 def reordered(before: Sharding, after: Sharding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The run of axes that change places on one dim, from the first to the last of them, as it was and as it comes."""
-    ((have, want),) = ((have, want) for have, want in zip(before.on, after.on, strict=True) if have != want)
-    changed = [place for place, (old, new) in enumerate(zip(have, want, strict=True)) if old != new]
+    ((source, want),) = ((source, want) for source, want in zip(before.on, after.on, strict=True) if source != want)
+    changed = [place for place, (old, new) in enumerate(zip(source, want, strict=True)) if old != new]
     run = slice(changed[0], changed[-1] + 1)
-    return have[run], want[run]
+    return source[run], want[run]
 
 
 GATHERED = frozenset({"all_gather", "all_to_all", "permute"})
@@ -184,29 +184,29 @@ def idle(type_: Sharding, order: Sequence[str]) -> list[str]:
 
 def _within(on: On, loose: bool) -> Iterator[tuple[MoveKind, Axes, On]]:
     """Moves that split an array as finely as before, each undone by one of its like: all-to-alls and permutes."""
-    for dim, have in enumerate(on):
-        for axes, kept in _parted(have, loose):
+    for dim, own in enumerate(on):
+        for axes, kept in _parted(own, loose):
             rest = (*on[:dim], kept, *on[dim + 1 :])
             for other in range(len(on)):
                 if other != dim:
                     yield "all_to_all", axes, (*rest[:other], _joined(rest[other], axes, loose), *rest[other + 1 :])
-        for axes in () if loose else permutations(have):
-            if axes != have:
+        for axes in () if loose else permutations(own):
+            if axes != own:
                 yield "permute", axes, (*on[:dim], axes, *on[dim + 1 :])
 
 
 def _coarser(on: On, loose: bool) -> Iterator[tuple[Axes, On]]:
     """Axes that one or several dims may give up, and the dims without them."""
     for parted in choices(*((((), axes), *_parted(axes, loose)) for axes in on)):
-        given = tuple(chain.from_iterable(given for given, _ in parted))
-        if given:
-            yield given, tuple(kept for _, kept in parted)
+        gathered = tuple(chain.from_iterable(gathered for gathered, _ in parted))
+        if gathered:
+            yield gathered, tuple(kept for _, kept in parted)
 
 
 def _parted(axes: Axes, loose: bool) -> Iterator[tuple[Axes, Axes]]:
     """What a dim may give up, and what it then keeps: the minor axes, or any if their order does not matter."""
     if loose:
-        yield from ((given, tuple(axis for axis in axes if axis not in given)) for given in _selections(axes))
+        yield from ((chosen, tuple(axis for axis in axes if axis not in chosen)) for chosen in _selections(axes))
     else:
         yield from ((axes[size:], axes[:size]) for size in range(len(axes)))
 
@@ -216,7 +216,7 @@ def _finer(on: On, axes: Sequence[str], most: int, loose: bool) -> Iterator[tupl
     placed = _sets if loose else _rows
     for size in range(1, most + 1 if on else 0):
         for chosen, parts in placed(axes, size, len(on)):
-            yield chosen, tuple(_joined(have, more, loose) for have, more in zip(on, parts, strict=True))
+            yield chosen, tuple(_joined(axes, more, loose) for axes, more in zip(on, parts, strict=True))
 
 
 def _rows(axes: Sequence[str], size: int, dims: int) -> Iterator[tuple[Axes, On]]:
@@ -234,8 +234,8 @@ def _sets(axes: Sequence[str], size: int, dims: int) -> Iterator[tuple[Axes, On]
             yield chosen, tuple(tuple(axis for axis, home in at_home if home == dim) for dim in range(dims))
 
 
-def _joined(have: Axes, more: Axes, loose: bool) -> Axes:
-    return tuple(sorted(have + more)) if loose and more else have + more
+def _joined(axes: Axes, more: Axes, loose: bool) -> Axes:
+    return tuple(sorted(axes + more)) if loose and more else axes + more
 
 
 def _selections(axes: Sequence[str]) -> Iterator[Axes]:
@@ -246,8 +246,8 @@ def _selections(axes: Sequence[str]) -> Iterator[Axes]:
 def as_streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
     """The moves with a gather that comes last, or a scatter that comes first, streamed."""
     places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
-    found = [replace(one, streamed=places.get(one.kind) == at) for at, one in enumerate(moves)]
-    if circle and found and found[0].streamed and found[0].kind == "reduce_scatter":
-        first = found[0]
-        found.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
-    return tuple(found)
+    streamed = [replace(move, streamed=places.get(move.kind) == at) for at, move in enumerate(moves)]
+    if circle and streamed and streamed[0].streamed and streamed[0].kind == "reduce_scatter":
+        first = streamed[0]
+        streamed.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
+    return tuple(streamed)

@@ -116,11 +116,11 @@ class _Cursor:
         self.at = match.end()
         return match.group(), match.span()
 
-    def end(self, what: str) -> None:
+    def end(self, noun: str) -> None:
         self.skip()
         if self.at < len(self.text):
             self.fail(
-                f"{what} ends here, but the text goes on",
+                f"{noun} ends here, but the text goes on",
                 (self.at, len(self.text)),
                 "a product is A[I, J] . B[J, K] -> C[I, K], a reshard A[I_X, J] -> A[I, J_X]",
             )

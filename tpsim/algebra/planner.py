@@ -132,7 +132,7 @@ def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> Ways
     """
     wanted, by_book, refused = _attempted(ask, order, prices)
     met, horizon = meetings(ask, wanted, order, prices)
-    if refused and not met.found:
+    if refused and not met.ways:
         raise refused if horizon == inf else _too_many(f"{ask.name}{wanted}", order)
     return Ways(_worthwhile(by_book, _plans(ask, met, prices)), horizon, refused)
 
@@ -223,8 +223,8 @@ def _steps(name: str, moves: Iterable[Move], because: Callable[[Move], str]) -> 
 def _plans(ask: Contraction, met: Meetings, prices: Prices) -> Iterator[Plan]:
     """The plans of the ways that were found: the cheapest, then all others, the simplest first."""
     *sides, back = met.searches
-    cheapest = min(met.found, key=lambda way: way.rank, default=None)
-    for way in sorted(met.found, key=lambda way: (way is not cheapest, way.calls, *way.rank)):
+    cheapest = min(met.ways, key=lambda way: way.rank, default=None)
+    for way in sorted(met.ways, key=lambda way: (way is not cheapest, way.calls, *way.rank)):
         pairs = zip(sides, way.ready.operands, strict=True)
         before = [cheap(search.way(type_)) for search, (_, type_) in pairs]
         yield _plan("any", (ask, way.ready), before, cheap(back.way(way.result)), prices)

@@ -65,9 +65,9 @@ def _greedy(now: Sharding, dst: Sharding) -> Iterator[Step]:
 
 def _wanted(now: Sharding, dst: Sharding) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Dims that only lack axes at their minor end, with the axes they lack."""
-    for dim, have, want in zip(now.dims, now.on, dst.on, strict=True):
-        if len(have) < len(want) and want[: len(have)] == have:
-            yield dim, want[len(have) :]
+    for dim, source, want in zip(now.dims, now.on, dst.on, strict=True):
+        if len(source) < len(want) and want[: len(source)] == source:
+            yield dim, want[len(source) :]
 
 
 def _slices(now: Sharding, dst: Sharding) -> Iterator[Step]:
@@ -85,10 +85,10 @@ def _scatters(now: Sharding, dst: Sharding) -> Iterator[Step]:
 def _exchanges(now: Sharding, dst: Sharding) -> Iterator[Step]:
     """All-to-alls of as many axes at once as stand in the same order at both ends."""
     for to_dim, lacking in _wanted(now, dst):
-        for dim, have in zip(now.dims, now.on, strict=True):
-            for size in range(min(len(have), len(lacking)), 0, -1):
-                if dim != to_dim and have[-size:] == lacking[:size]:
-                    yield "all_to_all", _laid(now.with_axes(dim, have[:-size]), to_dim, lacking[:size])
+        for dim, axes in zip(now.dims, now.on, strict=True):
+            for size in range(min(len(axes), len(lacking)), 0, -1):
+                if dim != to_dim and axes[-size:] == lacking[:size]:
+                    yield "all_to_all", _laid(now.with_axes(dim, axes[:-size]), to_dim, lacking[:size])
 
 
 def _reductions(now: Sharding, dst: Sharding) -> Iterator[Step]:
@@ -101,9 +101,9 @@ def _reductions(now: Sharding, dst: Sharding) -> Iterator[Step]:
 
 
 def _gathers(now: Sharding, dst: Sharding) -> Iterator[Step]:
-    for dim, have, want in zip(now.dims, now.on, dst.on, strict=True):
-        if want[: len(have)] != have:
-            yield "all_gather", now.with_axes(dim, have[:-1])
+    for dim, source, want in zip(now.dims, now.on, dst.on, strict=True):
+        if want[: len(source)] != source:
+            yield "all_gather", now.with_axes(dim, source[:-1])
 
 
 def _laid(now: Sharding, dim: str, axes: tuple[str, ...]) -> Sharding:

@@ -76,7 +76,7 @@ class Graph:
 
 def _apart(before: Sharding, after: Sharding) -> tuple[Sharding, Sharding]:
     """Both types with the axes that they share on a dim first, so that what comes or goes is minor."""
-    pairs = [(_sharing(have, want), _sharing(want, have)) for have, want in zip(before.on, after.on, strict=True)]
+    pairs = [(_sharing(source, want), _sharing(want, source)) for source, want in zip(before.on, after.on, strict=True)]
     first, last = zip(*pairs, strict=True) if pairs else ((), ())
     return Sharding(before.dims, first, before.owes), Sharding(after.dims, last, after.owes)
 

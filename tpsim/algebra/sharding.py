@@ -131,9 +131,9 @@ class Line(str):
     merged: tuple[str, ...]
     ways: tuple[str, ...]
 
-    def __new__(cls, how: str, of: Sharding, merged: Sequence[str], ways: Sequence[str]) -> Self:
+    def __new__(cls, name: str, of: Sharding, merged: Sequence[str], ways: Sequence[str]) -> Self:
         """Named by how it came about and what it is made of."""
-        line = super().__new__(cls, f"{how}({','.join(merged)})")
+        line = super().__new__(cls, f"{name}({','.join(merged)})")
         line.of, line.merged, line.ways = of, tuple(merged), tuple(ways)
         return line
 

@@ -35,7 +35,7 @@ class Band(Record):
     @property
     def text(self) -> str:
         """In words."""
-        low, high = (show(float(one), "seconds") for one in (self.low_s, self.high_s))
+        low, high = (show(float(seconds), "seconds") for seconds in (self.low_s, self.high_s))
         return f"{low} to {high} in 8 of 10 published runs {self.of} ({self.runs} runs of {self.sets} sets)"
 
 
@@ -49,21 +49,21 @@ def band(question: Question, time_s: float, at_launch: Callable[[float], float])
     at_launch  seconds of the step with this launch of its host: a guessed one widens the band
     """
     unlike = "".join(f" with {sort}" for sort, there in _unlike(question).items() if there)
-    found = _of_kind(question, known=not unlike)
-    ends, guessed = (log(found.low), log(found.high)), ""
+    entry = _of_kind(question, known=not unlike)
+    ends, guessed = (log(entry.low), log(entry.high)), ""
     launch = question.assume.kernel_launch
     if launch and launch.kind == "guess":
         wide = NORMAL * _evidence().shares.launch
         off = [log(at_launch(launch.value * exp(by)) / time_s) for by in (-wide, wide)]
         ends, guessed = (-hypot(ends[0], off[0]), hypot(ends[1], off[1])), ", wider by its guessed launch"
-    low, high = (time_s * exp(one) for one in ends)
-    return Band(low, high, _words(found, unlike) + guessed, found.runs, found.sets)
+    low, high = (time_s * exp(end) for end in ends)
+    return Band(low, high, _words(entry, unlike) + guessed, entry.runs, entry.sets)
 
 
 def _of_kind(question: Question, *, known: bool) -> BandFields:
     """The band of its kind; of what no published run has, the last one."""
     chip = question.machine.chip
-    measured = any(one.kind == "measured" for one in chip.constants() if one.path.endswith(SHARE))
+    measured = any(constant.kind == "measured" for constant in chip.constants() if constant.path.endswith(SHARE))
     return _evidence().band(chip.generation if known else "", calibrated=known and measured)
 
 
@@ -71,12 +71,12 @@ SHARE = "matmul_efficiency"
 """What own runs move first of all: measured, it makes a machine calibrated."""
 
 
-def _words(found: BandFields, unlike: str) -> str:
-    if found.calibrated:
+def _words(entry: BandFields, unlike: str) -> str:
+    if entry.calibrated:
         return "on machines that one of their own runs had moved"
-    if found.generation is None:
+    if entry.generation is None:
         return f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
-    return f"on {found.generation} chips"
+    return f"on {entry.generation} chips"
 
 
 def _unlike(question: Question) -> dict[str, bool]:

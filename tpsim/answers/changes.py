@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.question.memo import Memo
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Shelf
 
-    Fitting = Callable[[Question, Shelf], PlanResult | None]
+    Fitting = Callable[[Question, Memo], PlanResult | None]
 
 LEAST = 0.01
 """The share of a step that a change must save to be worth a word."""
@@ -64,7 +64,7 @@ class FieldChange(Record):
 def best_change(plan: PlanResult, fitting: Fitting) -> FieldChange | None:
     """The fastest of what a plan could be with one field changed; None if none is better.
 
-    fitting  prices a question with the programs of a shelf if its step fits the chip
+    fitting  prices a question with the programs of a memo if its step fits the chip
 
     Where the peak outgrows the chip, a change is better that makes it fit. Elsewhere it must save `LEAST` of the step,
     and fit, too. None may violate a demand that the plan meets.
@@ -78,8 +78,8 @@ def best_change(plan: PlanResult, fitting: Fitting) -> FieldChange | None:
 def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | None:
     """The plan with one field changed; None where it outgrows the chip, or where that is no legal question."""
     try:
-        question = resolve(plan.question.stated.document, overrides=(setting,), shelf=plan.shelf)
-        new = fitting(question, plan.shelf)
+        question = resolve(plan.question.stated.document, overrides=(setting,), memo=plan.memo)
+        new = fitting(question, plan.memo)
     except InputError:
         return None
     return FieldChange(setting, plan, new) if new else None
@@ -116,6 +116,6 @@ def _states_s(plan: PlanResult) -> Any:
     They are those of calls on its critical path, of the update, and of the host; all else on that path stays.
     """
     stages = plan.pipeline.step.stages if plan.pipeline else ()
-    rows = {id(row.call): row for each in (plan.rows, *(stage.rows for stage in stages)) for row in each}
+    rows = {id(row.call): row for rows in (plan.rows, *(stage.rows for stage in stages)) for row in rows}
     moved = (row for row in rows.values() if not row.call.per_microbatch or LANE[row.call.op] in (GRADIENTS, WEIGHTS))
     return total(row.time_s * row.pulls for row in moved) + plan.compute.seconds["update"] + plan.host_s

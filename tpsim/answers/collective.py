@@ -77,7 +77,12 @@ def collective(
     route = placement.route(["ranks"])
     parts = ranks if buffer and kind in BUFFER_IS_A_PART else 1
     shares = 1 if kind in CUT_ANYHOW else ranks
-    known = {int(knot.V) for one in machine.measured if one.kind == kind and one.holds_on(route) for knot in one.knots}
+    known = {
+        int(knot.V)
+        for curve in machine.measured
+        if curve.kind == kind and curve.holds_on(route)
+        for knot in curve.knots
+    }
     wanted = sizes_of(sizes)
     volumes = [size * parts if size * parts in known else whole(size, shares, width) * parts for size in wanted.bytes]
 
@@ -250,8 +255,8 @@ class CollectiveResult(Answer):
         used = {piece.level for piece in self.placement.route(["ranks"])}
         counted = [path for path in guessed if path.split(".")[0] == "levels" and path.split(".")[1] in used]
         guesses = [Assumption(f"{self.machine.name} guesses {', '.join(counted)}", "guess")] if counted else []
-        told = dict.fromkeys(one for timed in self.timings for one in timed.curves)
-        measured = [Assumption(f"as measured: {summary(one)}", "stated") for one in told]
+        curves = dict.fromkeys(curve for timed in self.timings for curve in timed.curves)
+        measured = [Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves]
         rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
         shared = timing.limits(self.machine, self.placement.route(["ranks"]))
         derived = [Assumption(text, "derived") for text in (*self.notes, *rule, *self.placement.remarks, *shared)]
@@ -268,11 +273,11 @@ class CollectiveResult(Answer):
     def verdict(self) -> str:
         """One line: the largest size."""
         last = self.rows[-1]
-        what = f"{self.asked.collective} of {show(last.logical_bytes, 'bytes')} over {self.route}"
+        call = f"{self.asked.collective} of {show(last.logical_bytes, 'bytes')} over {self.route}"
         if not last.time_s:
-            return f"{what} costs nothing"
+            return f"{call} costs nothing"
         rate = show(last["busbw_bytes_per_s"], "bytes_per_s")
-        return f"{what} takes {show(float(last.time_s), 'seconds')}, bus bandwidth {rate}"
+        return f"{call} takes {show(float(last.time_s), 'seconds')}, bus bandwidth {rate}"
 
 
 def kind_of(name: str) -> MoveKind:

@@ -121,8 +121,8 @@ def whole(size: int, shares: int, width: int) -> int:
     """`size` rounded down to whole elements, as many of them for each of the ranks that get a share."""
     least = shares * width
     if size < least:
-        each = f" for each of {shares} ranks" if shares > 1 else ""
-        message = f"{size} bytes are less than one element{each}"
+        suffix = f" for each of {shares} ranks" if shares > 1 else ""
+        message = f"{size} bytes are less than one element{suffix}"
         raise InputError.one("size-too-small", message, remedy=f"give {least} bytes or more")
     return size // least * least
 

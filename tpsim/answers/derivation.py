@@ -113,14 +113,14 @@ def values(result: PlanResult) -> dict[str, Any]:
 
 
 def derived(
-    result: PlanResult, what: str, dimension: Dimension, cost: Callable[[Sizes], Any], **rest: Any
+    result: PlanResult, noun: str, dimension: Dimension, cost: Callable[[Sizes], Any], **rest: Any
 ) -> Derivation:
     """A cost, evaluated twice: with numbers and with symbols."""
     known = values(result)
     meanings = {**MEANINGS, **{(known_loop := loop(name)).symbol: known_loop.meaning for name in result.sizes.loops}}
     staged = {LOOPS["layers"].symbol: " of a stage"} if result.pipeline else {}
     return Derivation(
-        what=what,
+        what=noun,
         dimension=dimension,
         expression=cost(result.sizes.symbols),
         value=number(cost(result.sizes)),

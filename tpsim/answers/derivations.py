@@ -49,7 +49,7 @@ def names_in(result: PlanResult) -> dict[str, str]:
     calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
-    served = {f"serve.{one}": what for one, (what, _) in SERVED.items() if result.serve and one in result.serve}
+    served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if result.serve and name in result.serve}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
     return {**calls, **numbers(), **cache, **served}
 
@@ -61,10 +61,10 @@ def numbers() -> dict[str, str]:
         for phase, words in {"": "all phases", **dict(zip(PHASES, (*PHASES[:2], "all phases"), strict=True))}.items()
         for part in ("wire", "payload")
     }
-    held = {f"memory.{one}": f"bytes of {one} on one chip" for one in (*MEMORY, *OVER_TIME)}
-    step = {f"step.{one}": f"{one.removesuffix('_s').replace('_', ' ')} of one step" for one in STEP}
+    memory = {f"memory.{name}": f"bytes of {name} on one chip" for name in (*MEMORY, *OVER_TIME)}
+    step = {f"step.{name}": f"{name.removesuffix('_s').replace('_', ' ')} of one step" for name in STEP}
     whole = {"step": "seconds of one step, and what they are made of", "pipeline.bubble": "what stages wait for others"}
-    return {**layer, **held, **whole, **step, **{name: RATE[key] for name, key in RATES.items()}}
+    return {**layer, **memory, **whole, **step, **{name: RATE[key] for name, key in RATES.items()}}
 
 
 def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
@@ -92,13 +92,13 @@ def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
         if name in (row.collective, row.array, row.block, *row.array.split(), *blocks):
             groups.setdefault((row.collective, row.axis, row.call.shape), []).append(row)
     for rows in groups.values():
-        one = rows[0].call
+        call = rows[0].call
         arrays = ", ".join(dict.fromkeys(row.array for row in rows))
         yield derived(
             result,
-            f"wire bytes of one {one.kind} over {one.axis} ({arrays})",
+            f"wire bytes of one {call.kind} over {call.axis} ({arrays})",
             "bytes",
-            one.wire_bytes,
+            call.wire_bytes,
             because=tuple(dict.fromkeys(row.because for row in rows if row.because)),
             sources=("How to Scale Your Model, chapter 3, with the finite factor",),
             checks=(*CHECKS["wire"], *CHECKS["program"]),
@@ -115,14 +115,14 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     parts += [("measured curve", timing.curve_s)] if timing.curves else []
     way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
     joined = "max of " if result.question.cost_model == "book" else ""
-    said = joined + " + ".join(f"{what} {show(float(part), 'seconds')}" for what, part in parts)
+    sentence = joined + " + ".join(f"{noun} {show(float(part), 'seconds')}" for noun, part in parts)
     route = route_over(result.question, row.call.parts[0].move)
     levels = {segment.level for segment in route}
-    calls = number(sum(one.count for one in rows))
+    calls = number(sum(row.count for row in rows))
     return Derivation(
         what=f"time of one {row.collective} over {row.axis} ({way})",
         dimension="seconds",
-        text=said,
+        text=sentence,
         value=float(timing.time_s),
         because=(
             f"{calls:,} call{'s' * (calls != 1)} per step",
@@ -130,7 +130,7 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
             *limits(result.question.machine, route),
         ),
         sources=(
-            *(f"as measured: {curve_summary(one)}" for one in timing.curves),
+            *(f"as measured: {curve_summary(curve)}" for curve in timing.curves),
             *_of_levels(result, levels, timing.algorithm, timing.protocol),
         ),
         checks=CHECKS["seconds"],
@@ -152,11 +152,11 @@ def _taken(timing: Timing, cost_model: CostModel) -> Iterator[str]:
 
 def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: str) -> Iterator[str]:
     """The constants of the levels; those that hold for another algorithm or protocol only are left out."""
-    for one in result.question.machine.constants():
-        head, *rest = one.path.split(".")
+    for constant in result.question.machine.constants():
+        head, *rest = constant.path.split(".")
         tuned, carried = (rest[rest.index(word) + 1] if word in rest else "" for word in ("algorithms", "protocols"))
         if head == "levels" and rest[0] in levels and tuned in algorithm and carried in {"", protocol}:
-            yield constant_said(one)
+            yield constant_said(constant)
 
 
 def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
@@ -170,7 +170,7 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
     def cost(sizes: Sizes) -> Any:
         calls = [(row.call, row.call.count(sizes)) for row in rows]
         repeats = sizes.repeats
-        sums = total((one.wire_bytes(sizes) if part == "wire" else one.logical_bytes(sizes)) * n for one, n in calls)
+        sums = total((call.wire_bytes(sizes) if part == "wire" else call.logical_bytes(sizes)) * n for call, n in calls)
         return Fraction(sums) / repeats if isinstance(sums, int) else sums / repeats
 
     word = "all phases" if phase == "total" else phase
@@ -193,9 +193,9 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     cached = part == CACHE and result.memory.cache_bytes is not None
     if part not in MEMORY and not cached:
         return
-    program, fullest = result.shelf.lowered(result.question).program, result.memory.peak_rank
+    program, fullest = result.memo.lowered(result.question).program, result.memory.peak_rank
     if work := result.question.inference:
-        result = replace(result, sizes=sizes_of(replace(result.question, workload=work.held)))
+        result = replace(result, sizes=sizes_of(replace(result.question, workload=work.at_peak)))
     yield derived(
         result,
         f"bytes of {part} on one chip",
@@ -208,16 +208,16 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 def _peak(result: PlanResult) -> Iterator[Derivation]:
     """What the arrays of a step take together where that is most."""
-    held, stage = result.memory, f" of rank {result.memory.peak_rank}" if result.pipeline else ""
-    parts = {"states": held.static_bytes, "kept": held.kept_bytes, **held.working}
+    memory, stage = result.memory, f" of rank {result.memory.peak_rank}" if result.pipeline else ""
+    parts = {"states": memory.static_bytes, "kept": memory.kept_bytes, **memory.working}
     yield Derivation(
-        what=f"bytes on one chip{stage} where they are most, in {held.peak_action}",
+        what=f"bytes on one chip{stage} where they are most, in {memory.peak_action}",
         dimension="bytes",
         text=" + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items()),
-        value=float(held.peak_bytes),
+        value=float(memory.peak_bytes),
         because=(
             "what every action of the rank's order leaves behind stands beside the next; highest within it",
-            held.verdict,
+            memory.verdict,
         ),
         checks=CHECKS["peak"],
     )
@@ -230,25 +230,25 @@ def _kept(result: PlanResult) -> Iterator[Derivation]:
         one_layer = "of one layer" if kind == ALIKE else f"of one {kind} layer"
         sorts[f"{one_layer} from forward to backward"] = partial(_kept_in, kind, forward=True)
         sorts[f"{one_layer} within backward, where gradients of weights wait"] = partial(_kept_in, kind, forward=False)
-    for what, belongs in {**sorts, "around the layers": lambda one: not one.per_layer}.items():
-        mine = partial(_kept_so, result, belongs)
+    for noun, belongs in {**sorts, "around the layers": lambda entry: not entry.per_layer}.items():
+        arrays = partial(_kept_so, result, belongs)
         yield derived(
             result,
-            f"bytes that one microbatch keeps {what}",
+            f"bytes that one microbatch keeps {noun}",
             "bytes",
-            lambda sizes, mine=mine: total(one.bytes_each for one in mine(sizes)),  # type: ignore[misc]
-            because=tuple(f"{one}, {show(float(one.bytes_each), 'bytes')}" for one in mine(result.sizes)),
+            lambda sizes, arrays=arrays: total(entry.bytes_each for entry in arrays(sizes)),  # type: ignore[misc]
+            because=tuple(f"{entry}, {show(float(entry.bytes_each), 'bytes')}" for entry in arrays(result.sizes)),
             checks=CHECKS["peak"],
         )
 
 
-def _kept_in(kind: str, one: Kept, *, forward: bool) -> bool:
-    return one.per_layer and one.reader.where.kind == kind and (one.maker.where.act == "F") == forward
+def _kept_in(kind: str, entry: Kept, *, forward: bool) -> bool:
+    return entry.per_layer and entry.reader.where.kind == kind and (entry.maker.where.act == "F") == forward
 
 
 def _kept_so(result: PlanResult, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
-    program, practice = result.shelf.lowered(result.question).program, result.question.practice
-    return [one for one in kept(program, sizes, practice.keeps) if belongs(one)]
+    program, practice = result.memo.lowered(result.question).program, result.question.practice
+    return [entry for entry in kept(program, sizes, practice.keeps) if belongs(entry)]
 
 
 OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak": _peak, "kept": _kept}

@@ -110,14 +110,14 @@ def explain_list(
         from tpsim.machine.profile import names
 
         kinds = [Name(kind, "collectives", f"wire bytes of one {kind}") for kind in MOVES]
-        plans = [Name(name, "every scenario", what) for name, what in numbers().items()]
+        plans = [Name(name, "every scenario", noun) for name, noun in numbers().items()]
         machines = [Name(name, "machines", "all of its constants") for name in names()]
         return ExplainListResult((*kinds, *plans, *machines))
     from tpsim.answers.plan import plan
 
     result = plan(scenario, overrides=overrides, **flags)
     question, machine = result.question, result.question.machine
-    own = [Name(name, question.name, what) for name, what in names_in(result).items()]
+    own = [Name(name, question.name, noun) for name, noun in names_in(result).items()]
     constants = [
         Name(constant.path, machine.name, show(constant.value, constant.dimension)) for constant in machine.constants()
     ]
@@ -146,18 +146,18 @@ def explain(
               collective or a constant
     Raises InputError for a name that is not known, with the nearest one.
     """
-    given = {flag: value for flag, value in flags.items() if value is not None}
-    alone = scenario is None and not overrides and given.keys() <= {"hw"}
+    options = {flag: value for flag, value in flags.items() if value is not None}
+    alone = scenario is None and not overrides and options.keys() <= {"hw"}
     placed = ranks is not None or level is not None
-    if alone and (placed or (given and _kind(name) in MOVES)):
+    if alone and (placed or (options and _kind(name) in MOVES)):
         return _on_wires(name, flags.get("hw"), ranks, level)
     if placed:
         message = "ranks and level place a collective on a machine, not on a scenario's"
         raise InputError.one("bad-usage", message, remedy=f"write: tpsim explain {name} --hw dgx-h100 --ranks 8")
-    if alone and not given:
+    if alone and not options:
         return _alone(name)
     if alone:
-        return _of_machine(str(given["hw"]), name)
+        return _of_machine(str(options["hw"]), name)
     from tpsim.answers.plan import plan
 
     result = plan(scenario, overrides=overrides, **flags)
@@ -296,12 +296,12 @@ PRINTED = {
 """The lines that end a plan, none of them a number: what each is, and the number behind it."""
 
 
-def _unknown(name: str, known: Sequence[str], what: str, constants: Sequence[str] = ()) -> InputError:
+def _unknown(name: str, known: Sequence[str], noun: str, constants: Sequence[str] = ()) -> InputError:
     """The refusal: what a line of the plan is, the nearest name, else all but the constants, which `hw show` lists."""
     if name in PRINTED:
         told, number = PRINTED[name]
-        message = f'"{name}" is a line of a plan and not a {what}: {told}'
+        message = f'"{name}" is a line of a plan and not a {noun}: {told}'
         return InputError.one("unknown-name", message, remedy=f"ask for the number behind it: tpsim explain {number}")
     remedy = did_you_mean(name, [*known, *constants])
     note = "" if remedy else f"known: {', '.join(dict.fromkeys(known))}"
-    return InputError.one("unknown-name", f'"{name}" is not a {what}', remedy=remedy, note=note)
+    return InputError.one("unknown-name", f'"{name}" is not a {noun}', remedy=remedy, note=note)

@@ -11,10 +11,10 @@ from tpsim.cost.grid import traced
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, highest
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.routing import routed
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf
 from tpsim.report.answer import Answer
 from tpsim.report.record import Of
 
@@ -50,7 +50,7 @@ def grid(
     Raises InputError for a scenario of another workload, for batches that do not divide, and for what arrays cannot do.
     """
     question = resolve(scenario, overrides=overrides, flags=flags)
-    rows, columns = (np.atleast_1d(np.asarray(one, dtype=np.float64)) for one in (batches, contexts))
+    rows, columns = (np.atleast_1d(np.asarray(values, dtype=np.float64)) for values in (batches, contexts))
     work = _check(question, rows, columns)
     b, t = np.broadcast_arrays(rows[:, None], columns[None, :])
     return _priced(question, work, np.ascontiguousarray(b), np.ascontiguousarray(t))
@@ -60,12 +60,12 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     whole = sizes_of(question)
     dims, peaks = routed(question, work.read({**whole.dims, "b": batch}, context), whole.axes)
     sizes = replace(whole, dims=dims, peaks=peaks)
-    program = Shelf().lowered(question).program
-    found = traced(program, question.practice, question.model.stack)
-    step = found.priced(sizes, pricer(question), question.machine, question.products, question.matmul_efficiency)
+    program = Memo().lowered(question).program
+    trace = traced(program, question.practice, question.model.stack)
+    step = trace.priced(sizes, pricer(question), question.machine, question.products, question.matmul_efficiency)
     (chunk,) = question.stages.chunks
-    held = memory(program, sizes).static_bytes + highest(Courses(program, sizes).changes(chunk, "F"))
-    peak = held + question.assume.memory.beside(held)
+    arrays = memory(program, sizes).static_bytes + highest(Courses(program, sizes).changes(chunk, "F"))
+    peak = arrays + question.assume.memory.beside(arrays)
     return GridResult(question, batch, context, step.time_s + 0 * batch, peak + 0 * batch)
 
 
@@ -82,9 +82,9 @@ def _check(question: Question, batch: Array, context: Array) -> Inference:
         message = "a host that launches kernels one by one cannot be priced in arrays"
         place = question.stated.at("assume", "kernel_launch")
         raise InputError.one("unsupported-grid", message, place, "leave assume.kernel_launch out")
-    for dim, name, found in (("b", "batch", batch), ("t", "context", context)):
+    for dim, name, values in (("b", "batch", batch), ("t", "context", context)):
         for ways in sorted({mesh.size(*dims[dim]) for dims in laid.table.values() if dims.get(dim)} | {1}):
-            wrong = found[(found % ways != 0) | (found < 1)]
+            wrong = values[(values % ways != 0) | (values < 1)]
             if wrong.size:
                 message = f"{name} {wrong.flat[0]:g} is no multiple of {ways}, into which the layout splits it"
                 raise InputError.one("not-divisible", message, remedy=f"write multiples of {ways}")

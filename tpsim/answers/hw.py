@@ -102,8 +102,8 @@ class HwListResult(Answer):
     @property
     def verdict(self) -> str:
         """How many there are, and how another one gets in."""
-        made = f"{len(self.each)} machines, made of {len(self.chips)} chips"
-        return f"{made}; your own: a .yaml file, or a folder in TPSIM_PATH"
+        count = f"{len(self.each)} machines, made of {len(self.chips)} chips"
+        return f"{count}; your own: a .yaml file, or a folder in TPSIM_PATH"
 
     @property
     def machines(self) -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ class HwValidateResult(Answer):
 
     profiles: tuple[Checked, ...]
 
-    files = files_of(lambda answer: filter(None, (one.machine for one in answer.profiles)))
+    files = files_of(lambda answer: filter(None, (profile.machine for profile in answer.profiles)))
 
     @property
     def ok(self) -> bool:
@@ -190,8 +190,8 @@ class HwValidateResult(Answer):
         checks = [
             {
                 **profile.record(),
-                "problems": [problem_record(each) for each in profile.problems],
-                "warnings": [problem_record(each) for each in profile.warnings],
+                "problems": [problem_record(problem) for problem in profile.problems],
+                "warnings": [problem_record(problem) for problem in profile.warnings],
             }
             for profile in self.profiles
         ]

@@ -42,17 +42,17 @@ class Row(Record):
         """Its plan."""
         return self.planned.plan
 
-    tp = Of[Count]("planned.weighed.layout.tp", "ways of tensor parallelism")
-    dp = Of[Count]("planned.weighed.layout.dp", "ways of data parallelism")
-    cp = Of[Count]("planned.weighed.layout.cp", "ways of context parallelism")
-    ep = Of[Count]("planned.weighed.layout.ep", "devices that experts lie on")
-    pp = Of[Count]("planned.weighed.layout.pp", "stages")
-    chunks = Of[Count]("planned.weighed.layout.chunks", "of layers on each stage")
+    tp = Of[Count]("planned.candidate.layout.tp", "ways of tensor parallelism")
+    dp = Of[Count]("planned.candidate.layout.dp", "ways of data parallelism")
+    cp = Of[Count]("planned.candidate.layout.cp", "ways of context parallelism")
+    ep = Of[Count]("planned.candidate.layout.ep", "devices that experts lie on")
+    pp = Of[Count]("planned.candidate.layout.pp", "stages")
+    chunks = Of[Count]("planned.candidate.layout.chunks", "of layers on each stage")
     microbatches = Of[Count]("plan.question.workload.microbatches", "parts of the batch")
     zero = Of[Count]("plan.question.layout.zero", "ZeRO stage")
     sequence_parallel = Of[bool]("plan.question.layout.sequence_parallel", "the residual stream split over tp")
     mesh = Of[Mapping[str, int]]("plan.question.mesh.axes", "axes, major first")
-    varied = Of[Mapping[str, Any]]("planned.weighed.space.varied", "fields that are varied beside the layout")
+    varied = Of[Mapping[str, Any]]("planned.candidate.space.varied", "fields that are varied beside the layout")
     step_s = Of[Seconds]("plan.step.time_s", "of the step")
     tokens_per_s = Of[Number]("plan.step.tokens_per_s", "of the whole machine")
     compute_s = Of[Seconds]("plan.step.compute_s", "of kernels")
@@ -63,7 +63,7 @@ class Row(Record):
     run = Of[TrainingRun | None]("plan.run", "the whole run, where its tokens or a price are stated")
     fits = Of[bool | None]("plan.memory.fits", "true, or null where it is too close to say")
     at_least_s = Of[Seconds](
-        "planned.weighed.step_s", "what its step was known not to take less than, before it was planned"
+        "planned.candidate.step_s", "what its step was known not to take less than, before it was planned"
     )
 
     def scenario(self, folder: Path = Path()) -> str:
@@ -73,12 +73,12 @@ class Row(Record):
     @property
     def schedule(self) -> str | None:
         """How stages take turns; null without stages."""
-        return self.planned.weighed.layout.schedule or None
+        return self.planned.candidate.layout.schedule or None
 
     @property
     def recompute(self) -> str:
         """What is run again, as it was searched; of what is held the kernels."""
-        return self.planned.weighed.layout.recompute or ",".join(self.plan.question.practice.recompute) or "none"
+        return self.planned.candidate.layout.recompute or ",".join(self.plan.question.practice.recompute) or "none"
 
     @property
     def microbatch_size(self) -> Count:
@@ -100,12 +100,15 @@ class Row(Record):
         """Where it loses against the best, and where it wins: the greatest parts of the step that differ."""
         if self.rank == 1 or self.tied:
             return "tied with the best" if self.tied else ""
-        mine, yours = self.planned.parts, self.best.parts
-        apart = {name: mine.get(name, 0) - yours.get(name, 0) for name in (*mine, *yours)}
+        parts, best = self.planned.parts, self.best.parts
+        apart = {name: parts.get(name, 0) - best.get(name, 0) for name in (*parts, *best)}
         least = LEAST * self.best.plan.step.time_s
-        told = sorted((one for one in apart.items() if abs(one[1]) >= least), key=lambda one: -abs(one[1]))[:MOST]
+        largest = sorted((part for part in apart.items() if abs(part[1]) >= least), key=lambda part: -abs(part[1]))[
+            :MOST
+        ]
         return (
-            ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in told) or "the same step"
+            ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in largest)
+            or "the same step"
         )
 
 
@@ -167,14 +170,14 @@ def in_words(row: Row) -> str:
 
 def otherwise(row: Row, than: Row) -> str:
     """What a layout has otherwise than another one, but for the data shards, which follow: ``pp 1, ZeRO 3``."""
-    mine, yours = row.planned.weighed.layout, than.planned.weighed.layout
-    told = {
-        **{role: f"{role} {getattr(mine, role)}" for role in ("tp", "cp", "ep", "pp")},
-        "schedule": mine.schedule,
-        "chunks": f"{mine.chunks} chunks" if mine.schedule else "",
-        "microbatches": f"{mine.microbatches} microbatches",
-        "zero": f"ZeRO {mine.zero}",
-        "sequence_parallel": "sequence parallel" if mine.sequence_parallel else "no sequence parallel",
+    layout, other = row.planned.candidate.layout, than.planned.candidate.layout
+    texts = {
+        **{role: f"{role} {getattr(layout, role)}" for role in ("tp", "cp", "ep", "pp")},
+        "schedule": layout.schedule,
+        "chunks": f"{layout.chunks} chunks" if layout.schedule else "",
+        "microbatches": f"{layout.microbatches} microbatches",
+        "zero": f"ZeRO {layout.zero}",
+        "sequence_parallel": "sequence parallel" if layout.sequence_parallel else "no sequence parallel",
         "recompute": f"recompute {row.recompute}",
     }
-    return ", ".join(text for name, text in told.items() if text and getattr(mine, name) != getattr(yours, name))
+    return ", ".join(text for name, text in texts.items() if text and getattr(layout, name) != getattr(other, name))

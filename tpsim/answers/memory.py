@@ -117,8 +117,8 @@ class ChipMemory(Memory):
         """Whether it fits, and the peak."""
         fit = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
-        have = show(self.capacity_bytes, "bytes")
-        return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {have}"
+        capacity = show(self.capacity_bytes, "bytes")
+        return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {capacity}"
 
 
 def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMemory]:
@@ -164,9 +164,9 @@ def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) 
     )
 
 
-def fullest(each: Iterable[ChipMemory]) -> ChipMemory:
+def fullest(chips: Iterable[ChipMemory]) -> ChipMemory:
     """That of the rank with the least room."""
-    return min(each, key=lambda memory: memory.room_bytes)
+    return min(chips, key=lambda memory: memory.room_bytes)
 
 
 def _in_words(action: Action, *, several: bool) -> str:

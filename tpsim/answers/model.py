@@ -98,7 +98,7 @@ class ModelListResult(Answer):
 
     each: tuple[ModelResult, ...]
 
-    files = files_of(lambda answer: [one.read.document for one in answer.each])
+    files = files_of(lambda answer: [model.read.document for model in answer.each])
 
     @property
     def verdict(self) -> str:

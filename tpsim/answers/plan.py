@@ -23,12 +23,12 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.collective_choice import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
+from tpsim.question.memo import Lowered, Memo, lowered
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.question import relaunched
 from tpsim.question.resolved import columns
 from tpsim.question.scenario import resolve
 from tpsim.question.serving import prefill_of
-from tpsim.question.shelf import Lowered, Shelf, lowered
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -58,55 +58,55 @@ def plan(
     flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
-    shelf = Shelf()
-    return priced(resolve(scenario, overrides=overrides, flags=flags, shelf=shelf), shelf)
+    memo = Memo()
+    return priced(resolve(scenario, overrides=overrides, flags=flags, memo=memo), memo)
 
 
-def priced(question: Question, shelf: Shelf | None = None, book: PlanResult | None = None) -> PlanResult:
+def priced(question: Question, memo: Memo | None = None, book: PlanResult | None = None) -> PlanResult:
     """The plan of a resolved question.
 
-    shelf  programs that other questions of the same request have lowered
+    memo  programs that other questions of the same request have lowered
     book   its plan by the planner ``book``, if it is known
 
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
     """
-    question = filled_up(question, shelf := shelf or Shelf())
+    question = filled_up(question, memo := memo or Memo())
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
             from tpsim.answers.cheapest import CheapestPath
 
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
-            book = replace(book or priced(replace(question, planner="book"), shelf), question=question)
+            book = replace(book or priced(replace(question, planner="book"), memo), question=question)
             free = lowered(question, path := CheapestPath(question))
-            plans = (_priced(question, free, shelf), book) if path.differs else (book,)
+            plans = (_priced(question, free, memo), book) if path.differs else (book,)
             return min(plans, key=lambda plan: plan.step.time_s)
-        return _priced(question, shelf.lowered(question), shelf)
+        return _priced(question, memo.lowered(question), memo)
 
 
-def fitting(question: Question, shelf: Shelf) -> PlanResult | None:
+def fitting(question: Question, memo: Memo) -> PlanResult | None:
     """The plan of a question if its step fits the chip: memory is asked first, for seconds take longer to find."""
     if question.planner == "cheapest":
-        plan = priced(question, shelf)
+        plan = priced(question, memo)
         return plan if plan.memory.room_bytes >= 0 else None
-    lowered = shelf.lowered(question)
-    each = [*takewhile(lambda one: one.room_bytes >= 0, chips_at_most(question, lowered, shelf))]
-    return _priced(question, lowered, shelf, tuple(each)) if len(each) == question.stages.ranks else None
+    lowered = memo.lowered(question)
+    chips = [*takewhile(lambda chip: chip.room_bytes >= 0, chips_at_most(question, lowered, memo))]
+    return _priced(question, lowered, memo, tuple(chips)) if len(chips) == question.stages.ranks else None
 
 
 def _priced(
-    question: Question, lowered: Lowered, shelf: Shelf, each: tuple[ChipMemory, ...] | None = None
+    question: Question, lowered: Lowered, memo: Memo, chips: tuple[ChipMemory, ...] | None = None
 ) -> PlanResult:
     sizes = sizes_of(question)
     calls = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, calls)
     rows = price(calls, sizes, pricer(question))
-    each = each or tuple(chips_at_most(question, lowered, shelf))
-    pipeline = in_stages(question, lowered, sizes, rows, each) if question.schedule else None
+    chips = chips or tuple(chips_at_most(question, lowered, memo))
+    pipeline = in_stages(question, lowered, sizes, rows, chips) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
     pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
-    work, mine = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
-    plan = PlanResult(question, mine, pacing.rows, work, fullest(each), lowered, shelf, pipeline, pacing.host_s)
+    work, stage_sizes = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
+    plan = PlanResult(question, stage_sizes, pacing.rows, work, fullest(chips), lowered, memo, pipeline, pacing.host_s)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -121,7 +121,7 @@ class PlanResult(Answer):
     rows     every collective with its numbers
     compute, memory  see `tpsim.cost`
     lowered  the program
-    shelf    what the request has read and lowered, for what is asked beside it
+    memo    what the request has read and lowered, for what is asked beside it
     pipeline  with stages: then rows, compute and step are those of the rank that it hangs on, and memory is that of
               the rank with the least room
     host_s   what the rank's actions take longer since its host launches them
@@ -141,7 +141,7 @@ class PlanResult(Answer):
     compute: Compute
     memory: ChipMemory
     lowered: Lowered
-    shelf: Shelf
+    memo: Memo
     pipeline: Pipeline | None = None
     host_s: Any = 0
 
@@ -215,10 +215,10 @@ class PlanResult(Answer):
     @cached_property
     def band(self) -> Band | None:
         """Where eight of ten published runs like it would lie; left out of inference."""
-        question, shelf = self.question, self.shelf
+        question, memo = self.question, self.memo
         if question.inference:
             return None
-        return band(question, float(self.step.time_s), lambda s: priced(relaunched(question, s), shelf).step.time_s)
+        return band(question, float(self.step.time_s), lambda s: priced(relaunched(question, s), memo).step.time_s)
 
     @cached_property
     def serve(self) -> Serve | None:
@@ -229,7 +229,7 @@ class PlanResult(Answer):
     def prefill(self) -> PlanResult | None:
         """Of a prompt and its reply the plan of the prompt."""
         both = self.question.workload.kind == "serve"
-        return priced(prefill_of(self.question), self.shelf) if both else None
+        return priced(prefill_of(self.question), self.memo) if both else None
 
     @property
     def broken(self) -> list[Limit]:
@@ -262,7 +262,7 @@ class PlanResult(Answer):
     def cheapest(self) -> PlanResult:
         """The plan of the planner `cheapest`."""
         book = self if self.question.planner == "book" else None
-        return priced(replace(self.question, planner="cheapest"), self.shelf, book)
+        return priced(replace(self.question, planner="cheapest"), self.memo, book)
 
     @property
     def assumptions(self) -> list[Assumption]:

@@ -74,12 +74,12 @@ class PlanStep(Step):
     def unmasked(self) -> tuple[Any, Any]:
         """Useful FLOPs of all chips, and those that one runs, without what masks hide."""
         plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
-        masked, stages = [one for one in plan.lowered.kernels if one.mask], plan.question.stages
-        each = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
-        whole = [(one.useful_flops(plan.sizes), one, total(map(one.count, each))) for one in masked]
-        own = [(one.flops(plan.sizes), one, one.count(plan.sizes)) for one in masked]
+        masked, stages = [kernel for kernel in plan.lowered.kernels if kernel.mask], plan.question.stages
+        sizes = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
+        whole = [(kernel.useful_flops(plan.sizes), kernel, total(map(kernel.count, sizes))) for kernel in masked]
+        own = [(kernel.flops(plan.sizes), kernel, kernel.count(plan.sizes)) for kernel in masked]
         return tuple(
-            all_ - total((flops - one.seen(flops, plan.sizes)) * count for flops, one, count in hidden)
+            all_ - total((flops - kernel.seen(flops, plan.sizes)) * count for flops, kernel, count in hidden)
             for all_, hidden in ((useful, whole), (run, own))
         )
 
@@ -221,8 +221,8 @@ class TrainingRun(Record):
             parts.append(f"{self.tokens:.4g} tokens in {self.days:.4g} days, {self.chip_hours:,.0f} chip hours")
         if self.price_per_chip_hour is not None:
             whole = "" if self.price is None else f"{self.price:,.0f}, "
-            each = f"{self.price_per_million_tokens:.4g} per million tokens"
-            parts.append(f"{whole}{each} at {self.price_per_chip_hour:g} a chip hour")
+            price = f"{self.price_per_million_tokens:.4g} per million tokens"
+            parts.append(f"{whole}{price} at {self.price_per_chip_hour:g} a chip hour")
         return "; ".join(parts)
 
 

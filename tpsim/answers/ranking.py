@@ -13,7 +13,7 @@ import numpy as np
 
 from tpsim.answers.memory import chips, fullest
 from tpsim.answers.plan import PlanResult, priced
-from tpsim.layouts.weighed import Weighed
+from tpsim.layouts.candidates import Candidate
 from tpsim.program.keeps import margin
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import sizes_of
@@ -21,17 +21,17 @@ from tpsim.question.prices import sizes_of
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from tpsim.layouts.weighed import Family, Weighing
+    from tpsim.layouts.candidates import Evaluation, Family
+    from tpsim.question.memo import Memo
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Shelf
 
 By = Literal["step", "tokens_per_s", "money", "memory"]
 """What the best layout has the least of, or the most."""
 
 
-def held_at_peak(question: Question, shelf: Shelf) -> tuple[float, float]:
+def held_at_peak(question: Question, memo: Memo) -> tuple[float, float]:
     """Bytes at the peak of a question, and the room that it leaves."""
-    most = fullest(chips(question, shelf.lowered(question).program, sizes_of(question)))
+    most = fullest(chips(question, memo.lowered(question).program, sizes_of(question)))
     return float(most.peak_bytes), float(most.room_bytes)
 
 
@@ -86,56 +86,60 @@ class Ranking:
     spare  by the identity of a space: bytes of a chip that are free in a layout that surely fits
     """
 
-    weighing: Weighing
-    shelf: Shelf
+    evaluation: Evaluation
+    memo: Memo
     most: int
     spare: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, int], Planned] = {}
 
-    def _plan(self, one: Weighed) -> Planned | None:
+    def _plan(self, candidate: Candidate) -> Planned | None:
         """Its plan; none if its schedule deadlocks, as then do all that take turns so."""
-        if not one.family.legal[one.at]:
+        if not candidate.family.legal[candidate.at]:
             return None
-        key = id(one.family), one.at
+        key = id(candidate.family), candidate.at
         if key not in self.known:
             try:
-                self.known[key] = Planned(one, priced(one.space.question(one.layout, self.shelf), self.shelf))
+                self.known[key] = Planned(
+                    candidate, priced(candidate.space.question(candidate.layout, self.memo), self.memo)
+                )
             except InputError as error:
                 if error.problems[0].slug != "deadlock":
                     raise
-                self._refuse(one)
+                self._refuse(candidate)
                 return None
         return self.known[key]
 
-    def _refuse(self, one: Weighed) -> None:
+    def _refuse(self, candidate: Candidate) -> None:
         """Take a layout, and all whose stages take turns alike, out of those that are legal."""
-        turns = _turns(one.family, one.layout.pp)
-        for other in self.weighing.families:
+        turns = _turns(candidate.family, candidate.layout.pp)
+        for other in self.evaluation.families:
             if _turns(other, other.pp) == turns:
-                alike = other.legal & (other.microbatches == one.layout.microbatches)
-                self.weighing.refused["deadlock"] += int(alike.sum())
+                alike = other.legal & (other.microbatches == candidate.layout.microbatches)
+                self.evaluation.refused["deadlock"] += int(alike.sum())
                 other.legal &= ~alike
 
     def smallest(self) -> Planned | None:
         """Where no layout fits: the plan of the one that wants the least room."""
-        if self.weighing.fitting:
+        if self.evaluation.fitting:
             return None
-        queue = _queue(self.weighing.families, lambda one: (-one.room_bytes, one.step_s), lambda one: one.legal)
-        return next(filter(None, (self._plan(one) for _, one in queue)), None)
+        queue = _queue(
+            self.evaluation.families, lambda family: (-family.room_bytes, family.step_s), lambda family: family.legal
+        )
+        return next(filter(None, (self._plan(candidate) for _, candidate in queue)), None)
 
     def surely(self, family: Family) -> Any:
         """Whether each fits though its peak were off by as much as it may be."""
         return family.fitting & (family.room_bytes >= self.spare[id(family.space)])
 
-    def _queue(self, by: By, *, sure: bool = False) -> Iterator[tuple[float, Weighed]]:
+    def _queue(self, by: By, *, sure: bool = False) -> Iterator[tuple[float, Candidate]]:
         """Those that may meet every demand, with what they come to at least: the best first."""
 
-        def able(one: Family) -> Any:
-            return (self.surely(one) if sure else one.fitting) & one.may_do
+        def able(family: Family) -> Any:
+            return (self.surely(family) if sure else family.fitting) & family.may_do
 
-        return _queue(self.weighing.families, lambda one: _least(one, by), able)
+        return _queue(self.evaluation.families, lambda family: _least(family, by), able)
 
     def best(self, by: By, top: int, *, sure: bool = False, under: float = inf) -> Ranked:
         """The best: planned by what they come to at least, until no other can be among them.
@@ -144,43 +148,45 @@ class Ranking:
         under  what they come to less than
         """
         best: list[Planned] = []
-        made = violated = 0
-        for least, one in self._queue(by, sure=sure):
+        planned = violated = 0
+        for least, candidate in self._queue(by, sure=sure):
             enough = (best[-1].value(by) if len(best) == top else under) <= least
-            if enough or made == self.most:
-                return Ranked(best, made, inf if enough else least, violated + self._unable)
-            plan = self._plan(one)
+            if enough or planned == self.most:
+                return Ranked(best, planned, inf if enough else least, violated + self._unable)
+            plan = self._plan(candidate)
             if plan is None:
                 continue
-            made += 1
+            planned += 1
             violated += not plan.plan.ok
             taken = [plan] if plan.plan.ok and plan.value(by) < under else []
-            best = sorted([*best, *taken], key=lambda one: one.value(by))[:top]
-        return Ranked(best, made, inf, violated + self._unable)
+            best = sorted([*best, *taken], key=lambda planned: planned.value(by))[:top]
+        return Ranked(best, planned, inf, violated + self._unable)
 
     @property
     def _unable(self) -> int:
         """How many fit and surely violate what the scenario requires."""
-        return sum(int((one.fitting & ~one.may_do).sum()) for one in self.weighing.families)
+        return sum(int((family.fitting & ~family.may_do).sum()) for family in self.evaluation.families)
 
     def front(self, by: By) -> Ranked:
         """Those to which no other is better by one measure and holds less: the best first, then less and less."""
-        found: list[Planned] = []
-        made = 0
-        for least, one in self._queue(by):
-            if any(other.value(by) <= least and other.weighed.peak_bytes <= one.peak_bytes for other in found):
+        planned: list[Planned] = []
+        count = 0
+        for least, candidate in self._queue(by):
+            if any(
+                other.value(by) <= least and other.candidate.peak_bytes <= candidate.peak_bytes for other in planned
+            ):
                 continue
-            if made == self.most:
-                return Ranked(_front(found, by), made, least, 0)
-            plan = self._plan(one)
-            made += plan is not None
-            found += [plan] if plan and plan.plan.ok else []
-        return Ranked(_front(found, by), made, inf, 0)
+            if count == self.most:
+                return Ranked(_front(planned, by), count, least, 0)
+            plan = self._plan(candidate)
+            count += plan is not None
+            planned += [plan] if plan and plan.plan.ok else []
+        return Ranked(_front(planned, by), count, inf, 0)
 
 
-def _turns(one: Family, pp: int) -> Hashable:
+def _turns(family: Family, pp: int) -> Hashable:
     """How the stages of layouts take turns, which decides, with the microbatches, whether they deadlock."""
-    return id(one.space), one.schedule, pp, one.chunks
+    return id(family.space), family.schedule, pp, family.chunks
 
 
 Measures = Callable[["Family"], tuple[Any, Any]]
@@ -189,47 +195,49 @@ Measures = Callable[["Family"], tuple[Any, Any]]
 
 def _queue(
     families: Sequence[Family], least: Measures, able: Callable[[Family], Any]
-) -> Iterator[tuple[float, Weighed]]:
+) -> Iterator[tuple[float, Candidate]]:
     """The layouts that are able, the least first: those whose turn it is are looked at nearer before."""
     queue = [
-        (float(least(one)[0][some].min()), -inf, at) for at, one in enumerate(families) if (some := able(one)).any()
+        (float(least(family)[0][some].min()), -inf, at)
+        for at, family in enumerate(families)
+        if (some := able(family)).any()
     ]
     heapify(queue)
     rows: dict[int, Any] = {}
     while queue:
-        said, _, number = queue[0]
+        bound, _, number = queue[0]
         family, left = families[number], rows.get(number)
         if left is None:
             left = np.flatnonzero(able(family))
         elif family.looked[left[0]]:
-            yield said, Weighed(family, int(left[0]))
+            yield bound, Candidate(family, int(left[0]))
             left = left[1:]
         else:
             family.bound(nearer=True, at=int(left[0]))
             left = left[able(family)[left]]
         measures = least(family)
-        rows[number] = left = left[np.lexsort([one[left] for one in measures[::-1]])]
+        rows[number] = left = left[np.lexsort([measure[left] for measure in measures[::-1]])]
         if left.size:
-            first, second = (float(one[left[0]]) for one in measures)
+            first, second = (float(measure[left[0]]) for measure in measures)
             heapreplace(queue, (first, second if family.looked[left[0]] else -inf, number))
         else:
             heappop(queue)
 
 
-def _front(found: list[Planned], by: By) -> list[Planned]:
+def _front(planned: list[Planned], by: By) -> list[Planned]:
     """Of some plans those that no other surpasses."""
     front: list[Planned] = []
-    for one in sorted(found, key=lambda one: (one.value(by), one.weighed.peak_bytes)):
-        if not front or one.weighed.peak_bytes < front[-1].weighed.peak_bytes:
-            front.append(one)
+    for plan in sorted(planned, key=lambda plan: (plan.value(by), plan.candidate.peak_bytes)):
+        if not front or plan.candidate.peak_bytes < front[-1].candidate.peak_bytes:
+            front.append(plan)
     return front
 
 
-def _least(one: Family, by: By) -> tuple[Any, Any]:
+def _least(family: Family, by: By) -> tuple[Any, Any]:
     """What layouts come to at least, and what decides between those that are equal."""
     if by == "memory":
-        return one.peak_bytes, one.step_s
-    return one.step_s * _per_second(by, one.tokens, one.price), one.peak_bytes
+        return family.peak_bytes, family.step_s
+    return family.step_s * _per_second(by, family.tokens, family.price), family.peak_bytes
 
 
 def _per_second(by: By, tokens: int, price: float) -> float:
@@ -241,14 +249,14 @@ def _per_second(by: By, tokens: int, price: float) -> float:
 class Planned:
     """A layout that was planned."""
 
-    weighed: Weighed
+    candidate: Candidate
     plan: PlanResult
 
     def value(self, by: By) -> float:
         """What it comes to; less is better."""
         if by == "memory":
             return float(self.plan.memory.peak_bytes)
-        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.weighed.family.price)
+        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.candidate.family.price)
 
     @cached_property
     def parts(self) -> dict[str, float]:
@@ -258,11 +266,11 @@ class Planned:
 
 def _parts(plan: PlanResult) -> dict[str, float]:
     names = {axis: WORDS[role] for role, axes in plan.question.layout.roles.items() for axis in axes if role in WORDS}
-    found = {"compute": float(plan.step.compute_s), "bubble": float(plan.step.bubble_s)}
-    for axis, one in plan.totals["by_axis"].items():
-        name = " and ".join(dict.fromkeys(names.get(each, each) for each in axis.split(",")))
-        found[name] = found.get(name, 0) + float(one.exposed_s)
-    return found
+    parts = {"compute": float(plan.step.compute_s), "bubble": float(plan.step.bubble_s)}
+    for axis, row in plan.totals["by_axis"].items():
+        name = " and ".join(dict.fromkeys(names.get(name, name) for name in axis.split(",")))
+        parts[name] = parts.get(name, 0) + float(row.exposed_s)
+    return parts
 
 
 WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages", "cp": "context"}

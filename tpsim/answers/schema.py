@@ -36,10 +36,10 @@ class Described:
             return document_schema(kind, self.name)
         from tpsim.quantity import spec
 
-        made = spec.schema_of(kind, f"{self.name}.json")
+        document = spec.schema_of(kind, f"{self.name}.json")
         if self.part:
-            return {**made, **_partial(made, made["$defs"]), "required": ["tpsim", "name"]}
-        return _or_extending(made, self.type) if "extends" in made.get("properties", {}) else made
+            return {**document, **_partial(document, document["$defs"]), "required": ["tpsim", "name"]}
+        return _or_extending(document, self.type) if "extends" in document.get("properties", {}) else document
 
 
 DESCRIBED: tuple[Described, ...] = (
@@ -127,19 +127,19 @@ HEAD = ("$schema", "$id", "$defs")
 EXTENDS = "extends"
 
 
-def _or_extending(made: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _or_extending(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The schema of a format that knows ``extends``: a file that has it need not repeat what it takes over."""
-    whole, named = {key: value for key, value in made.items() if key not in HEAD}, made["$defs"]
+    whole, named = {key: value for key, value in document.items() if key not in HEAD}, document["$defs"]
     parts = [key for key, extended in named.items() if EXTENDS in extended.get("properties", ())]
     either = {key: _either(named[key], named[key], named) for key in parts}
     full: dict[str, Any] = {"$ref": f"#/$defs/{name}"}
     for field, inside in whole["properties"].items() if parts else ():
         if any(branch.get("$ref", "").rpartition("/")[2] in parts for branch in inside.get("anyOf", ())):
             by_name = {"anyOf": [{"type": "string"}, {"required": [EXTENDS]}]}
-            given = {"required": [field], "properties": {field: by_name}}
-            full = {"if": given, "then": _named_items(whole, named), "else": full}
+            unextended = {"required": [field], "properties": {field: by_name}}
+            full = {"if": unextended, "then": _named_items(whole, named), "else": full}
     return {
-        **{key: made[key] for key in HEAD},
+        **{key: document[key] for key in HEAD},
         "$defs": {**named, **either, name: whole},
         **_either(whole, full, named),
     }
@@ -165,17 +165,17 @@ def _partial(schema: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, A
 
     Lists replace, so their items stay whole; a map in the place of a list of named items changes these.
     """
-    made = {key: value for key, value in _resolved(schema, named).items() if key not in ("required", "$ref")}
-    if "properties" in made:
-        made["properties"] = {key: _partial(field, named) for key, field in made["properties"].items()}
-    if isinstance(made.get("additionalProperties"), dict):
-        made["additionalProperties"] = _partial(made["additionalProperties"], named)
-    if "name" in (item := _resolved(made.get("items", {}), named)).get("required", ()):
+    partial = {key: value for key, value in _resolved(schema, named).items() if key not in ("required", "$ref")}
+    if "properties" in partial:
+        partial["properties"] = {key: _partial(field, named) for key, field in partial["properties"].items()}
+    if isinstance(partial.get("additionalProperties"), dict):
+        partial["additionalProperties"] = _partial(partial["additionalProperties"], named)
+    if "name" in (item := _resolved(partial.get("items", {}), named)).get("required", ()):
         changes = {"type": "object", "additionalProperties": _partial(item, named)}
-        return {"if": {"type": "array"}, "then": made, "else": changes}
-    if "anyOf" in made:
-        made["anyOf"] = [_partial(choice, named) for choice in made["anyOf"]]
-    return made
+        return {"if": {"type": "array"}, "then": partial, "else": changes}
+    if "anyOf" in partial:
+        partial["anyOf"] = [_partial(choice, named) for choice in partial["anyOf"]]
+    return partial
 
 
 def _fields(schema: Mapping[str, Any], named: Mapping[str, Any], above: str) -> Iterator[dict[str, Any]]:

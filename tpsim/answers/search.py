@@ -14,12 +14,12 @@ from tpsim.answers.layout_row import Demanded, Refused, Row, in_words
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak, measurable, measured, spare_bytes
 from tpsim.answers.sensitivity import Answered, Moves, answered, memories, moves
 from tpsim.answers.verdict import percent
+from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
-from tpsim.layouts.weighed import weigh
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
 from tpsim.question.edits import flag_words
-from tpsim.question.shelf import Shelf
+from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Count, Number, Of
 from tpsim.report.table import Line
@@ -27,8 +27,8 @@ from tpsim.report.table import Line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.space import Space
-    from tpsim.layouts.weighed import Weighing
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags
     from tpsim.question.question import Question
@@ -48,7 +48,7 @@ def search(
     plans: int = PLANS,
     pareto: str = "",
     sensitivity: bool = False,
-    shelf: Shelf | None = None,
+    memo: Memo | None = None,
     **flags: Unpack[Flags],
 ) -> SearchResult:
     """Rank the legal layouts of what a scenario leaves open.
@@ -64,7 +64,7 @@ def search(
     plans      how many are planned at most; where that ends a search, the answer says how near it came
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
-    shelf      what other searches of the same request have read and lowered
+    memo      what other searches of the same request have read and lowered
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
@@ -72,33 +72,33 @@ def search(
         raise unknown(by, "measure", get_args(By))
     if top < 1 or plans < 1:
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy="write --top 1")
-    shelf = shelf or Shelf()
+    memo = memo or Memo()
     measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
-    several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, shelf=shelf)
-    questions = [one.question(None, shelf) for one in several]
+    several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)
+    questions = [space.question(None, memo) for space in several]
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
-    weighing = weigh(several, shelf, held_at_peak)
+    evaluation = evaluate(several, memo, held_at_peak)
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
-    spare = {id(space): spare_bytes(one) for space, one in zip(several, questions, strict=True)}
-    ranking = Ranking(weighing, shelf, plans, spare)
+    spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
+    ranking = Ranking(evaluation, memo, plans, spare)
     best = ranking.best(by, top)
-    close = sum(int((one.fitting & ~ranking.surely(one)).sum()) for one in weighing.families)
+    close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     doubted = best.best and best.best[0].plan.memory.fits is None
     sure = ranking.best(by, 1, sure=True) if doubted else None
-    found = SearchResult(by, several, questions, weighing, best, close, sure, ranking.smallest(), (*words, *asked))
+    result = SearchResult(by, several, questions, evaluation, best, close, sure, ranking.smallest(), (*words, *asked))
     if pareto:
-        found = replace(found, front=ranking.front(measures["pareto"]))
+        result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
-        return found
-    return replace(found, sensitivity=list(answered(found, plans, shelf)), constants=moves(found, shelf))
+        return result
+    return replace(result, sensitivity=list(answered(result, plans, memo)), constants=moves(result, memo))
 
 
 def _of_best(part: str, nothing: Any) -> Callable[[SearchResult], Any]:
     """A part of the best plan."""
-    return lambda found: getattr(found.ranked.best[0].plan, part) if found.ranked.best else nothing
+    return lambda result: getattr(result.ranked.best[0].plan, part) if result.ranked.best else nothing
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class SearchResult(Answer):
     by: By
     spaces: Sequence[Space]
     questions: Sequence[Question]
-    weighing: Weighing
+    evaluation: Evaluation
     ranked: Ranked
     close: Count
     sure: Ranked | None
@@ -137,10 +137,10 @@ class SearchResult(Answer):
     sensitivity: list[Answered] | None = None
     constants: list[Moves] | None = None
 
-    considered = Of[Count]("weighing.considered", "layouts looked at")
-    legal = Of[Count]("weighing.legal", "those that `plan` does not refuse")
-    covered = Of[Count]("weighing.covered", "not looked at: they split sequences that more data shards can take")
-    held = Of[Mapping[str, Any]](lambda found: found.spaces[0].held, "what was held, as it is stated")
+    considered = Of[Count]("evaluation.considered", "layouts looked at")
+    legal = Of[Count]("evaluation.legal", "those that `plan` does not refuse")
+    covered = Of[Count]("evaluation.covered", "not looked at: they split sequences that more data shards can take")
+    held = Of[Mapping[str, Any]](lambda result: result.spaces[0].held, "what was held, as it is stated")
     plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
@@ -166,7 +166,7 @@ class SearchResult(Answer):
     @cached_property
     def fitting(self) -> Count:
         """Legal ones whose peak the memory of a chip holds."""
-        return self.weighing.fitting
+        return self.evaluation.fitting
 
     @property
     def complete(self) -> bool:
@@ -184,25 +184,25 @@ class SearchResult(Answer):
     def searched(self) -> list[str]:
         """What was searched."""
         names = dict.fromkeys([*self.spaces[0].only, *self.spaces[0].varied])
-        none = {"ep"} if not any(one.model.experts for one in self.questions) else set()
+        none = {"ep"} if not any(question.model.experts for question in self.questions) else set()
         return [name for name in names if name not in {*self.held, *none}]
 
     @property
     def refused(self) -> list[Refused]:
         """The layouts that are not legal, by reason."""
-        return [Refused(*one) for one in self.weighing.refused.most_common()]
+        return [Refused(*reason) for reason in self.evaluation.refused.most_common()]
 
     @cached_property
     def rows(self) -> list[Row]:
         """The best layouts, the best first."""
-        return [Row(n, one, self.ranked.best[0], self.by) for n, one in enumerate(self.ranked.best, 1)]
+        return [Row(n, planned, self.ranked.best[0], self.by) for n, planned in enumerate(self.ranked.best, 1)]
 
     @cached_property
     def pareto(self) -> list[Row] | None:
         """Where they are asked for: layouts to which no other is better and holds less."""
         if self.front is None:
             return None
-        return [Row(n, one, self.front.best[0], self.by) for n, one in enumerate(self.front.best, 1)]
+        return [Row(n, planned, self.front.best[0], self.by) for n, planned in enumerate(self.front.best, 1)]
 
     @property
     def best(self) -> Row | None:
@@ -212,7 +212,7 @@ class SearchResult(Answer):
     @property
     def ok(self) -> bool:
         """True if there is a layout that fits and meets every demand, and the best is as it is required to be."""
-        return bool(self.ranked.best) and all(one.ok for one in self.require or ())
+        return bool(self.ranked.best) and all(demand.ok for demand in self.require or ())
 
     @property
     def require(self) -> list[Demanded] | None:
@@ -256,8 +256,8 @@ class SearchResult(Answer):
         known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
         known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
-        for one in self.require or ():
-            yield Line(one.text, "require", ok=one.ok)
+        for demand in self.require or ():
+            yield Line(demand.text, "require", ok=demand.ok)
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
@@ -267,11 +267,11 @@ class SearchResult(Answer):
         return tuple(pictures(self))
 
 
-def _surely(found: Ranked, by: By) -> str:
+def _surely(ranked: Ranked, by: By) -> str:
     """The best layout that surely fits, with its step and peak."""
-    if not found.best:
-        return "no layout surely fits" if found.open_at == inf else "none was found that surely fits"
-    safe = Row(1, found.best[0], found.best[0], by)
+    if not ranked.best:
+        return "no layout surely fits" if ranked.open_at == inf else "none was found that surely fits"
+    safe = Row(1, ranked.best[0], ranked.best[0], by)
     peak = show(float(safe.peak_bytes), "bytes")
     return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
 
@@ -283,23 +283,23 @@ def _why_none(result: SearchResult) -> str:
     if result.fitting:
         demands = result.questions[0].stated.file.require.limits
         asked = f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands.items())}"
-        steps = [family.step_s[family.fitting].min() for family in result.weighing.families if family.fitting.any()]
+        steps = [family.step_s[family.fitting].min() for family in result.evaluation.families if family.fitting.any()]
         return f"{asked}, each takes {show(float(min(steps)), 'seconds')} or more" if "step" in demands else asked
     if result.smallest is None:
         return "no layout fits"
     memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")
-    peak, have = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
-    return f"no layout fits: least peak {peak} of {have}, {in_words(least)}"
+    peak, capacity = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
+    return f"no layout fits: least peak {peak} of {capacity}, {in_words(least)}"
 
 
 def _bought(result: SearchResult) -> str:
     """Which memory unlocks a better layout, or that none does."""
     best = result.ranked.best[0].plan
-    have = best.memory.capacity_bytes
-    for one in result.sensitivity or ():
-        if one.unlocks and one.relative is not None:
-            size, unit = show(have * one.factor, "bytes").split()
-            now = show(have, "bytes").removesuffix(f" {unit}")
-            return f"memory of {size} {unit} instead of {now} unlocks {one.unlocks}: {percent(one.relative)}"
-    most = show(max(have, *memories()), "bytes")
+    capacity = best.memory.capacity_bytes
+    for change in result.sensitivity or ():
+        if change.unlocks and change.relative is not None:
+            size, unit = show(capacity * change.factor, "bytes").split()
+            now = show(capacity, "bytes").removesuffix(f" {unit}")
+            return f"memory of {size} {unit} instead of {now} unlocks {change.unlocks}: {percent(change.relative)}"
+    most = show(max(capacity, *memories()), "bytes")
     return f"no memory that a shipped machine has, up to {most}, unlocks a better layout"

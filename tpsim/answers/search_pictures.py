@@ -26,11 +26,11 @@ def pictures(result: SearchResult) -> Iterator[Picture]:
         return
     best = result.rows[0].plan
     capacity, most_s = float(best.memory.capacity_bytes), FAR * float(best.step.time_s)
-    drawn = ((one, one.fitting & (one.step_s > 0)) for one in result.weighing.families)
+    drawn = ((family, family.fitting & (family.step_s > 0)) for family in result.evaluation.families)
     fitting = [
         both
-        for one, some in drawn
-        for both in zip(one.step_s[some].tolist(), one.peak_bytes[some].tolist(), strict=True)
+        for family, some in drawn
+        for both in zip(family.step_s[some].tolist(), family.peak_bytes[some].tolist(), strict=True)
     ]
     front = _points(result.pareto or ())
     curves = [

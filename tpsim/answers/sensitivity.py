@@ -13,7 +13,7 @@ import numpy as np
 from tpsim.answers.layout_row import Row, in_words, otherwise
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import Ranking, held_at_peak
-from tpsim.layouts.weighed import weigh
+from tpsim.layouts.candidates import evaluate
 from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
 from tpsim.machine.parts import changed
 from tpsim.machine.unstated import stated
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.search import SearchResult
-    from tpsim.layouts.weighed import Family
+    from tpsim.layouts.candidates import Family
     from tpsim.machine.constant import Constant
     from tpsim.machine.profile import Machine
-    from tpsim.question.shelf import Shelf
+    from tpsim.question.memo import Memo
 
 FACTOR = 1.1
 """How much better each part is made: the step per percent is told, so little hangs on it."""
@@ -43,9 +43,9 @@ MORE_IS_BETTER, LESS_IS_BETTER = ("flops_per_s", "bytes_per_s", "bytes", "ratio"
 def bettered(machine: Machine, factor: float, chosen: Callable[[Constant], bool]) -> Machine:
     """The machine with some figures better by a factor, and without its curves, which are of those that it has."""
 
-    def change(one: Constant) -> Constant:
-        value = one.value / factor if one.dimension in LESS_IS_BETTER else one.value * factor
-        return replace(one, value=value) if chosen(one) else one
+    def change(constant: Constant) -> Constant:
+        value = constant.value / factor if constant.dimension in LESS_IS_BETTER else constant.value * factor
+        return replace(constant, value=value) if chosen(constant) else constant
 
     return replace(changed(machine, change), measured=())
 
@@ -68,7 +68,9 @@ class Part:
     def better(self, machine: Machine) -> Machine:
         """The machine with that part."""
         return bettered(
-            machine, self.factor, lambda one: one.path.startswith(self.begins) and one.dimension == self.dimension
+            machine,
+            self.factor,
+            lambda constant: constant.path.startswith(self.begins) and constant.dimension == self.dimension,
         )
 
 
@@ -108,9 +110,9 @@ class Moves(Record):
 
 def constants(machine: Machine) -> Iterator[tuple[Constant, Machine]]:
     """Every figure that can be better, with the machine that has it better; a share of a whole may exceed it."""
-    for one in {one.path: one for one in machine.constants()}.values():
-        if one.value and one.dimension in (*MORE_IS_BETTER, *LESS_IS_BETTER):
-            yield one, bettered(machine, FACTOR, lambda other, path=one.path: other.path == path)  # type: ignore[misc]
+    for constant in {constant.path: constant for constant in machine.constants()}.values():
+        if constant.value and constant.dimension in (*MORE_IS_BETTER, *LESS_IS_BETTER):
+            yield constant, bettered(machine, FACTOR, lambda other, path=constant.path: other.path == path)  # type: ignore[misc]
 
 
 def elasticity(today_s: float, then_s: float, factor: float) -> float:
@@ -158,48 +160,50 @@ class Answered(Record):
         return None if self.best_s is None else self.best_s / self.today_s - 1
 
 
-def answered(found: SearchResult, plans: int, shelf: Shelf) -> Iterator[Answered]:
+def answered(result: SearchResult, plans: int, memo: Memo) -> Iterator[Answered]:
     """The best step with each part of its machine better: in its layout, and searched again; with more memory last."""
-    if found.best is None:
+    if result.best is None:
         return
-    best, space, today = found.best, found.best.planned.weighed.space, found.best.plan
+    best, space, today = result.best, result.best.planned.candidate.space, result.best.plan
     for part in parts(today.question.machine):
         machine = part.better(today.question.machine)
-        held = priced(replace(today.question, machine=machine), shelf)
-        weighing = weigh([replace(space, machine=machine)], shelf, held_at_peak)
-        one = Answered(part.name, part.factor, float(today.step.time_s), float(held.step.time_s))
-        for again in Ranking(weighing, shelf, plans).best(found.by, 1).best:
-            other = again.weighed.layout != best.planned.weighed.layout
-            layout = in_words(Row(1, again, again, found.by)) if other else None
-            one = replace(one, best_s=float(again.plan.step.time_s), layout=layout)
-        yield one
-    yield from filter(None, [unlocked(found, plans, shelf)])
+        plan = priced(replace(today.question, machine=machine), memo)
+        evaluation = evaluate([replace(space, machine=machine)], memo, held_at_peak)
+        answer = Answered(part.name, part.factor, float(today.step.time_s), float(plan.step.time_s))
+        for again in Ranking(evaluation, memo, plans).best(result.by, 1).best:
+            other = again.candidate.layout != best.planned.candidate.layout
+            layout = in_words(Row(1, again, again, result.by)) if other else None
+            answer = replace(answer, best_s=float(again.plan.step.time_s), layout=layout)
+        yield answer
+    yield from filter(None, [unlocked(result, plans, memo)])
 
 
-def unlocked(found: SearchResult, plans: int, shelf: Shelf) -> Answered | None:
+def unlocked(result: SearchResult, plans: int, memo: Memo) -> Answered | None:
     """The least memory that a shipped machine has in which a layout is better that does not fit today, and the best."""
-    if found.best is None or found.by == "memory":
+    if result.best is None or result.by == "memory":
         return None
-    today, space = found.best.planned, found.best.planned.weighed.space
+    today, space = result.best.planned, result.best.planned.candidate.space
     machine = today.plan.question.machine
-    have = float(machine.chip.memory_capacity.value)
-    sizes = [have, *(one for one in memories() if one > have)]
-    most = Part(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / have).better(machine)
-    weighing = weigh([replace(space, machine=most)], shelf, held_at_peak)
+    capacity = float(machine.chip.memory_capacity.value)
+    sizes = [capacity, *(size for size in memories() if size > capacity)]
+    most = Part(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
+    evaluation = evaluate([replace(space, machine=most)], memo, held_at_peak)
     for before, size in pairwise(sizes):
-        families = [_fitting_first(one, sizes[-1] - size, sizes[-1] - before) for one in weighing.families]
-        ranking = Ranking(replace(weighing, families=families), shelf, plans)
-        for again in ranking.best(found.by, 1, under=today.value(found.by) * (1 - LEAST)).best:
-            row, step_s = Row(1, again, again, found.by), float(today.plan.step.time_s)
-            words = otherwise(row, found.best)
-            return Answered(CAPACITY, size / have, step_s, step_s, float(again.plan.step.time_s), in_words(row), words)
+        families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]
+        ranking = Ranking(replace(evaluation, families=families), memo, plans)
+        for again in ranking.best(result.by, 1, under=today.value(result.by) * (1 - LEAST)).best:
+            row, step_s = Row(1, again, again, result.by), float(today.plan.step.time_s)
+            words = otherwise(row, result.best)
+            return Answered(
+                CAPACITY, size / capacity, step_s, step_s, float(again.plan.step.time_s), in_words(row), words
+            )
     return None
 
 
-def _fitting_first(one: Family, least: float, most: float) -> Family:
+def _fitting_first(family: Family, least: float, most: float) -> Family:
     """Its layouts with room that is at least so much, and less than `most`: no other fits."""
-    first = (one.room_bytes >= least) & (one.room_bytes < most)
-    return replace(one, room_bytes=np.where(first, one.room_bytes - least, -1))
+    first = (family.room_bytes >= least) & (family.room_bytes < most)
+    return replace(family, room_bytes=np.where(first, family.room_bytes - least, -1))
 
 
 def memories() -> list[float]:
@@ -207,13 +211,15 @@ def memories() -> list[float]:
     return stated(("chip", "memory", "capacity"), "bytes")
 
 
-def moves(found: SearchResult, shelf: Shelf) -> list[Moves]:
+def moves(result: SearchResult, memo: Memo) -> list[Moves]:
     """The best step with each figure of its machine better, of those that make a difference: what does most first."""
-    if found.best is None:
+    if result.best is None:
         return []
-    question, today_s = found.best.plan.question, float(found.best.plan.step.time_s)
-    made = [
-        Moves(one.path, one.kind, today_s, float(priced(replace(question, machine=machine), shelf).step.time_s))
-        for one, machine in constants(question.machine)
+    question, today_s = result.best.plan.question, float(result.best.plan.step.time_s)
+    moved = [
+        Moves(
+            constant.path, constant.kind, today_s, float(priced(replace(question, machine=machine), memo).step.time_s)
+        )
+        for constant, machine in constants(question.machine)
     ]
-    return sorted((one for one in made if abs(one.elasticity) >= LEAST), key=lambda one: -abs(one.elasticity))
+    return sorted((move for move in moved if abs(move.elasticity) >= LEAST), key=lambda move: -abs(move.elasticity))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.sizes import Sizes
+    from tpsim.question.memo import Lowered, Memo
     from tpsim.question.question import Inference, Question
-    from tpsim.question.shelf import Lowered, Shelf
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,25 @@ class Serve(Record):
     def bytes_bound_share(self) -> Number:
         """Share of compute in kernels that take as long as their bytes."""
         plan, question = self.plan, self.plan.question
-        each = (question.machine, question.products, question.matmul_efficiency)
-        pairs = [(one, kernel_s(one, plan.sizes, *each) * one.count(plan.sizes)) for one in plan.lowered.kernels]
-        bound = total(s for one, s in pairs if is_bytes_bound(one, plan.sizes, *each))
+        priced_on = (question.machine, question.products, question.matmul_efficiency)
+        pairs = [
+            (kernel, kernel_s(kernel, plan.sizes, *priced_on) * kernel.count(plan.sizes))
+            for kernel in plan.lowered.kernels
+        ]
+        bound = total(s for kernel, s in pairs if is_bytes_bound(kernel, plan.sizes, *priced_on))
         return float(bound / total(s for _, s in pairs))
 
     @cached_property
     def largest_batch(self) -> Count:
         """Sequences for which memory has room."""
-        return largest_batch(self.plan.question, self.plan.lowered, self.plan.shelf)
+        return largest_batch(self.plan.question, self.plan.lowered, self.plan.memo)
 
     @property
     def copies(self) -> Number:
         """How many chips hold the same part of the cache."""
         plan, tokens = self.plan, self.work.global_batch * self.work.longest
-        held = total(one.cache_bytes for one in plan.each) * plan.chips
-        return float(held / (len(plan.each) * self.cache_bytes_per_token * tokens))
+        cache_bytes = total(chip.cache_bytes for chip in plan.each) * plan.chips
+        return float(cache_bytes / (len(plan.each) * self.cache_bytes_per_token * tokens))
 
     @property
     def demanded(self) -> dict[str, float]:
@@ -130,26 +133,26 @@ def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     )
 
 
-def chips_at_most(question: Question, lowered: Lowered, shelf: Shelf) -> Iterator[ChipMemory]:
+def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[ChipMemory]:
     """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
 
     Of a prompt and its reply it is while that step runs that needs more.
     """
-    full = replace(question, workload=question.workload.held)
-    each = chips(full, lowered.program, sizes_of(full))
+    full = replace(question, workload=question.workload.at_peak)
+    decoding = chips(full, lowered.program, sizes_of(full))
     if question.workload.kind != "serve":
-        return each
+        return decoding
     prompt = prefill_of(question)
-    read = chips(prompt, shelf.lowered(prompt).program, sizes_of(prompt))
+    read = chips(prompt, memo.lowered(prompt).program, sizes_of(prompt))
     return (
-        replace(one, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
-        if other.peak.total > one.peak.total
-        else one
-        for one, other in zip(each, read, strict=True)
+        replace(chip, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
+        if other.peak.total > chip.peak.total
+        else chip
+        for chip, other in zip(decoding, read, strict=True)
     )
 
 
-def filled_up(question: Question, shelf: Shelf) -> Question:
+def filled_up(question: Question, memo: Memo) -> Question:
     """The question with as many sequences as memory has room for, if it asks for those.
 
     Raises InputError if there is no room for any.
@@ -157,17 +160,17 @@ def filled_up(question: Question, shelf: Shelf) -> Question:
     work = question.inference
     if work is None or not work.fills:
         return question
-    most, at = largest_batch(question, shelf.lowered(question), shelf), question.stated.at("workload", "batch")
+    most, at = largest_batch(question, memo.lowered(question), memo), question.stated.at("workload", "batch")
     if not most:
         message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
         raise InputError.one("no-room", message, at, "take more chips, or fewer bytes: workload.param_dtype")
-    said = Assumption(f"batch {most:,} is the largest that memory has room for", "derived")
+    assumption = Assumption(f"batch {most:,} is the largest that memory has room for", "derived")
     resolved = {**question.resolved, "workload": {**question.resolved["workload"], "batch": most}}
     filled = replace(work, global_batch=most, fills=False)
-    return replace(question, workload=filled, resolved=resolved, assumptions=(*question.assumptions, said))
+    return replace(question, workload=filled, resolved=resolved, assumptions=(*question.assumptions, assumption))
 
 
-def largest_batch(question: Question, lowered: Lowered, shelf: Shelf) -> int:
+def largest_batch(question: Question, lowered: Lowered, memo: Memo) -> int:
     """The most sequences with room in memory, a multiple of what the layout splits them into; 0 if not even these.
 
     Room falls with every sequence, and by about as much: a secant finds where it ends.
@@ -176,7 +179,7 @@ def largest_batch(question: Question, lowered: Lowered, shelf: Shelf) -> int:
 
     def room(units: int) -> float:
         work = replace(question.workload, global_batch=units * unit)
-        return float(fullest(chips_at_most(replace(question, workload=work), lowered, shelf)).room_bytes)
+        return float(fullest(chips_at_most(replace(question, workload=work), lowered, memo)).room_bytes)
 
     none = room(1)
     if none < 0:

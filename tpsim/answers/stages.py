@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.program.schedules import Blocking, PipelineSchedule
+    from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Lowered
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Pipeline(Record):
     @property
     def elsewhere(self) -> tuple[Row, ...]:
         """The collectives that the rank which sets the pace has no part in."""
-        mine = {id(row.call) for row in self.step.pacing.rows}
-        return tuple(replace(row, exposed_s=0) for row in self.rows if id(row.call) not in mine)
+        ids = {id(row.call) for row in self.step.pacing.rows}
+        return tuple(replace(row, exposed_s=0) for row in self.rows if id(row.call) not in ids)
 
     @property
     def assumed(self) -> tuple[str, ...]:
         """What a plan in stages takes for granted."""
-        how = {
+        manner = {
             "blocking": "hold up both stages, which exchange what goes either way at once",
             "beside compute": "run beside compute and delay only who waits for them",
             "blocking in warm-up and flush": "hold up stages in warm-up and flush, and delay others where they wait",
@@ -112,7 +112,7 @@ class Pipeline(Record):
         apart = self.step.ended_s > self.step.time_s
         why = "which takes longest: each begins the next step as it ends its own" if apart else "which ends last"
         return (
-            f"sends between stages {how[self.sends]}",
+            f"sends between stages {manner[self.sends]}",
             f"sums and the step are those of rank {self.pacing_rank}, {why}",
         )
 
@@ -144,9 +144,9 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
 
 
 def in_stages(
-    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], each: tuple[ChipMemory, ...]
+    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], chips: tuple[ChipMemory, ...]
 ) -> Pipeline:
-    """The pipeline of a question that has one: its step beside what `each` rank holds."""
+    """The pipeline of a question that has one: its step beside what `chips` rank holds."""
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
@@ -155,7 +155,7 @@ def in_stages(
     except InputError as error:  # a schedule that deadlocks, which knows no file
         place = question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")
         raise InputError(replace(problem, place=place) for problem in error.problems) from None
-    return Pipeline(question.schedule, question.blocking, whole, each, tuple(rows))
+    return Pipeline(question.schedule, question.blocking, whole, chips, tuple(rows))
 
 
 def ranks_of(question: Question, collective: Collective) -> str | None:

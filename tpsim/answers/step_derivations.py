@@ -79,12 +79,12 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         )
     if rest in ("flops_per_device", "compute_s"):
         here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
-        kernels = [one for one in result.shelf.lowered(result.question).kernels if here(one.where)]
+        kernels = [kernel for kernel in result.memo.lowered(result.question).kernels if here(kernel.where)]
         yield derived(
             result,
             "FLOPs of one chip per step",
             "flops",
-            lambda sizes: total(one.flops(sizes) * one.count(sizes) for one in kernels),
+            lambda sizes: total(kernel.flops(sizes) * kernel.count(sizes) for kernel in kernels),
             checks=CHECKS["compute"],
         )
 
@@ -108,8 +108,8 @@ def _waits(result: PlanResult) -> Iterator[str]:
     """How the step goes through a pipeline, and what each of its stages waits for others."""
     if result.pipeline:
         waits: dict[str, list[int]] = {}
-        for one in result.pipeline.step.stages:
-            waits.setdefault(show(float(one.bubble_s), "seconds"), []).append(one.rank)
+        for stage in result.pipeline.step.stages:
+            waits.setdefault(show(float(stage.bubble_s), "seconds"), []).append(stage.rank)
         yield f"{result.pipeline.schedule}; the step hangs on {result.pipeline.formula}"
         yield f"stages wait: {', '.join(f'{listed(ranks)} {wait}' for wait, ranks in waits.items())}"
 
@@ -167,7 +167,7 @@ def _roofline(result: PlanResult) -> Iterator[str]:
     else:
         kernels = (chip.attention_forward, chip.attention_backward, chip.kernel_pause)
         parts = (chip.matmul_efficiency, *(chip.tile.constants() if chip.tile else ()), *kernels)
-        yield from (constant_said(one) for one in parts if one is not None)
+        yield from (constant_said(constant) for constant in parts if constant is not None)
 
 
 SERVED: Mapping[str, tuple[str, Dimension]] = {
@@ -187,12 +187,12 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
     served = result.serve
     if served is None or rest not in SERVED or (value := getattr(served, rest)) is None:
         return
-    what, dimension = SERVED[rest]
+    noun, dimension = SERVED[rest]
     if rest == "cache_bytes_per_token":
-        lowered, question = result.shelf.lowered(result.question), result.question
+        lowered, question = result.memo.lowered(result.question), result.question
         yield derived(
             replace(result, sizes=whole_stack(result), pipeline=None),
-            what,
+            noun,
             dimension,
             lambda sizes: cache_bytes_per_token(lowered, sizes),
             because=(f"keys and values in {question.dtypes.cache or question.dtypes.activations}",),
@@ -200,7 +200,7 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
         )
         return
     yield Derivation(
-        what=what, dimension=dimension, text=_text(result)[rest], value=float(value), checks=CHECKS["compute"]
+        what=noun, dimension=dimension, text=_text(result)[rest], value=float(value), checks=CHECKS["compute"]
     )
 
 

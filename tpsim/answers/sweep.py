@@ -14,7 +14,7 @@ from tpsim.answers.sweep_cells import COLUMNS, Cell, cells, spread
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.shelf import Shelf
+from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer
 from tpsim.report.formats import read_parquet, write_parquet
 from tpsim.report.record import Count
@@ -54,22 +54,22 @@ def sweep(
     if str(scenario) == "-":
         message = "a sweep reads its scenario once per cell, and stdin can be read once"
         raise InputError.one("no-file", message, remedy="name a file")
-    shelf = Shelf()
-    several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, shelf=shelf)
-    measurable("by", by, [one.question(None, shelf) for one in several])
+    memo = Memo()
+    several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)
+    measurable("by", by, [space.question(None, memo) for space in several])
     stated = str(scenario) if isinstance(scenario, Path) else scenario
-    found = [Cell(stated, each, overrides, flags, by, top, plans) for each in cells(vary)]
+    planned = [Cell(stated, values, overrides, flags, by, top, plans) for values in cells(vary)]
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
-    paths = {one: home / f"{one.key(shelf)}.parquet" for one in found}
-    missing = [one for one in found if not paths[one].exists()]
+    paths = {cell: home / f"{cell.key(memo)}.parquet" for cell in planned}
+    missing = [cell for cell in planned if not paths[cell].exists()]
     began = time.monotonic()
     columns = {**dict.fromkeys(several[0].varied, "string"), **COLUMNS}
-    for done, (at, rows, told) in enumerate(spread(missing, workers, dask), 1):
-        write_parquet(paths[missing[at]], rows, columns, told)
+    for done, (at, rows, summary) in enumerate(spread(missing, workers, dask), 1):
+        write_parquet(paths[missing[at]], rows, columns, summary)
         if progress:
             progress(done, len(missing), time.monotonic() - began)
-    return SweepResult(by, top, tuple(paths[one] for one in found), len(missing))
+    return SweepResult(by, top, tuple(paths[cell] for cell in planned), len(missing))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class SweepResult(Answer):
     made: int
 
     @cached_property
-    def found(self) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    def by_cell(self) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
         """Rows and counts of every cell, in the order of what is varied, however they were made."""
         return [read_parquet(path) for path in self.paths]
 
@@ -115,17 +115,17 @@ class SweepResult(Answer):
         return self._sum("fitting")
 
     def _sum(self, name: str) -> int:
-        return sum(told.get(name, 0) for _, told in self.found)
+        return sum(summary.get(name, 0) for _, summary in self.by_cell)
 
     @property
     def empty(self) -> list[dict[str, Any]]:
         """Cells without a layout, and why: what was varied, and what was said."""
-        return [{"vary": told["vary"], "why": told["why"]} for _, told in self.found if told["why"]]
+        return [{"vary": summary["vary"], "why": summary["why"]} for _, summary in self.by_cell if summary["why"]]
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """The best layouts of all cells, the best first."""
-        every = (row for rows, _ in self.found for row in rows)
+        every = (row for rows, _ in self.by_cell for row in rows)
         ranked = sorted(every, key=lambda row: row["value"])[: self.top]
         return [{**row, "rank": rank} for rank, row in enumerate(ranked, 1)]
 

@@ -18,7 +18,7 @@ from tpsim.answers.search import search
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
-from tpsim.question.shelf import Shelf
+from tpsim.question.memo import Memo
 
 if TYPE_CHECKING:
     from tpsim.answers.layout_row import Row
@@ -51,27 +51,27 @@ class Cell:
     top: int
     plans: int
 
-    def key(self, shelf: Shelf) -> str:
+    def key(self, memo: Memo) -> str:
         """What its file is called: it changes with all that its answer is made of."""
         try:
-            (space,) = spaces(self.scenario, flags=self.flags, overrides=self.overrides, vary=self.vary, shelf=shelf)
-            files: Sequence[Any] = [one for _, one in space.question(None, shelf).inputs]
+            (space,) = spaces(self.scenario, flags=self.flags, overrides=self.overrides, vary=self.vary, memo=memo)
+            files: Sequence[Any] = [document for _, document in space.question(None, memo).inputs]
         except InputError as error:
             files = [str(error)]
         return sha256(json.dumps([__version__, asdict(self), files], sort_keys=True, default=str).encode()).hexdigest()[
             :16
         ]
 
-    def searched(self, shelf: Shelf) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def searched(self, memo: Memo) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Its best layouts, and what is told beside them."""
-        told: dict[str, Any] = {"vary": self.vary, "why": ""}
+        summary: dict[str, Any] = {"vary": self.vary, "why": ""}
         asked: dict[str, Any] = {"by": self.by, "top": self.top, "plans": self.plans, **self.flags}
         try:
-            found = search(self.scenario, overrides=self.overrides, vary=self.vary, shelf=shelf, **asked)
+            result = search(self.scenario, overrides=self.overrides, vary=self.vary, memo=memo, **asked)
         except InputError as error:
-            return [], {**told, "why": error.problems[0].message}
-        told |= {name: found[name] for name in ("considered", "legal", "fitting", "plans", "gap")}
-        return [_flat(row) for row in found.rows], told if found.rows else {**told, "why": found.lines[0].text}
+            return [], {**summary, "why": error.problems[0].message}
+        summary |= {name: result[name] for name in ("considered", "legal", "fitting", "plans", "gap")}
+        return [_flat(row) for row in result.rows], summary if result.rows else {**summary, "why": result.lines[0].text}
 
 
 def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -79,7 +79,7 @@ def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
     named = (text.partition("=") for text in vary)
     return product(
         *(
-            ([f"{path}={one}" for one in dict.fromkeys(values(listed))]) if equals else [path]
+            ([f"{path}={value}" for value in dict.fromkeys(values(listed))]) if equals else [path]
             for path, equals, listed in named
         )
     )
@@ -91,13 +91,13 @@ def _flat(row: Row) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _shelf(_sweep: str) -> Shelf:
+def _memo(_sweep: str) -> Memo:
     """What a process has read and lowered for the cells of one sweep: of another one files may have changed."""
-    return Shelf()
+    return Memo()
 
 
 def _numbered(at: int, cell: Cell, sweep: str) -> Searched:
-    return at, *cell.searched(_shelf(sweep))
+    return at, *cell.searched(_memo(sweep))
 
 
 def spread(cells: Sequence[Cell], workers: int, dask: str) -> Iterator[Searched]:
@@ -120,9 +120,9 @@ def _in_processes(cells: Sequence[Cell], workers: int) -> Iterator[Searched]:
     while left:
         had = len(left)
         try:
-            for found in _together(joblib, left, workers):
-                del left[found[0]]
-                yield found
+            for answer in _together(joblib, left, workers):
+                del left[answer[0]]
+                yield answer
         except joblib.externals.loky.process_executor.TerminatedWorkerError:
             if len(left) == had:
                 raise

@@ -71,8 +71,8 @@ def _names(rank: int, *, several: bool) -> Iterator[Event]:
         yield _named("thread_name", rank, lane, name=name)
 
 
-def _named(what: str, rank: int, lane: int, **args: Any) -> Event:
-    return {"name": what, "ph": "M", "ts": 0, "pid": rank, "tid": lane, "args": args}
+def _named(event: str, rank: int, lane: int, **args: Any) -> Event:
+    return {"name": event, "ph": "M", "ts": 0, "pid": rank, "tid": lane, "args": args}
 
 
 def _lasting(name: str, rank: int, lane: int, start: Any, end: Any, **args: Any) -> Event:

@@ -59,16 +59,16 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
 def _waits(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token, and of a step of decoding."""
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
-    each = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
-    return ", then ".join(filter(None, (first, each))) + (" if it fitted" if plan.memory.fits is False else "")
+    step = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
+    return ", then ".join(filter(None, (first, step))) + (" if it fitted" if plan.memory.fits is False else "")
 
 
 def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:
     """What of compute sets the pace, with its share; else what does."""
     if plan.step.bound_by != "compute":
         return IN_TURN.get(plan.step.bound_by, _bound(plan))
-    what = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
-    return f"{what} ({percent(plan.compute.time_s / plan.step.time_s)})"
+    bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
+    return f"{bound} ({percent(plan.compute.time_s / plan.step.time_s)})"
 
 
 IN_TURN = {"bubble": "stages that work one after the other"}

@@ -53,9 +53,9 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
     here = load.timing
     wires, sizes = ranks_text(route), _symbols(route)
     shared = _of_route(route, sizes)
-    what = f"one {kind} over {wires}"
+    noun = f"one {kind} over {wires}"
     yield Derivation(
-        what=f"steps of {what}",
+        what=f"steps of {noun}",
         dimension="count",
         expression=load.steps,
         value=int(here.steps),
@@ -63,7 +63,7 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
         **shared,
     )
     yield Derivation(
-        what=f"bytes on the busiest link of {what}",
+        what=f"bytes on the busiest link of {noun}",
         dimension="bytes",
         expression=load.link,
         because=tuple(_shares(here, ranks(route))),
@@ -71,7 +71,7 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
     )
     if here.uplink:
         yield Derivation(
-            what=f"bytes on the busiest uplink of a node of {what}",
+            what=f"bytes on the busiest uplink of a node of {noun}",
             dimension="bytes",
             expression=_of_several(here.uplink * symbol("V") / LARGE),
             because=tuple(timing.limits(machine, route)),
@@ -81,7 +81,7 @@ def on_wires(machine: Machine, route: Route, kind: MoveKind) -> Iterator[Derivat
         return
     ratio = _simplified(load.link / gather.link)
     yield Derivation(
-        what=f"link bytes of {what} over those of one all_gather",
+        what=f"link bytes of {noun} over those of one all_gather",
         dimension="ratio",
         expression=ratio,
         value=float(Fraction(here.link_total) / Fraction(gather.timing.link_total)),
@@ -118,9 +118,9 @@ class _Load(NamedTuple):
 
 def _load(machine: Machine, route: Route, kind: MoveKind) -> _Load:
     """In V, to which link bytes are proportional, and where the route is one group of wires in its devices."""
-    here, found = timing.time(replace(machine, measured=()), route, kind, LARGE), groups(machine, route)
-    if len(found) == 1 and here.stages:
-        traffic = _in_symbols(found[0], kind, here.stages[0].algorithm)
+    here, segments = timing.time(replace(machine, measured=()), route, kind, LARGE), groups(machine, route)
+    if len(segments) == 1 and here.stages:
+        traffic = _in_symbols(segments[0], kind, here.stages[0].algorithm)
         return _Load(here, _of_several(traffic.steps), _of_several(traffic.link_total))
     return _Load(here, _of_several(here.steps), _of_several(here.link_total * symbol("V") / LARGE))
 
@@ -155,8 +155,10 @@ def _of_several(cost: Any) -> Any:
     import sympy
 
     cost = sympy.sympify(cost)
-    beyond = [one for one in cost.free_symbols if one.name.endswith(BEYOND)]
-    numbers = {one: sympy.Symbol(one.name.removesuffix(BEYOND), positive=True, integer=True) - 2 for one in beyond}
+    beyond = [symbol for symbol in cost.free_symbols if symbol.name.endswith(BEYOND)]
+    numbers = {
+        symbol: sympy.Symbol(symbol.name.removesuffix(BEYOND), positive=True, integer=True) - 2 for symbol in beyond
+    }
     return _simplified(cost.subs(numbers))
 
 
@@ -170,6 +172,6 @@ def _grown(ratio: Any, sizes: Sequence[Any]) -> Iterator[str]:
     """What a ratio tends to as one axis grows, where sympy knows."""
     import sympy
 
-    free = [one for one in sizes if one in ratio.free_symbols]
+    free = [size for size in sizes if size in ratio.free_symbols]
     if len(free) == 1:
         yield f"{sympy.limit(ratio, free[0], sympy.oo)} as {free[0]} grows"

@@ -46,7 +46,7 @@ def calibrate(machine: Machine, runs: Sequence[Run]) -> Calibrated:
         base = with_harness(base, harness)
     plain = replace(base, measured=())
     figures = list(adjustable(plain, {segment.level for run in runs for segment in run.route}))
-    shared = latencies([one for one in figures if base.level(one.name.split(".")[1]).topology != "host"])
+    shared = latencies([figure for figure in figures if base.level(figure.name.split(".")[1]).topology != "host"])
     factors = [Parameter(name, 1.0, GENERATIONS) for name in shared]
     near, far = (
         fit(
@@ -56,10 +56,10 @@ def calibrate(machine: Machine, runs: Sequence[Run]) -> Calibrated:
         )
         for parameters in (figures, [*factors, *figures])
     )
-    found = _of_figures(far if near.misfit - far.misfit > WORTH else near, shared)
-    moved = adjusted(plain, found.values)
+    fitted = _of_figures(far if near.misfit - far.misfit > WORTH else near, shared)
+    moved = adjusted(plain, fitted.values)
     fresh = tuple(_curves(moved, runs))
-    return Calibrated(base, replace(moved, measured=(*fresh, *_kept(base, moved, fresh))), tuple(runs), found)
+    return Calibrated(base, replace(moved, measured=(*fresh, *_kept(base, moved, fresh))), tuple(runs), fitted)
 
 
 def _predicted(machine: Machine, runs: Sequence[Run]) -> Array:
@@ -101,12 +101,12 @@ def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]
     A datasheet's bandwidth stays where an efficiency says what share of it is reached, and the efficiency where it is
     all of it. What costs nothing stays so.
     """
-    for level in (one for one in machine.levels if one.name in levels):
-        told = level.efficiency if level.efficiency.value == RATIO else level.bandwidth
+    for level in (level for level in machine.levels if level.name in levels):
+        figure = level.efficiency if level.efficiency.value == RATIO else level.bandwidth
         for constant in level.constants():
             inner = constant.path.split(".")[2:]
             role = "launch" if inner[0] == "launch" else inner[-1]
-            if role in SPREADS and constant.value > 0 and constant is not told and "counted" not in inner:
+            if role in SPREADS and constant.value > 0 and constant is not figure and "counted" not in inner:
                 largest = RATIO if constant.dimension == "ratio" else float("inf")
                 guessed = UNHEARD if role == "launch" else GUESSED
                 spread = SPREADS[role] * (guessed if constant.kind == "guess" else 1)
@@ -160,10 +160,10 @@ LATENCIES = ("latency", "hop_latency", "device_latency")
 def latencies(figures: Sequence[Parameter]) -> dict[str, list[str]]:
     """The latencies among these figures, of each level under one name: ``levels.nvlink.latencies``."""
     named: dict[str, list[str]] = {}
-    for one in figures:
-        first, level, *inner = one.name.split(".")
+    for figure in figures:
+        first, level, *inner = figure.name.split(".")
         if inner[-1] in LATENCIES:
-            named.setdefault(f"{first}.{level}.latencies", []).append(one.name)
+            named.setdefault(f"{first}.{level}.latencies", []).append(figure.name)
     return named
 
 
@@ -173,13 +173,13 @@ def _times(values: Mapping[str, float], shared: Mapping[str, Sequence[str]]) -> 
     return {path: value * factors.get(path, 1.0) for path, value in values.items() if path not in shared}
 
 
-def _of_figures(told: Fit, shared: Mapping[str, Sequence[str]]) -> Fit:
+def _of_figures(fit: Fit, shared: Mapping[str, Sequence[str]]) -> Fit:
     """A fit of figures and of factors that they share, as one of the figures: what moves a factor moves them all."""
-    own = {path: error for path, error in told.moved.items() if path not in shared}
-    by_factor = {path: told.moved[name] for name, paths in shared.items() if name in told.moved for path in paths}
+    own = {path: error for path, error in fit.moved.items() if path not in shared}
+    by_factor = {path: fit.moved[name] for name, paths in shared.items() if name in fit.moved for path in paths}
     moved = {path: float(np.hypot(own.get(path, 0.0), by_factor.get(path, 0.0))) for path in {**by_factor, **own}}
-    merged = tuple(path for path in told.merged if path not in moved and path not in shared)
-    return Fit(_times(told.values, shared), moved, merged, told.bounded, told.misfit)
+    merged = tuple(path for path in fit.merged if path not in moved and path not in shared)
+    return Fit(_times(fit.values, shared), moved, merged, fit.bounded, fit.misfit)
 
 
 # Curves ----------------------------------------------------------------------------------------------------------
@@ -187,11 +187,11 @@ def _of_figures(told: Fit, shared: Mapping[str, Sequence[str]]) -> Fit:
 
 def _curves(machine: Machine, runs: Sequence[Run]) -> Iterator[MeasuredCurve]:
     """A curve for each collective, route and harness of which two sizes or more were measured with nothing forced."""
-    told: dict[Hashable, list[Run]] = {}
+    by_route: dict[Hashable, list[Run]] = {}
     for run in runs:
         if run.algorithm is None and run.protocol is None and not _crossed(run.route):
-            told.setdefault(_about(machine, run), []).append(run)
-    for first, *others in told.values():
+            by_route.setdefault(_about(machine, run), []).append(run)
+    for first, *others in by_route.values():
         several = [first, *others]
         sizes = [float(V) for run in several for V in run.V]
         if len(set(sizes)) > 1:
@@ -203,14 +203,14 @@ def _curves(machine: Machine, runs: Sequence[Run]) -> Iterator[MeasuredCurve]:
 
 def _kept(base: Machine, moved: Machine, fresh: Sequence[MeasuredCurve]) -> Iterator[MeasuredCurve]:
     """The curves that the base has of anything else, over the figures that moved; what was measured then still was."""
-    told = {_about(base, one) for one in fresh}
+    routes = {_about(base, curve) for curve in fresh}
     for curve in base.measured:
-        if _about(base, curve) not in told:
+        if _about(base, curve) not in routes:
             yield curve.beside(partial(predicted_by_constants, moved, curve))
 
 
-def _about(machine: Machine, one: Run | MeasuredCurve) -> Hashable:
-    return one.kind, _busy(one.route), one.launch or default_harness(machine, one.route)
+def _about(machine: Machine, curve: Run | MeasuredCurve) -> Hashable:
+    return curve.kind, _busy(curve.route), curve.launch or default_harness(machine, curve.route)
 
 
 def _busy(route: Route) -> Route:
@@ -220,4 +220,4 @@ def _busy(route: Route) -> Route:
 def _crossed(route: Route) -> bool:
     """True if others share the wires, or the ranks lie along an axis in two parts: no curve says that."""
     busy = _busy(route)
-    return any(one.stride != 1 for one in busy) or len({one.axis for one in busy}) < len(busy)
+    return any(segment.stride != 1 for segment in busy) or len({segment.axis for segment in busy}) < len(busy)

@@ -97,7 +97,7 @@ def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[flo
         x = problem.settled(problem.only(x, chosen), chosen)
         tried.append((x, chosen))
     # The least misfit, with what each parameter has to gain to be worth moving.
-    x, chosen = min(tried, key=lambda one: problem.misfit(one[0]) + TELLING**2 * len(one[1]))
+    x, chosen = min(tried, key=lambda attempt: problem.misfit(attempt[0]) + TELLING**2 * len(attempt[1]))
     return problem.answer(*problem.pruned(x, chosen))
 
 
@@ -129,8 +129,8 @@ def posterior(
     )
     every = list(range(len(apart)))
     begun = (np.zeros(len(apart)), *np.eye(len(apart)), *-np.eye(len(apart)))
-    found = [problem.settled(one, every) for one in begun]
-    modes = np.array(list({tuple(np.round(x, DISTINCT)): x for x in found}.values()))
+    settled = [problem.settled(start, every) for start in begun]
+    modes = np.array(list({tuple(np.round(x, DISTINCT)): x for x in settled}.values()))
     left = np.array([np.linalg.inv(problem.descent(x, every)[1]) for x in modes])
     likely = np.log(np.linalg.det(left)) / 2 - np.array([problem.misfit(x) for x in modes]) / 2
     weights = np.exp(likely - likely.max())
@@ -151,14 +151,17 @@ class _Problem:
 
     @property
     def spreads(self) -> Array:
-        return np.array([one.spread for one in self.parameters])
+        return np.array([parameter.spread for parameter in self.parameters])
 
     @property
     def bounds(self) -> Array:
-        return np.array([np.log(one.largest / one.start) for one in self.parameters])
+        return np.array([np.log(parameter.largest / parameter.start) for parameter in self.parameters])
 
     def values(self, x: Array) -> dict[str, float]:
-        return {one.name: float(one.start * np.exp(by)) for one, by in zip(self.parameters, x, strict=True)}
+        return {
+            parameter.name: float(parameter.start * np.exp(by))
+            for parameter, by in zip(self.parameters, x, strict=True)
+        }
 
     def residuals(self, x: Array) -> Array:
         """log(measured/predicted)."""
@@ -199,11 +202,11 @@ class _Problem:
                 step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), towards)
                 trial = x.copy()
                 trial[chosen] = np.minimum(x[chosen] + step, self.bounds[chosen])
-                found = self.misfit(trial)
-                gained = best - found
+                misfit = self.misfit(trial)
+                gained = best - misfit
                 damping = damping / 10 if gained > 0 else damping * 10
             if gained > 0:
-                x, best = trial, found
+                x, best = trial, misfit
             if gained < ENOUGH * best:
                 break
         return x
@@ -215,7 +218,7 @@ class _Problem:
     def pruned(self, x: Array, chosen: list[int]) -> tuple[Array, list[int]]:
         """The fit without parameters that it is as good without: told at the start, but no longer where it ended."""
         loose = self.deviations(x, chosen) > self.spreads[chosen] / 2
-        for at in [one for one, open_ in zip(chosen, loose, strict=True) if open_]:
+        for at in [index for index, open_ in zip(chosen, loose, strict=True) if open_]:
             fewer = [other for other in chosen if other != at]
             trial = self.settled(self.only(x, fewer), fewer)
             if self.misfit(trial) - self.misfit(x) < TELLING**2:
@@ -247,7 +250,7 @@ class _Problem:
 
     def answer(self, x: Array, chosen: Sequence[int]) -> Fit:
         """The fit as its values."""
-        names = [one.name for one in self.parameters]
+        names = [parameter.name for parameter in self.parameters]
         deviations = self.deviations(x, chosen)
         matter = np.linalg.norm(self.sensitivities(x, range(len(names))) * self.spreads / self.noise, axis=0) >= TELLING
         return Fit(

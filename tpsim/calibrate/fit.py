@@ -58,12 +58,12 @@ def hw_fit(
     machine, document = read_profile(base)
     kind = None if collective is None else kind_of(collective)
     every = [logs] if isinstance(logs, str | Path) else logs
-    found = [run for log in every for run in read(log, collective=kind, ranks=ranks)]
-    usable = [run for run in found if run.priced]
+    runs = [run for log in every for run in read(log, collective=kind, ranks=ranks)]
+    usable = [run for run in runs if run.priced]
     if not usable:
-        what = ", ".join(dict.fromkeys(run.kind for run in found)) or "no run"
-        raise InputError.one("nothing-to-fit", f"the logs hold {what}, for which tpsim has no price")
-    warnings = [text for run in found for text in _remarks(run)]
+        kinds = ", ".join(dict.fromkeys(run.kind for run in runs)) or "no run"
+        raise InputError.one("nothing-to-fit", f"the logs hold {kinds}, for which tpsim has no price")
+    warnings = [text for run in runs for text in _remarks(run)]
     pairs = [laid(machine, run, level) for run in usable]
     warnings += [text for _, texts in pairs for text in texts]
     calibrated = calibrate(machine, [run for run, _ in pairs])
@@ -79,7 +79,7 @@ def _remarks(run: Run) -> Iterator[str]:
 
 # Runs on the machine ---------------------------------------------------------------------------------------------
 
-OVER_LEVELS = {one.name: one.on_nodes for one in EVERY if one.on_nodes}
+OVER_LEVELS = {algorithm.name: algorithm.on_nodes for algorithm in EVERY if algorithm.on_nodes}
 """What NCCL's Ring and NVLS are where the ranks lie on several levels: one ring over all, and the network sums too."""
 
 
@@ -101,8 +101,8 @@ def laid(machine: Machine, run: Run, level: str | None = None) -> tuple[Run, lis
         (problem, *_) = wrong.problems
         message = f"{run.log}: {run}: {problem.message}"
         raise InputError.one(problem.slug, message, remedy=problem.remedy, note=problem.note)
-    what = " and ".join(word for word in (run.algorithm, run.protocol) if word)
-    return free, [f"{run.log}: {run} was forced to {what}, which {machine.name} has not: taken as chosen freely"]
+    choice = " and ".join(word for word in (run.algorithm, run.protocol) if word)
+    return free, [f"{run.log}: {run} was forced to {choice}, which {machine.name} has not: taken as chosen freely"]
 
 
 def _refusal(machine: Machine, run: Run) -> InputError | None:
@@ -142,17 +142,17 @@ def level_of(machine: Machine, run: Run, level: str | None) -> str | None:
 
 def _doubts(result: FitResult) -> Iterator[str]:
     """What the data cannot determine, and where the model does not describe them."""
-    found, base, machine = result.calibrated.fit, result.base, result.calibrated.machine
-    if not found.moved:
+    fit, base, machine = result.calibrated.fit, result.base, result.calibrated.machine
+    if not fit.moved:
         curves = ", and only curves differ" if machine.measured else ""
         yield f"the logs determine no figure: each stays as {base} has it{curves}"
-    if found.merged:
-        names = ", ".join(found.merged)
+    if fit.merged:
+        names = ", ".join(fit.merged)
         yield f"these matter but cannot be told from those fitted, and stay as {base} has them: {names}"
-    loose = [f"{path} (+-{error:.0%})" for path, error in found.moved.items() if error > LOOSE]
+    loose = [f"{path} (+-{error:.0%})" for path, error in fit.moved.items() if error > LOOSE]
     if loose:
         yield f"the logs bound these more than they measure them: {', '.join(loose)}"
-    for path in found.bounded:
+    for path in fit.bounded:
         yield f"{path} would have to be more than all of it: are ranks, collective and level those that were measured?"
     for row in result.bands[:-1]:  # what has no curve is not described where the constants do not
         if row["figures_median"] > WIDE:
@@ -160,8 +160,8 @@ def _doubts(result: FitResult) -> Iterator[str]:
                 f"by figures alone, as for other collectives and ranks, sizes of the {row['band']} are still "
                 f"{row['figures_median']:.0%} off (median)"
             )
-    for one in machine.measured:
-        yield from _too_fast(machine, one)
+    for curve in machine.measured:
+        yield from _too_fast(machine, curve)
 
 
 def _too_fast(machine: Machine, curve: MeasuredCurve) -> Iterator[str]:
@@ -204,7 +204,7 @@ def hw_fit_any(
             message, remedy = "neither logs of collectives nor measured steps are given", "give logs, or --runs FILE"
             raise InputError.one("nothing-to-fit", message, remedy=remedy)
         return hw_fit(logs, base=base, name=name, **of_logs)
-    beside = ["logs"] * bool(logs) + [one for one, value in of_logs.items() if value is not None]
+    beside = ["logs"] * bool(logs) + [name for name, value in of_logs.items() if value is not None]
     if beside:
         remedy = "fit the logs first, then --runs with that machine as --base"
         raise InputError.one("logs-beside-runs", f"of measured steps there are no {', '.join(beside)}", remedy=remedy)

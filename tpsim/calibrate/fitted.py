@@ -62,7 +62,7 @@ class FitResult(Answer):
     def machine(self) -> Machine:
         """The machine with the figures that fit, and the curves; those that the logs tell are from this fit."""
         fitted = self.calibrated.machine
-        curves = (one if one.source else replace(one, source=self.source) for one in fitted.measured)
+        curves = (curve if curve.source else replace(curve, source=self.source) for curve in fitted.measured)
         return replace(fitted, name=self.name, measured=tuple(curves))
 
     @property
@@ -80,18 +80,18 @@ class FitResult(Answer):
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
         """One row per figure that moved, in the order of the profile."""
-        found = self.calibrated.fit
+        fit = self.calibrated.fit
         return [
             {
-                "constant": one.path,
-                "dimension": one.dimension,
-                "base": one.value,
-                "base_kind": one.kind,
-                "value": found.values[one.path],
-                "relative_error": found.moved[one.path],
+                "constant": constant.path,
+                "dimension": constant.dimension,
+                "base": constant.value,
+                "base_kind": constant.kind,
+                "value": fit.values[constant.path],
+                "relative_error": fit.moved[constant.path],
             }
-            for one in self.calibrated.base.constants()
-            if one.path in found.moved
+            for constant in self.calibrated.base.constants()
+            if constant.path in fit.moved
         ]
 
     @cached_property
@@ -104,7 +104,7 @@ class FitResult(Answer):
     def verdict(self) -> str:
         """One line: how far off the predictions are now, and were."""
         every = self.bands[-1]
-        moved, curves = len(self.parameters), sum(one.source == self.source for one in self.machine.measured)
+        moved, curves = len(self.parameters), sum(curve.source == self.source for curve in self.machine.measured)
         over = f", {every['fitted_median']:.1%} with {curves} curve{'s' * (curves != 1)}" if curves else ""
         return (
             f"{moved} figure{'s' * (moved != 1)} fitted to {every['points']} points: median error "
@@ -114,7 +114,7 @@ class FitResult(Answer):
     @property
     def curves(self) -> list[dict[str, Any]]:
         """The curves of the fitted machine."""
-        return [curve_record(one) for one in self.machine.measured]
+        return [curve_record(curve) for curve in self.machine.measured]
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -142,10 +142,10 @@ class FitResult(Answer):
         It extends the base; the same logs and base give the same text there.
         """
         title = f"tpsim hw fit of {', '.join(name for name, _ in self.logs)}"
-        source = {self.source: {"title": title, "sha256": [one for _, one in self.logs]}}
+        source = {self.source: {"title": title, "sha256": [digest for _, digest in self.logs]}}
         lines = extending(folder, self.base, self.name, _comments(self), source)
         lines += ["levels:", *(line for level in _levels(self) for line in item(level))]
-        curves = [fields_of(one, self.machine.levels) for one in self.machine.measured]
+        curves = [fields_of(curve, self.machine.levels) for curve in self.machine.measured]
         lines += ["measured:", *(line for curve in curves for line in item(curve))] if curves else []
         return "\n".join(lines) + "\n"
 
@@ -163,8 +163,8 @@ def _comments(result: FitResult) -> Iterator[str]:
         )
         yield f"  {row['band']:<8}  {row['points']:>6}  {was:>20}  {figures:>16}  {now:>16}"
     for run in result.calibrated.runs:
-        how = ", ".join(filter(None, [run.library, run.launch, f"{len(run.V)} points"]))
-        yield f"measured: {run} ({how}) in {run.log}"
+        details = ", ".join(filter(None, [run.library, run.launch, f"{len(run.V)} points"]))
+        yield f"measured: {run} ({details}) in {run.log}"
     yield from (f"warning: {text}" for text in result.warnings)
 
 

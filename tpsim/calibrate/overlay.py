@@ -116,7 +116,9 @@ def measured_collective(
     where = _place(machine, runs, level)
     pairs = [laid(machine, run, where) for run in runs]
     first = pairs[0][0]
-    points = sorted((point for run in runs for point in zip(run.V, run.seconds, strict=True)), key=lambda one: one[0])
+    points = sorted(
+        (point for run in runs for point in zip(run.V, run.seconds, strict=True)), key=lambda point: point[0]
+    )
     V, seconds = zip(*points, strict=True)
     launch, words = _launch(machine, first, launch)
     choice: dict[str, Any] = {
@@ -137,20 +139,20 @@ def measured_collective(
     return OverlayResult(replace(chosen, asked=sizes, timings=timings), run, launch)
 
 
-def _matching(log: str, found: Sequence[Run], kind: MoveKind, ranks: int, launch: Launch) -> list[Run]:
+def _matching(log: str, logged: Sequence[Run], kind: MoveKind, ranks: int, launch: Launch) -> list[Run]:
     """The runs that were asked for; all made in one way."""
-    runs = [run for run in found if (run.kind, run.ranks) == (kind, ranks)]
+    runs = [run for run in logged if (run.kind, run.ranks) == (kind, ranks)]
     if not runs:
-        held = ", ".join(dict.fromkeys(map(str, found)))
-        raise InputError.one("not-measured", f"{log} holds no {kind} over {ranks} ranks", note=f"it holds {held}")
+        listed = ", ".join(dict.fromkeys(map(str, logged)))
+        raise InputError.one("not-measured", f"{log} holds no {kind} over {ranks} ranks", note=f"it holds {listed}")
     harnesses = dict.fromkeys(run.launch for run in runs)
     if launch in harnesses:
         runs = [run for run in runs if run.launch == launch]
     ways = dict.fromkeys((run.launch, run.algorithm, run.protocol) for run in runs)
     if len(ways) > 1:
-        how = "; ".join(", ".join(filter(None, way)) or "as chosen" for way in ways)
+        listed_ways = "; ".join(", ".join(filter(None, way)) or "as chosen" for way in ways)
         remedy = f"give --launch {next(iter(harnesses))}" if len(harnesses) > 1 else "give a log of one of them"
-        raise InputError.one("several-ways", f"{log} holds runs made in several ways: {how}", remedy=remedy)
+        raise InputError.one("several-ways", f"{log} holds runs made in several ways: {listed_ways}", remedy=remedy)
     return runs
 
 
@@ -159,11 +161,11 @@ def _place(machine: Machine, runs: Sequence[Run], level: str | None) -> str | No
 
     Raises InputError if that is not one place, or not known.
     """
-    found = list(dict.fromkeys(level_of(machine, run, level) for run in runs))
-    if len(found) > 1:
-        message = f"{runs[0].log} holds runs on several routes: {'; '.join(map(str, found))}"
+    levels = list(dict.fromkeys(level_of(machine, run, level) for run in runs))
+    if len(levels) > 1:
+        message = f"{runs[0].log} holds runs on several routes: {'; '.join(map(str, levels))}"
         raise InputError.one("several-ways", message, remedy="give a log of one of them")
-    return found[0]
+    return levels[0]
 
 
 def _launch(machine: Machine, run: Run, asked: Launch) -> tuple[Launch, list[str]]:

@@ -54,11 +54,11 @@ def item(part: Mapping[str, Any]) -> Iterator[str]:
 def block(part: Mapping[str, Any]) -> Iterator[str]:
     """A map in YAML: maps of maps, and lists of maps, line by line, anything else on one line."""
     for key, value in part.items():
-        if isinstance(value, dict) and any(isinstance(one, dict) for one in value.values()):
+        if isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values()):
             yield f"{flow(key)}:"
             yield from (f"  {line}" for line in block(value))
-        elif isinstance(value, list) and len(value) > 1 and all(isinstance(one, dict) for one in value):
+        elif isinstance(value, list) and len(value) > 1 and all(isinstance(entry, dict) for entry in value):
             yield f"{flow(key)}:"
-            yield from (f"  - {flow(one)}" for one in value)
+            yield from (f"  - {flow(entry)}" for entry in value)
         else:
             yield f"{flow(key)}: {flow(value)}"

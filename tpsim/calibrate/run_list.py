@@ -85,7 +85,7 @@ def _names(heads: list[Cell]) -> list[str]:
             near = suggest(head.text, COLUMNS)
             remedy = f'did you mean "{near}"?' if near else f"write a first line {EXAMPLE}"
             _wrong("unknown-column", f'"{head.text}" is no column of a list of runs', head, remedy)
-        if head.text in (one.text for one in heads[:at]):
+        if head.text in (cell.text for cell in heads[:at]):
             _wrong("duplicate-column", f"the column {head.text} stands twice", head, "drop one of them")
     names = [head.text for head in heads]
     for name, must in COLUMNS.items():
@@ -98,8 +98,8 @@ def _row(log: Log, at: int, columns: int) -> list[Cell]:
     """As many cells as there are columns; those that are missing at the end are empty."""
     cells = list(_cells(log, at))
     if len(cells) > columns:
-        what = f"the line has {len(cells)} cells, the first line {columns}"
-        _wrong("bad-list", what, cells[columns], "drop what is too much, or put quotes around a cell with a comma")
+        problem = f"the line has {len(cells)} cells, the first line {columns}"
+        _wrong("bad-list", problem, cells[columns], "drop what is too much, or put quotes around a cell with a comma")
     return [*cells, *[Cell("", cells[-1].place)] * (columns - len(cells))]
 
 

@@ -99,7 +99,7 @@ def moved(
     scatter  figure -> figure -> covariance of their logarithms, before; noise of a run about its set, relative
     """
     names = effects.told
-    covariance = np.array([[scatter[one][other] for other in names] for one in names])
+    covariance = np.array([[scatter[name][other] for other in names] for name in names])
     moves, after = posterior(lambda by: effects.seconds(dict(zip(names, by, strict=True))), covariance, measured, noise)
     before = np.sqrt(np.diag(covariance))
     return Moves(*(dict(zip(names, map(float, some), strict=True)) for some in (moves, before, after)))
@@ -113,7 +113,7 @@ def scatter(evidence: SharesFields, generation: str, launch: float) -> dict[str,
     unseen = 0 if generation in evidence.known else 1
     whole = np.array(evidence.between_sets) + unseen * np.array(evidence.between_generations)
     shares = {
-        one: dict(zip([*evidence.of, LAUNCH], [*row, 0.0], strict=True))
-        for one, row in zip(evidence.of, whole, strict=True)
+        name: dict(zip([*evidence.of, LAUNCH], [*row, 0.0], strict=True))
+        for name, row in zip(evidence.of, whole, strict=True)
     }
     return {**shares, LAUNCH: {**dict.fromkeys(evidence.of, 0.0), LAUNCH: launch**2}}

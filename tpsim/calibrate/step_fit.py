@@ -20,9 +20,9 @@ from tpsim.machine.profile_file import read as read_profile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
+from tpsim.question.memo import Memo
 from tpsim.question.question import relaunched
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf
 
 if TYPE_CHECKING:
     from tpsim.calibrate.run import Array
@@ -53,35 +53,37 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     """
     machine, document = read_profile(base)
     log, listed = read(runs)
-    shelf = Shelf()
+    memo = Memo()
     folder = Path() if log.path == "-" else Path(log.path).parent
-    asked = [_question(one.scenario, folder, machine, base, shelf) for one in listed]
-    for one, question in zip(listed, asked, strict=True):
-        _at_most_the_peak(one, question, shelf)
+    asked = [_question(run.scenario, folder, machine, base, memo) for run in listed]
+    for run, question in zip(listed, asked, strict=True):
+        _at_most_the_peak(run, question, memo)
     starts, launched = _starts(machine), _launch(asked, listed)
     known = evidence().shares
     likely = scatter(known, machine.chip.generation, _spread(launched, known))
-    found = Moves({}, {}, {})
+    shares = Moves({}, {}, {})
     for _ in range(ROUNDS):
-        effects = _effects(asked, starts, launched, found.by, shelf)
-        found = moved(effects, [one.seconds for one in listed], likely, known.noise)
+        effects = _effects(asked, starts, launched, shares.by, memo)
+        shares = moved(effects, [run.seconds for run in listed], likely, known.noise)
     rows = tuple(
-        StepRow(one, *_planned(question, {}, shelf), *_planned(question, found.by, shelf))
-        for one, question in zip(listed, asked, strict=True)
+        StepRow(run, *_planned(question, {}, memo), *_planned(question, shares.by, memo))
+        for run, question in zip(listed, asked, strict=True)
     )
     figures = {**starts, **({LAUNCH: launched.value} if launched else {})}
-    return StepFitResult(name or f"{machine.name}-measured", base, document, machine, log, rows, figures, found, known)
+    return StepFitResult(name or f"{machine.name}-measured", base, document, machine, log, rows, figures, shares, known)
 
 
-def _question(cell: Cell, folder: Path, machine: Machine, base: str, shelf: Shelf) -> Question:
+def _question(cell: Cell, folder: Path, machine: Machine, base: str, memo: Memo) -> Question:
     """What a run is of; problems that are not in its own file point at its line.
 
     Raises InputError for a scenario that cannot be planned, for one of inference, and for one of other chips.
     """
     try:
-        question = resolve(spec.named("scenarios", cell.text, folder), shelf=shelf)
+        question = resolve(spec.named("scenarios", cell.text, folder), memo=memo)
     except InputError as error:
-        raise InputError(one if one.place else replace(one, place=cell.place) for one in error.problems) from None
+        raise InputError(
+            problem if problem.place else replace(problem, place=cell.place) for problem in error.problems
+        ) from None
     if question.inference is not None:
         _refuse(cell, f"{cell.text} is of inference", "give steps of training")
     if question.matmul_efficiency is not None:
@@ -95,17 +97,17 @@ def _question(cell: Cell, folder: Path, machine: Machine, base: str, shelf: Shel
     return question
 
 
-def _at_most_the_peak(one: Listed, question: Question, shelf: Shelf) -> None:
+def _at_most_the_peak(run: Listed, question: Question, memo: Memo) -> None:
     """Raise InputError for a step whose useful FLOPs, without what masks hide, need longer at the whole peak."""
-    plan = priced(question, shelf)
+    plan = priced(question, memo)
     peak = question.machine.peak(question.products).value
     least = float(plan.step.unmasked[0] / (plan.chips * peak))
-    if one.seconds < least:
+    if run.seconds < least:
         needs = show(least, "seconds")
         message = (
-            f"{one.scenario.text} cannot take {one.stated.text}: its products alone need {needs} at the whole peak"
+            f"{run.scenario.text} cannot take {run.stated.text}: its products alone need {needs} at the whole peak"
         )
-        _refuse(one.stated, message, "write seconds of one whole step of this scenario, or its unit: 1.2 s, 850 ms")
+        _refuse(run.stated, message, "write seconds of one whole step of this scenario, or its unit: 1.2 s, 850 ms")
 
 
 def _refuse(cell: Cell, message: str, remedy: str) -> NoReturn:
@@ -115,7 +117,7 @@ def _refuse(cell: Cell, message: str, remedy: str) -> NoReturn:
 def _figures(machine: Machine) -> dict[str, float]:
     """The constants that steps may move, by their paths."""
     paths = {path for several in SHARES.values() for path in several}
-    return {one.path: one.value for one in machine.chip.constants() if one.path in paths}
+    return {constant.path: constant.value for constant in machine.chip.constants() if constant.path in paths}
 
 
 def _starts(machine: Machine) -> dict[str, float]:
@@ -130,11 +132,11 @@ def _launch(asked: Sequence[Question], listed: Sequence[Listed]) -> LaunchFields
     Raises InputError for scenarios that state different ones: no machine's file says whose is whose.
     """
     stated = [question.assume.kernel_launch for question in asked]
-    for one, question in zip(listed, stated, strict=True):
+    for run, question in zip(listed, stated, strict=True):
         if (question and question.value) != (stated[0] and stated[0].value):
             remedy = "give a list to each host"
             _refuse(
-                one.scenario, f"{one.scenario.text} and {listed[0].scenario.text} assume different launches", remedy
+                run.scenario, f"{run.scenario.text} and {listed[0].scenario.text} assume different launches", remedy
             )
     return stated[0]
 
@@ -144,7 +146,7 @@ def _spread(launched: LaunchFields | None, known: SharesFields) -> float:
     return known.launch if launched and launched.kind == "guess" else SPREADS["launch"]
 
 
-def _planned(question: Question, moves: Mapping[str, float], shelf: Shelf) -> tuple[float, float]:
+def _planned(question: Question, moves: Mapping[str, float], memo: Memo) -> tuple[float, float]:
     """Seconds of a step and bytes at its peak, with figures moved by these logarithms."""
     values = {
         path: min(WHOLE, value * exp(moves.get(share, 0.0)))
@@ -154,7 +156,7 @@ def _planned(question: Question, moves: Mapping[str, float], shelf: Shelf) -> tu
     }
     launch = question.assume.kernel_launch_s
     asked = relaunched(question, launch * exp(moves[LAUNCH])) if launch and LAUNCH in moves else question
-    plan = priced(replace(asked, machine=adjusted(asked.machine, values)), shelf)
+    plan = priced(replace(asked, machine=adjusted(asked.machine, values)), memo)
     return float(plan.step.time_s), float(plan.memory.peak_bytes)
 
 
@@ -163,12 +165,12 @@ def _effects(
     starts: Mapping[str, float],
     launched: LaunchFields | None,
     moves: Mapping[str, float],
-    shelf: Shelf,
+    memo: Memo,
 ) -> Effects:
     """How the runs depend on figures about where these have moved to."""
 
     def logs(by: Mapping[str, float]) -> Array:
-        return np.log([_planned(question, by, shelf)[0] for question in asked])
+        return np.log([_planned(question, by, memo)[0] for question in asked])
 
     launches = FACTORS if launched else (1.0,)
     tried = [logs({**moves, LAUNCH: log(factor)} if launched else moves) for factor in launches]

@@ -62,7 +62,7 @@ class StepFitResult(Answer):
 
     base     how the request names the machine that it started from; `document` is its file
     starts   figure -> its value before: shares of peak, and seconds of a launch where the scenarios state one
-    found    by how much they moved
+    shares    by how much they moved
     scatter  how shares scatter between published runs, which held them
     """
 
@@ -77,13 +77,13 @@ class StepFitResult(Answer):
     log: Log
     rows: tuple[StepRow, ...]
     starts: Mapping[str, float]
-    found: Moves
+    shares: Moves
     scatter: SharesFields
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
         """One row per figure that moved: before and after, and one deviation of each, relative."""
-        by = self.found
+        by = self.shares
         return [
             {
                 "figure": name,
@@ -102,7 +102,7 @@ class StepFitResult(Answer):
         return [
             name
             for name in self.starts
-            if name not in self.found.by or self.found.after[name] > HARDLY * self.found.before[name]
+            if name not in self.shares.by or self.shares.after[name] > HARDLY * self.shares.before[name]
         ]
 
     @property
@@ -155,8 +155,8 @@ class StepFitResult(Answer):
         source = {self.source: {"title": f"tpsim hw fit --runs {self.log.path}", "sha256": [self.log.sha256]}}
         lines = extending(folder, self.base, self.name, _comments(self), source)
         chip: dict[str, Any] = {}
-        for path, told in _figures(self).items():
-            chip = merge(chip, reduce(lambda inner, key: {key: inner}, reversed(path.split(".")[1:]), told))
+        for path, entry in _figures(self).items():
+            chip = merge(chip, reduce(lambda inner, key: {key: inner}, reversed(path.split(".")[1:]), entry))
         lines += ["chip:", *(f"  {line}" for line in block(chip))] if chip else []
         return "\n".join(lines) + "\n"
 
@@ -165,8 +165,8 @@ def _comments(result: StepFitResult) -> Iterator[str]:
     yield result.verdict
     for row in result.rows:
         seconds = ", ".join(
-            f"{word} {_s(one)}"
-            for word, one in (("measured", row.measured_s), ("before", row.base_s), ("now", row.fitted_s))
+            f"{word} {_s(seconds)}"
+            for word, seconds in (("measured", row.measured_s), ("before", row.base_s), ("now", row.fitted_s))
         )
         yield f"line {row.line}, {row.scenario}: {seconds}"
     yield f"held {result.held}"
@@ -175,24 +175,24 @@ def _comments(result: StepFitResult) -> Iterator[str]:
 
 def _figures(result: StepFitResult) -> dict[str, dict[str, Any]]:
     """The constants that moved, by their paths, as a profile writes them."""
-    own, found = {one.path: one for one in result.machine.chip.constants()}, {}
+    own, figures = {constant.path: constant for constant in result.machine.chip.constants()}, {}
     for row in result.parameters:
         for path in SHARES.get(row["figure"], ()):
             value = min(WHOLE, own[path].value * row["value"] / row["base"])
             note = f"{own[path].value:g} in {result.base}; +-{expm1(row['deviation']):.1%}"
-            found[path] = figure(value, own[path], result.source, note)
-    return found
+            figures[path] = figure(value, own[path], result.source, note)
+    return figures
 
 
 def _remarks(result: StepFitResult) -> Iterator[str]:
     """What the runs could not tell, what is of no machine, and what no figure of a chip explains."""
-    found, list_ = result.found, result.log.path
-    if stay := [name for name in result.undetermined if name not in found.by]:
+    shares, list_ = result.shares, result.log.path
+    if stay := [name for name in result.undetermined if name not in shares.by]:
         yield f"of no matter to these runs, and as {result.base} has them: {', '.join(stay)}"
-    if hardly := [name for name in result.undetermined if name in found.by]:
+    if hardly := [name for name in result.undetermined if name in shares.by]:
         yield f"the runs hardly tell, so that what is known of others holds: {', '.join(hardly)}"
-    if LAUNCH in found.by:
-        seconds = result.starts[LAUNCH] * exp(found.by[LAUNCH])
+    if LAUNCH in shares.by:
+        seconds = result.starts[LAUNCH] * exp(shares.by[LAUNCH])
         yield f"a launch is of a framework's host, no machine's: set assume.kernel_launch={_s(seconds)} in scenarios"
     for row in result.rows:
         off = row.fitted_s / row.measured_s - 1

@@ -13,8 +13,8 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below, judged
 from tpsim.program.dims import HELD, ROWS
 from tpsim.program.layout import layout
+from tpsim.question.memo import program_of
 from tpsim.question.routing import routed
-from tpsim.question.shelf import program_of
 from tpsim.reference.execute import execute
 from tpsim.reference.run import Run, leaves
 

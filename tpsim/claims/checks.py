@@ -83,21 +83,21 @@ def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
     """Values, gradients and the update: every array of the sharded run equals its counterpart on one device."""
     alone = all(array.phase == "forward" for array in compared)
     handed = "what is sampled from and the caches" if alone else "the loss"
-    for check, phase, what in (
+    for check, phase, noun in (
         ("values", "forward", f" of forward, {handed} among them,"),
         ("gradients", "backward", " of backward, cotangents and parameter gradients,"),
         ("update", "update", " of the update, new weights and optimizer states,"),
     ):
-        mine = [array for array in compared if array.phase == phase]
-        if mine:
-            yield equal_arrays(check, mine, what)
+        arrays = [array for array in compared if array.phase == phase]
+        if arrays:
+            yield equal_arrays(check, arrays, noun)
 
 
-def equal_arrays(check: str, compared: Sequence[Compared], what: str = "") -> Check:
-    """Every array equals its counterpart on one device; `what` they are, in words behind their number."""
+def equal_arrays(check: str, compared: Sequence[Compared], noun: str = "") -> Check:
+    """Every array equals its counterpart on one device; `noun` they are, in words behind their number."""
     arrays = distinct(compared)
     worst = max(array.difference for array in compared)
-    seen = f"{counted(arrays, 'array')}{what} as on one device, relative differences {below(worst, ROUNDING)}"
+    seen = f"{counted(arrays, 'array')}{noun} as on one device, relative differences {below(worst, ROUNDING)}"
     wrong = [_difference(array) for array in compared if not array.difference <= TOLERANCE]
     return judged(check, seen, wrong, tried=arrays)
 
@@ -254,7 +254,7 @@ class VerifyResult(Answer):
         checks = sum(len(run.checks) for run in self.runs)
         if not self.ok:
             return self._failure(checks)
-        arrays, calls = (sum(getattr(run, what) for run in self.runs) for what in ("arrays", "collectives"))
+        arrays, calls = (sum(getattr(run, figure) for run in self.runs) for figure in ("arrays", "collectives"))
         worst = max((run.difference for run in self.runs), default=0.0)
         whose = self.runs[0].name if len(self.runs) == 1 else f"{len(self.runs)} scenarios"
         hold = "its check holds" if checks == 1 else f"all {checks} checks hold"

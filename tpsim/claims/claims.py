@@ -104,20 +104,20 @@ def _wrong_counts(ledger: Ledger) -> Iterator[str]:
         for sort in claim.sorts:
             due[sort] += claim.due
     for sort in {**due, **ledger.calls}:
-        made = len(ledger.calls.get(sort, ()))
-        if made != due[sort]:
-            yield f"{ledger.way}{sort}: planned {due[sort]} times, ran {made} times"
+        calls = len(ledger.calls.get(sort, ()))
+        if calls != due[sort]:
+            yield f"{ledger.way}{sort}: planned {due[sort]} times, ran {calls} times"
 
 
 def _wrong_bytes(ledger: Ledger) -> Iterator[str]:
     """What a row says of its wire and what it carries, where the devices of its calls sent something else."""
     for claim in ledger.claims:
         calls = ledger.of(claim)
-        for what, claimed, measure in claim.measures if calls else ():
+        for noun, claimed, measure in claim.measures if calls else ():
             ran = {sum(measure(call) for call in together) for together in zip(*calls, strict=False)}
             if ran != {Fraction(claimed)}:
                 seen = " or ".join(map(exact_bytes, sorted(ran)))
-                yield f"{ledger.way}{claim.sorts[0]}: {what} planned {exact_bytes(claimed)}, counted {seen}"
+                yield f"{ledger.way}{claim.sorts[0]}: {noun} planned {exact_bytes(claimed)}, counted {seen}"
 
 
 def formulas(ledger: Ledger) -> Iterator[str]:
@@ -140,10 +140,10 @@ def memory_check(seen: Trial) -> Check:
 
     Interiors of fused kernels run and are not counted; buffers of buckets do not run, and are left out of both sides.
     """
-    each, run = seen.plan.each, seen.sharded
+    chips, run = seen.plan.each, seen.sharded
     actions = sum(len(levels) for levels in run.live.levels.values())
-    wrong = [text for rank in each for text in (*_states(rank, run), *_course(rank, run))]
-    text = f"{counted(actions, 'action')} of {counted(len(each), 'rank')}, each with the bytes that its devices held"
+    wrong = [text for rank in chips for text in (*_states(rank, run), *_course(rank, run))]
+    text = f"{counted(actions, 'action')} of {counted(len(chips), 'rank')}, each with the bytes that its devices held"
     return judged("memory", text, wrong, tried=actions)
 
 

@@ -78,7 +78,7 @@ def made(run: Run) -> list[RanCall]:
     moves = {cause.op: iter(cause.op.moves) for cause in run.causes}
     made_calls = [RanCall(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
     axes = run.grid.mesh.axes
-    return [made for made in made_calls if made.call.kind != "slice" and made.move.ranks(axes) > 1]
+    return [call for call in made_calls if call.call.kind != "slice" and call.move.ranks(axes) > 1]
 
 
 def by_sort(calls: Iterable[RanCall]) -> dict[Sort, list[Call]]:
@@ -91,8 +91,8 @@ def by_sort(calls: Iterable[RanCall]) -> dict[Sort, list[Call]]:
 
 def injected(call: Call) -> Fraction:
     """Bytes that a device injects: the mean; of a permute the most, since it moves no shard that is in its place."""
-    each = list(map(Fraction, call.injected))
-    return Fraction(max(each)) if call.kind == "permute" else Fraction(sum(each), len(each))
+    per_device = list(map(Fraction, call.injected))
+    return Fraction(max(per_device)) if call.kind == "permute" else Fraction(sum(per_device), len(per_device))
 
 
 def sent(call: Call) -> Fraction:

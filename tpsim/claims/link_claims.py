@@ -118,9 +118,9 @@ def _up(calls: Sequence[Sequence[Call]]) -> int:
 def _wrong_links(claim: LinkClaim) -> Iterator[str]:
     run = claim.load
     on_devices = _on_devices(claim, run) if claim.even else ()
-    for what, claimed, seen in (*_whole(claim.priced, run), *_by_level(claim, run), *on_devices):
+    for noun, claimed, seen in (*_whole(claim.priced, run), *_by_level(claim, run), *on_devices):
         if Fraction(claimed) != seen:
-            yield f"{claim.what}, {claim.priced.algorithm}: {what} claimed {claimed}, counted {seen}"
+            yield f"{claim.what}, {claim.priced.algorithm}: {noun} claimed {claimed}, counted {seen}"
 
 
 def _on_devices(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]]:
@@ -129,7 +129,7 @@ def _on_devices(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fractio
         yield "steps of devices", run.steps, Fraction(call.steps)
     yield "devices' uplink of a node", run.uplink, Fraction(sum(call.uplink for call in claim.calls))
     for name, level in run.levels.items():
-        total, serial = (sum(getattr(call.levels[name], what) for call in claim.calls) for what in ("total", "serial"))
+        total, serial = (sum(getattr(call.levels[name], part) for call in claim.calls) for part in ("total", "serial"))
         yield f"devices' link total on {name}", level.total, Fraction(total)
         yield f"devices' link serial on {name}", level.serial, Fraction(serial)
 

@@ -24,8 +24,8 @@ from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.assume_fields import CopiesFields
+from tpsim.question.memo import lowered
 from tpsim.question.question import Inference
-from tpsim.question.shelf import lowered
 from tpsim.reference.routing import turned_copies, turns
 
 if TYPE_CHECKING:
@@ -190,8 +190,8 @@ def shrunk_dims(
         sizes |= {**_experts(sizes, old), **apart}
         more = "s" if tied else "b"  # of tokens that are decoded there are no more than there were
         parts = lcm(*(mesh.size(*type_.axes(more)) for type_ in types if more in type_.dims))
-        each = (1 if apart else sizes["k"]) * sizes[more] // parts
-        sizes[more] *= lcm(turns(sizes) if apart else sizes["n"], each) // each
+        block = (1 if apart else sizes["k"]) * sizes[more] // parts
+        sizes[more] *= lcm(turns(sizes) if apart else sizes["n"], block) // block
     sizes["t"] = sizes["s"] if tied else lcm(sizes["s"], sizes["t"])
     if HELD in sizes:  # of a window as many are held as it has, and new tokens behind the first
         ways = lcm(*(mesh.size(*type_.axes(HELD)) for type_ in types if HELD in type_.dims))
@@ -215,8 +215,8 @@ def _least_size(dim: str, size: int, types: list[Sharding], before: Mesh, mesh: 
     split = {type_.axes(dim) for type_ in types if dim in type_.dims}
     most = max((before.size(*axes) for axes in split), default=1)
     shards = lcm(*(mesh.size(*axes) for axes in split))
-    each = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
-    return shards * max(1, each)
+    block = max(min(PAIR, size // most), -(-min(FEW, size) // shards))
+    return shards * max(1, block)
 
 
 def _types(program: Program) -> Iterator[Sharding]:

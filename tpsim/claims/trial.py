@@ -10,9 +10,9 @@ from tpsim.answers.plan import priced
 from tpsim.claims.counted import BOOK, plan_wiring
 from tpsim.machine import timing
 from tpsim.program.layout import layout
+from tpsim.question.memo import program_of
 from tpsim.question.prices import route_over
 from tpsim.question.routing import routed
-from tpsim.question.shelf import program_of
 from tpsim.reference.execute import execute
 from tpsim.reference.routing import evenly
 from tpsim.reference.run import leaves
@@ -58,8 +58,8 @@ def trial(question: Question, full: PlanResult) -> Trial:
     beside = dict(question.practice.keeps)
     apart = bool(question.practice.rows.levels)
     even = evenly(program.order, question.mesh.size(*program.sharing), apart=apart)
-    how = {"schedule": question.orders, "beside": beside, "choose": even}
-    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **how)
+    options = {"schedule": question.orders, "beside": beside, "choose": even}
+    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **options)
     return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=even))
 
 

@@ -69,8 +69,8 @@ def verify(
 
     Raises InputError for a scenario that cannot be asked or cannot be shrunk.
     """
-    each = [document for scenario in scenarios for document in _inside(scenario)] if scenarios else [None]
-    questions = [resolve(scenario, overrides=overrides, flags=flags) for scenario in each]
+    documents = [document for scenario in scenarios for document in _inside(scenario)] if scenarios else [None]
+    questions = [resolve(scenario, overrides=overrides, flags=flags) for scenario in documents]
     runs = []
     for done, question in enumerate(questions):
         if progress is not None:
@@ -184,18 +184,18 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
     if not all(claim.least_injected for claim in repeated):
         return
     loops, microbatches = plan.sizes.loops, range(plan.question.workload.microbatches)
-    each = [kind for chunk in plan.question.stages.chunks for kind, n in chunk.stack for _ in range(n)]
+    kinds = [kind for chunk in plan.question.stages.chunks for kind, n in chunk.stack for _ in range(n)]
     sums: dict[tuple[int | None, int | None, str], Fraction] = defaultdict(Fraction)
     for ran_call in ledger.made:
         where = ran_call.op.where
         for phase in (where.phase, "total"):
             sums[where.index("layers"), where.index("microbatches"), phase] += injected(ran_call.call)
-    here = [kind for kind in dict.fromkeys(each) if loops[kind] != 0]
+    here = [kind for kind in dict.fromkeys(kinds) if loops[kind] != 0]
     for (phase, total), kind in product(plan.per_layer.items(), here):
         text = replace(total, rows=tuple(row for row in total.rows if row.call.where.kind == kind)).formula
         claimed = evaluated(text, ledger.known) * over(loops[ALIKE], loops[kind])  # it is of a mean layer of the rank
-        mine = [layer for layer, own in enumerate(each) if own == kind]
-        for layer, microbatch in product(mine, microbatches):
+        own_layers = [layer for layer, own in enumerate(kinds) if own == kind]
+        for layer, microbatch in product(own_layers, microbatches):
             seen = sums[layer, microbatch, phase]
             place = f"layer {layer}, microbatch {microbatch}, {phase}"
             yield "" if seen == claimed else f"{place}: {text} is {claimed}, counted {seen}"

@@ -193,8 +193,8 @@ def _elements(asked: ShardResult, way: Way) -> int:
     parts = prod(part_sizes(asked.leaves, asked.mesh).values())
     outside = 2 * parts * sum(prod(dims[dim] for dim in type_.dims) for _, type_ in asked.leaves)
     moved = [row.call.parts[0].move.logical_elements(dims, axes) for row in way.rows]
-    made = [step.made.output.type.local_elements(dims, axes) for step in way.steps]
-    return int(outside + asked.mesh.devices * (sum(made) + 2 * max(moved, default=0)))
+    outputs = [step.made.output.type.local_elements(dims, axes) for step in way.steps]
+    return int(outside + asked.mesh.devices * (sum(outputs) + 2 * max(moved, default=0)))
 
 
 def smaller(runs: Callable[[Mesh], object], mesh: Mesh, dims: str | Mapping[str, int] | None) -> str:

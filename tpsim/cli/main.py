@@ -222,10 +222,10 @@ def _as_tpsim_says(word: str, known: Sequence[str]) -> str:
     from tpsim.question.foreign_names import as_field, foreign_name
 
     foreign, own = foreign_name(word), {path.rpartition(".")[2]: path for path in FLAGS}
-    path, comma, how = (foreign or own.get(as_field(word), "")).partition(",")
+    path, comma, rest = (foreign or own.get(as_field(word), "")).partition(",")
     if FLAGS.get(path) in known:
-        return f"{FLAGS[path]}{comma}{how}"
-    return f"{path}{comma}{how}: --set {path}=..." if foreign and "--set" in known else ""
+        return f"{FLAGS[path]}{comma}{rest}"
+    return f"{path}{comma}{rest}: --set {path}=..." if foreign and "--set" in known else ""
 
 
 def _sentence(message: str) -> str:

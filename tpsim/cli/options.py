@@ -123,8 +123,8 @@ def question_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         flags = {name: kwargs.pop(name) for name in FLAGS}
-        given = {name: value for name, value in flags.items() if value not in (None, ())}
-        command(*args, flags=given, **kwargs)
+        options = {name: value for name, value in flags.items() if value not in (None, ())}
+        command(*args, flags=options, **kwargs)
 
     asked: Callable[..., None] = wrapped
     for option in reversed(FLAGS.values()):

@@ -43,15 +43,15 @@ def verify(
     """
     from tpsim.pages.verify import page
 
-    given = {**flags, **{name: value for name, value in asked.items() if value not in (None, ())}}
-    if not (targets or given):
+    options = {**flags, **{name: value for name, value in asked.items() if value not in (None, ())}}
+    if not (targets or options):
         raise click.MissingParameter(ctx=ctx, param_hint="SCENARIO...|EXPRESSION", param_type="argument")
     with _progress(output) as progress:
-        result = _answer(targets, given, progress)
+        result = _answer(targets, options, progress)
     output.write(result, lambda verbose: page(result, verbose=verbose))
 
 
-def _answer(targets: tuple[str, ...], given: Mapping[str, Any], progress: Progress | None) -> VerifyResult:
+def _answer(targets: tuple[str, ...], options: Mapping[str, Any], progress: Progress | None) -> VerifyResult:
     """Scenarios, or one expression: an expression has brackets, and no file's name does."""
     from tpsim.quantity.errors import InputError
 
@@ -59,18 +59,18 @@ def _answer(targets: tuple[str, ...], given: Mapping[str, Any], progress: Progre
     if not expressions:
         from tpsim.claims.verify import verify as answer
 
-        if "dims" in given:
+        if "dims" in options:
             raise InputError.one("bad-usage", "--dims belongs to an expression", remedy="use --set for scenarios")
-        return answer(*targets, progress=progress, **given)
-    others = [name for name in given if name not in OF_EXPRESSIONS]
+        return answer(*targets, progress=progress, **options)
+    others = [name for name in options if name not in OF_EXPRESSIONS]
     if len(targets) > 1 or others:
         option = "--set" if others == ["overrides"] else f"--{others[0].replace('_', '-')}" if others else ""
-        what = "an expression is verified alone" if len(targets) > 1 else f"{option} belongs to scenarios"
-        raise InputError.one("bad-usage", what, remedy='write: tpsim verify "A[I_X,J] -> A[I,J]" --mesh X=4')
+        problem = "an expression is verified alone" if len(targets) > 1 else f"{option} belongs to scenarios"
+        raise InputError.one("bad-usage", problem, remedy='write: tpsim verify "A[I_X,J] -> A[I,J]" --mesh X=4')
     from tpsim.claims.verify_expression import verify_expression
 
-    placed = {"placement": ",".join(given["placement"])} if "placement" in given else {}
-    return verify_expression(expressions[0], **{**given, **placed}, progress=progress)
+    placed = {"placement": ",".join(options["placement"])} if "placement" in options else {}
+    return verify_expression(expressions[0], **{**options, **placed}, progress=progress)
 
 
 @contextmanager

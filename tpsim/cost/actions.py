@@ -121,10 +121,10 @@ class Actions:
             for _ in range(min(times, most)):
                 starts.append(base := len(nodes))
                 nodes += [
-                    Node(piece, (*[one + base for one in reads], *(gives if at in part.takes else ())))
+                    Node(piece, (*[read + base for read in reads], *(gives if at in part.takes else ())))
                     for at, (piece, reads) in enumerate(part.nodes)
                 ]
-                gives = tuple(one + base for one in part.gives)
+                gives = tuple(index + base for index in part.gives)
             if times > most:
                 unseen.append((range(begin, len(nodes), len(part.nodes)), times - most))
         bucket, ahead = self.practice.bucket, self.practice.ahead
@@ -132,8 +132,8 @@ class Actions:
         limit = bucket.limit(shards=self.shards, first=chunk.first)
         order = list(bucketed(nodes, order, limit, self._size(bucket.elements is not None)))
         order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
-        told = runs(nodes, order, starts, unseen)
-        return None if told is None else Action(told)
+        repeated = runs(nodes, order, starts, unseen)
+        return None if repeated is None else Action(repeated)
 
     def _size(self, in_elements: bool) -> Callable[[Piece], Any]:
         return lambda piece: self.elements(piece.call) if in_elements and piece.call else piece.share
@@ -142,9 +142,9 @@ class Actions:
         ends = () if any(kind == place for kind, _ in chunk.stack) else (chunk.first, chunk.last)
         key = (*ends, acts, place, once)
         if key not in self._known:
-            mine = [op for op in self._at().get(place, ()) if self._runs(op.where, chunk)]
-            often = [op for op in mine if op.where.act in acts and op.where.index("microbatches") is not None]
-            added = [op for op in mine if once and self._once(op, acts)]
+            ops = [op for op in self._at().get(place, ()) if self._runs(op.where, chunk)]
+            often = [op for op in ops if op.where.act in acts and op.where.index("microbatches") is not None]
+            added = [op for op in ops if once and self._once(op, acts)]
             self._known[key] = Builder(self, chunk, acts, place, often, added).part()
         return self._known[key]  # type: ignore[no-any-return]  # put there above
 
@@ -153,17 +153,17 @@ class Actions:
         maker = self.maker()
         wheres = [maker[part.output].where for part in call.parts]
         places = [place for place, _ in _places(chunk, acts)]
-        mine = {_place(where) for where in wheres if self._runs(where, chunk)}
-        homes = [place for place in places if place in mine]
+        places_of = {_place(where) for where in wheres if self._runs(where, chunk)}
+        homes = [place for place in places if place in places_of]
         return homes[-1 if LANE[call.op] == GRADIENTS else 0]
 
     def _at(self) -> dict[str, list[Op]]:
         """The ops of each part of the stack."""
         if "at" not in self._known:
-            found: defaultdict[str, list[Op]] = defaultdict(list)
+            by_place: defaultdict[str, list[Op]] = defaultdict(list)
             for op in self.ops:
-                found[_place(op.where)].append(op)
-            self._known["at"] = found
+                by_place[_place(op.where)].append(op)
+            self._known["at"] = by_place
         return self._known["at"]  # type: ignore[no-any-return]  # put there above
 
     def maker(self) -> dict[Array, Op]:
@@ -175,11 +175,11 @@ class Actions:
     def readers(self) -> dict[Array, list[Op]]:
         """The ops of microbatches that read each array."""
         if "readers" not in self._known:
-            found: defaultdict[Array, list[Op]] = defaultdict(list)
+            by_array: defaultdict[Array, list[Op]] = defaultdict(list)
             for op in self.ops:
                 for x in op.inputs if op.where.index("microbatches") is not None else ():
-                    found[x].append(op)
-            self._known["readers"] = found
+                    by_array[x].append(op)
+            self._known["readers"] = by_array
         return self._known["readers"]  # type: ignore[no-any-return]  # put there above
 
     def _runs(self, where: Where, chunk: Chunk) -> bool:
@@ -196,12 +196,12 @@ class Actions:
     def of(self, op: Op) -> list[Collective]:
         """The calls that an op's moves travel in, the first first."""
         if "calls" not in self._known:
-            found: defaultdict[Array, list[Collective]] = defaultdict(list)
+            by_array: defaultdict[Array, list[Collective]] = defaultdict(list)
             for call in self.calls:
                 for part in call.parts:
-                    found[part.output].append(call)
+                    by_array[part.output].append(call)
             self._known["calls"] = {
-                array: sorted(calls, key=lambda call: _order(call, array)) for array, calls in found.items()
+                array: sorted(calls, key=lambda call: _order(call, array)) for array, calls in by_array.items()
             }
         return self._known["calls"].get(op.output, []) if isinstance(op, Reshard) else []
 

@@ -178,7 +178,7 @@ def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:
     coalesce  True: calls on parameters, gradients and optimizer state of one act, layer, kind, axes and dtype
               travel as one
     """
-    singles = [one for one in moves(program) if one.kind != "slice"]
+    singles = [call for call in moves(program) if call.kind != "slice"]
     return tuple(_together(singles) if coalesce else singles)
 
 
@@ -235,17 +235,17 @@ def _merged(group: Sequence[Collective]) -> Collective:
     )
 
 
-def alike(found: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
+def alike(calls: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
     """Collectives whose calls cost the same and repeat alike, together."""
     groups: dict[Hashable, list[Collective]] = {}
-    for one in found:
-        groups.setdefault((one.shape, *one.where.repeats, one.where.phase, one.op), []).append(one)
+    for call in calls:
+        groups.setdefault((call.shape, *call.where.repeats, call.where.phase, call.op), []).append(call)
     return groups
 
 
-def travelling(found: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Collective, ...]:
+def travelling(calls: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Collective, ...]:
     """The collectives with somebody to talk to: those whose axes multiply to more than one device."""
-    return tuple(one for one in found if product(axes[axis] for axis in one.axes) > 1)
+    return tuple(call for call in calls if product(axes[axis] for axis in call.axes) > 1)
 
 
 RECOMPUTED = "recomputed"

@@ -46,55 +46,55 @@ class Compute:
         return total(self.seconds.values())
 
 
-def kernel_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
+def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
     """Seconds of one run: the slower of matrix unit and memory, the passes behind it, and a pause behind each.
 
     Arguments as of `compute`.
     """
-    moved = memory_s(machine, one.memory_bytes(sizes))
-    worked = [_products_s(one, sizes, machine, dtype, efficiency) * one.peak(sizes)] if one.products else []
-    behind = memory_s(machine, one.passed_bytes(sizes)) if one.passes else 0
-    return largest(moved, *worked) + behind + pause_s(machine) * (1 + len(one.passes))
+    moved = memory_s(machine, kernel.memory_bytes(sizes))
+    worked = [_products_s(kernel, sizes, machine, dtype, efficiency) * kernel.peak(sizes)] if kernel.products else []
+    behind = memory_s(machine, kernel.passed_bytes(sizes)) if kernel.passes else 0
+    return largest(moved, *worked) + behind + pause_s(machine) * (1 + len(kernel.passes))
 
 
-def known_s(known: dict[Hashable, Any], one: Kernel, *asked: Any) -> Any:
+def known_s(known: dict[Hashable, Any], kernel: Kernel, *asked: Any) -> Any:
     """`kernel_s`, of kernels of equal shape the first one's: it knows no loops, so devices of any stage share it."""
-    if one.shape not in known:
-        known[one.shape] = kernel_s(one, *asked)
-    return known[one.shape]
+    if kernel.shape not in known:
+        known[kernel.shape] = kernel_s(kernel, *asked)
+    return known[kernel.shape]
 
 
-def is_bytes_bound(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
+def is_bytes_bound(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
     """True for a kernel that takes as long as its bytes; arguments as of `compute`."""
-    worked = _products_s(one, sizes, machine, dtype, efficiency) if one.products else 0
-    return bool(memory_s(machine, one.memory_bytes(sizes)) >= worked)
+    worked = _products_s(kernel, sizes, machine, dtype, efficiency) if kernel.products else 0
+    return bool(memory_s(machine, kernel.memory_bytes(sizes)) >= worked)
 
 
-def _products_s(one: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
+def _products_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
     """Seconds of its products, whatever their bytes: whole waves of tiles where the machine has a tile."""
-    dtype = STORED_AS[dtype] if dtype in IN_LAYERS and not one.in_layers else dtype
-    if one.fused:
-        backward = one.where.phase == "backward"
-        return attention_s(machine, one.run_flops(sizes), dtype, backward=backward, efficiency=efficiency)
+    dtype = STORED_AS[dtype] if dtype in IN_LAYERS and not kernel.in_layers else dtype
+    if kernel.fused:
+        backward = kernel.where.phase == "backward"
+        return attention_s(machine, kernel.run_flops(sizes), dtype, backward=backward, efficiency=efficiency)
     tile = machine.chip.tile
     if tile is None or efficiency is not None:
-        return compute_s(machine, one.flops(sizes), dtype, efficiency)
-    rows, columns, depth, batch = one.sides
+        return compute_s(machine, kernel.flops(sizes), dtype, efficiency)
+    rows, columns, depth, batch = kernel.sides
     sides = (rows, columns, batch)
-    key = (tile.rows.value, tile.columns.value, tile.units.value, *sides, one.shared)
-    count = sizes.once(key, lambda: waves(tile, *map(sizes.local_elements, sides), shared=one.shared))
+    key = (tile.rows.value, tile.columns.value, tile.units.value, *sides, kernel.shared)
+    count = sizes.once(key, lambda: waves(tile, *map(sizes.local_elements, sides), shared=kernel.shared))
     return count * compute_s(
-        machine, wave_flops(tile) * sizes.local_elements(depth), dtype, _share(one, sizes, machine)
+        machine, wave_flops(tile) * sizes.local_elements(depth), dtype, _share(kernel, sizes, machine)
     )
 
 
-def _share(one: Kernel, sizes: Sizes, machine: Machine) -> Any:
+def _share(kernel: Kernel, sizes: Sizes, machine: Machine) -> Any:
     """Share of the peak that a product reaches, None for the machine's own: less with heads that no unit loads whole.
 
     Source: NVIDIA, Matrix Multiplication Background User's Guide, requirements to use tensor cores.
     """
     odd = machine.chip.tile.odd_heads if machine.chip.tile else None
-    if odd is None or not one.on_scores:
+    if odd is None or not kernel.on_scores:
         return None
     width = sizes.dims["d"]
     return where_equal(8 * ceil_over(width, 8), width, machine.chip.matmul_efficiency.value, odd.value)
@@ -115,13 +115,13 @@ def compute(
     efficiency  share of the peak that products reach whatever their shape; None takes the machine's own
     known       as `known_s` has it
     """
-    runs = [(one, one.count(sizes)) for one in kernels]
+    runs = [(kernel, kernel.count(sizes)) for kernel in kernels]
     known = {} if known is None else known
     seconds: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
-    for one, count in runs:
-        seconds[one.where.phase].append(known_s(known, one, sizes, machine, dtype, efficiency) * count)
+    for kernel, count in runs:
+        seconds[kernel.where.phase].append(known_s(known, kernel, sizes, machine, dtype, efficiency) * count)
     return Compute(
-        flops=total(one.flops(sizes) * count for one, count in runs),
-        useful_flops=total(one.useful_flops(sizes) * count for one, count in runs),
+        flops=total(kernel.flops(sizes) * count for kernel, count in runs),
+        useful_flops=total(kernel.useful_flops(sizes) * count for kernel, count in runs),
         seconds={phase: total(each) for phase, each in seconds.items()},
     )

@@ -39,14 +39,14 @@ class Path:
         """How often each pass and each send stands on it, and the seconds of each."""
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
-        found = self._found(self.ran.critical(self.last))
-        apart = len({self.hop(*one[1:]) for one in found if isinstance(one, tuple)}) > 1
-        for one, count in found.items():
-            if isinstance(one, tuple):
-                _, source, target = one
+        tally = self._found(self.ran.critical(self.last))
+        apart = len({self.hop(*item[1:]) for item in tally if isinstance(item, tuple)}) > 1
+        for item, count in tally.items():
+            if isinstance(item, tuple):
+                _, source, target = item
                 name, s = f"send_{source}_{target}" if apart else "send", self.hop(source, target)
             else:
-                name, s = self._named(one)
+                name, s = self._named(item)
             counts[name] += count
             seconds[name] = s
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
@@ -65,11 +65,11 @@ class Path:
             pulls.update(timed.busy.calls)
         for _, timed in late[:1]:
             pulls.update(timed.tail.calls)
-        for one, count in self._found(self.ran.critical(self.last, late[0][0] if late else None)).items():
-            if isinstance(one, tuple):
-                pulls[sends[one[0]]] += count
+        for item, count in self._found(self.ran.critical(self.last, late[0][0] if late else None)).items():
+            if isinstance(item, tuple):
+                pulls[sends[item[0]]] += count
             else:
-                pulls.update(self.kinds[one].through.times(count).calls)
+                pulls.update(self.kinds[item].through.times(count).calls)
         return pulls
 
     def _found(self, path: Iterable[Place | Message]) -> dict[int | Channel, int]:
@@ -77,13 +77,13 @@ class Path:
 
         Less those before the first rank's first action: they lead to its start as well as to the end.
         """
-        found = Counter(map(self._sort, path))
-        found.subtract(map(self._sort, self.ran.critical(self.first, 0)))
-        return {one: count for one, count in found.items() if count}
+        tally = Counter(map(self._sort, path))
+        tally.subtract(map(self._sort, self.ran.critical(self.first, 0)))
+        return {item: count for item, count in tally.items() if count}
 
-    def _sort(self, one: Place | Message) -> int | Channel:
+    def _sort(self, task: Place | Message) -> int | Channel:
         """The channel of a message, the kind of an action."""
-        return one.channel if isinstance(one, Message) else self.ran.schedule.kinds.of[one[0]][one[1]]
+        return task.channel if isinstance(task, Message) else self.ran.schedule.kinds.of[task[0]][task[1]]
 
     def _named(self, kind: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""

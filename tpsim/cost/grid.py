@@ -66,7 +66,7 @@ class Traced:
     kernels: tuple[tuple[Kernel, ...], ...]
     actions: Actions
     of: Layers
-    held: Standing
+    standing: Standing
 
     def priced(
         self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, efficiency: float | None = None
@@ -80,27 +80,27 @@ class Traced:
         rows = merged_rows(self.groups, sizes, pricer)
         works = [kernel_s(group[0], sizes, machine, dtype, efficiency) for group in self.kernels]
         compute_s = total(
-            s * total(one.count(sizes) for one in group) for s, group in zip(works, self.kernels, strict=True)
+            s * total(kernel.count(sizes) for kernel in group) for s, group in zip(works, self.kernels, strict=True)
         )
         return Priced(
             compute_s=compute_s,
             communication_s=total(row.busy_s for row in rows),
             exposed_s=self._step_s(rows, works, sizes) - compute_s,
             wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
-            static_bytes=self.held.memory(sizes).static_bytes,
+            static_bytes=self.standing.memory(sizes).static_bytes,
         )
 
     def _step_s(self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes) -> Any:
         """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once."""
-        calls = {id(one): row for row, group in zip(rows, self.groups, strict=True) for one in group}
-        each = [(one, s) for s, group in zip(works, self.kernels, strict=True) for one in group]
-        found = {id(one.ops[0]): s for one, s in each}
+        calls = {id(call): row for row, group in zip(rows, self.groups, strict=True) for call in group}
+        pairs = [(kernel, s) for s, group in zip(works, self.kernels, strict=True) for kernel in group]
+        seconds_of = {id(kernel.ops[0]): s for kernel, s in pairs}
 
         def share(call: Collective) -> Any:
             return step_share(calls[id(call)].ranks, calls[id(call)].timing)
 
         def seconds(piece: Piece) -> Any:
-            call_s, op_s = (lambda call: calls[id(call)].timing.time_s), (lambda op: found.get(id(op), 0))
+            call_s, op_s = (lambda call: calls[id(call)].timing.time_s), (lambda op: seconds_of.get(id(op), 0))
             return piece_s(piece, call_s, op_s, share)
 
         layers, microbatches = whole(sizes.loops[ALIKE]), whole(sizes.loops["microbatches"])
@@ -112,10 +112,10 @@ class Traced:
             acts = [actions.action(only, "F", first=first)]
             if any(op.where.phase == "backward" for op in self.program.ops):
                 acts.append(actions.action(only, "BW", last=last))
-            both = reduce(Timed.then, (one.timed(seconds, attributed=False) for one in acts))
+            both = reduce(Timed.then, (act.timed(seconds, attributed=False) for act in acts))
             timed = timed.then(both.times(len(list(same))))
         once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
-        updates = [s * one.count(sizes) for one, s in each if one.where.index("microbatches") is None]
+        updates = [s * kernel.count(sizes) for kernel, s in pairs if kernel.where.index("microbatches") is None]
         ended = largest(timed.through.seconds, timed.tail.seconds) + total([*(row.busy_s for row in once), *updates])
         return largest(ended, *wires_s(rows).values())
 
@@ -132,9 +132,9 @@ def traced(program: Program, practice: Practice, of: Layers) -> Traced:
     """`program` with its equal collectives and equal kernels merged; of: the model's stack of layers."""
     groups = alike(collectives(program, coalesce=practice.coalesce)).values()
     works: dict[Hashable, list[Kernel]] = {}
-    for one in kernels(program, practice):
-        works.setdefault(one.shape, []).append(one)
-    calls = [one for group in groups for one in group]
+    for kernel in kernels(program, practice):
+        works.setdefault(kernel.shape, []).append(kernel)
+    calls = [call for group in groups for call in group]
     actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, _elements)
     return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, works.values())), actions, of, standing(program))
 

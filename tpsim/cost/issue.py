@@ -36,8 +36,8 @@ class Issue:
         """All nodes but the gathers of weights."""
         for at, (piece, reads) in enumerate(self.nodes):
             if piece.call and (piece.settles or not piece.late):
-                for one in reads:
-                    self.readers[one].append(at)
+                for read in reads:
+                    self.readers[read].append(at)
         for at, (piece, reads) in enumerate(self.nodes):
             if at in self.starts:
                 self._group()
@@ -61,9 +61,9 @@ class Issue:
         self.done.add(at)
         if piece.beside and not piece.settles and not piece.streamed:
             self.flying.add(at)
-        for one in self.readers[at]:
-            if one not in self.done and all(self._there(read) for read in self.nodes[one].reads):
-                self._emit(one)
+        for reader in self.readers[at]:
+            if reader not in self.done and all(self._there(read) for read in self.nodes[reader].reads):
+                self._emit(reader)
 
     def _there(self, at: int) -> bool:
         return at in self.done or self.nodes[at].piece.fetches
@@ -90,7 +90,7 @@ class Issue:
 
     def _fetch(self, at: int, start: int) -> None:
         """A gather goes before the last product ahead of the group, if what it reads is there by then."""
-        place = next((one for one in range(start - 1, -1, -1) if self._hides(self.out[one])), start)
+        place = next((earlier for earlier in range(start - 1, -1, -1) if self._hides(self.out[earlier])), start)
         if set(self.out[place:start]).intersection(self.nodes[at].reads):
             place = start
         self._emit(at)
@@ -101,17 +101,17 @@ class Issue:
 def bucketed(nodes: Sequence[Node], order: Iterable[int], limit: Any, size: Callable[[Piece], Any]) -> Iterator[int]:
     """Calls on gradients beside compute wait until those that are ready reach the limit, or the action ends."""
     bucket: list[int] = []
-    held: Any = 0
+    filled: Any = 0
     for at in order:
         piece = nodes[at].piece
         if not (piece.settles and piece.beside):
             yield at
             continue
         bucket.append(at)
-        held += size(piece)
-        if held >= limit:
+        filled += size(piece)
+        if filled >= limit:
             yield from bucket
-            bucket, held = [], 0
+            bucket, filled = [], 0
     yield from bucket
 
 

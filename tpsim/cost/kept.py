@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import local_bytes
 from tpsim.program.dtypes import DTYPE_BYTES
-from tpsim.program.lives import BUFFERS, lives
+from tpsim.program.lifetimes import BUFFERS, lifetimes
 from tpsim.quantity.size import largest, over, product, smallest, total
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import Extra
-    from tpsim.program.lives import Lives
+    from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.op import Array, Op, Program
 
 
@@ -34,8 +34,8 @@ class Kept:
 
     def __str__(self) -> str:
         """As ``attention.mixed[b, s, g, r, d] bf16: from forward (attention) to backward (W of d.Wo)``."""
-        made, read = self.maker.where, self.reader.where
-        return f"{self.array} {self.array.dtype}: {made.act} of {made.block} to {read.act}, {self.reader.output.name}"
+        maker, read = self.maker.where, self.reader.where
+        return f"{self.array} {self.array.dtype}: {maker.act} of {maker.block} to {read.act}, {self.reader.output.name}"
 
     @property
     def per_layer(self) -> bool:
@@ -48,25 +48,25 @@ def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[K
 
     keeps  what the stack keeps beside what its kernels need
     """
-    found = lives(program)
-    pairs = ((array, op, found.readers[array]) for array, op in found.makers.items())
+    alive = lifetimes(program)
+    pairs = ((array, op, alive.readers[array]) for array, op in alive.makers.items())
     return tuple(
-        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps, found))
+        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps, alive))
         for array, op, readers in pairs
-        if any(one.where.act != op.where.act for one in readers)
+        if any(reader.where.act != op.where.act for reader in readers)
     )
 
 
-def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], found: Lives) -> Any:
+def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], alive: Lifetimes) -> Any:
     """Bytes of an array on one device, with what the stack keeps as long as it is there; of a streamed one blocks.
 
     A list that frees an array of bf16 frees a narrower one, too, and no more than that.
     """
-    streamed, names = found.streamed.get(array, ()), found.names(array)
-    more = largest(total(one.bytes_each for one in keeps if one.of in names), -DTYPE_BYTES[array.dtype])
-    held = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
+    streamed, names = alive.streamed.get(array, ()), alive.names(array)
+    more = largest(total(extra.bytes_each for extra in keeps if extra.of in names), -DTYPE_BYTES[array.dtype])
+    array_bytes = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
     ways = product(sizes.axes[axis] for axis in streamed)
-    return over(held * smallest(BUFFERS, ways), ways) if streamed else held
+    return over(array_bytes * smallest(BUFFERS, ways), ways) if streamed else array_bytes
 
 
 def _last(readers: Sequence[Op]) -> Op:

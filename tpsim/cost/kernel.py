@@ -82,8 +82,8 @@ class Kernel:
     def seen(self, flops: Any, sizes: Sizes) -> Any:
         """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
         s, t, w = (sizes.dims.get(dim, 1) for dim in "stw")
-        held = sizes.dims[keys_of(self.scores.dims)] if self.mask else t
-        return over(flops * last_pairs(self.mask, s, t, w), s * held) if self.mask else flops
+        keys = sizes.dims[keys_of(self.scores.dims)] if self.mask else t
+        return over(flops * last_pairs(self.mask, s, t, w), s * keys) if self.mask else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:
@@ -140,9 +140,9 @@ class Kernel:
         multiplied = sorted((_shape(op.output), tuple(sorted(map(_shape, op.inputs)))) for op in self.products)
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
-        behind = tuple(tuple(map(_shape, one)) for one in self.passes)
-        how = (self.fused and self.where.phase, bool(self.products) and self.in_layers, behind)
-        return (masked, *how, tuple(multiplied), tuple(moved))
+        behind = tuple(tuple(map(_shape, arrays)) for arrays in self.passes)
+        flags = (self.fused and self.where.phase, bool(self.products) and self.in_layers, behind)
+        return (masked, *flags, tuple(multiplied), tuple(moved))
 
 
 def _part(shards: Mapping[str, tuple[str, ...]], dims: Iterable[str]) -> Sharding:

@@ -108,9 +108,9 @@ class _Gathering:
         """Terms of a sum that another kernel makes leave it added up."""
         first: dict[int, Array] = {}
         for x in map(self._source, op.inputs if isinstance(op, Lin) else ()):
-            made = self.maker.get(x, number)
-            if made != number and x is not first.setdefault(made, x) and x.type == first[made].type:
-                self.source[x] = first[made]
+            maker = self.maker.get(x, number)
+            if maker != number and x is not first.setdefault(maker, x) and x.type == first[maker].type:
+                self.source[x] = first[maker]
 
     def _read_outside(self, x: Array, op: Op) -> None:
         self.readers.setdefault(x, set()).add(OUTSIDE)
@@ -118,9 +118,9 @@ class _Gathering:
 
     def _summed(self, x: Array, op: Op) -> None:
         """What is made in every microbatch and read behind them is added up."""
-        made = self.maker.get(x)
+        maker = self.maker.get(x)
         once = op.where.index("microbatches") is None
-        if made is not None and once and self.groups[made][0].where.index("microbatches") is not None:
+        if maker is not None and once and self.groups[maker][0].where.index("microbatches") is not None:
             self.summed.add(x)
 
     def _source(self, x: Array) -> Array:
@@ -154,8 +154,8 @@ class _Gathering:
         """The kernel that makes what an op only casts, scales, or adds parameters to."""
         if not isinstance(op, Lin) or any(self._source(x).role != "param" for x in op.inputs[1:]):
             return None
-        made = self.maker.get(self._source(op.inputs[0]))
-        return made if made is not None and {*self.groups[made][0].where.loops} == {*op.where.loops} else None
+        maker = self.maker.get(self._source(op.inputs[0]))
+        return maker if maker is not None and {*self.groups[maker][0].where.loops} == {*op.where.loops} else None
 
     def _known(self, key: Hashable) -> int:
         return self.numbers[key] if key in self.numbers else self._new(key)
@@ -167,15 +167,15 @@ class _Gathering:
 
     def _reads(self, number: int) -> tuple[Array, ...]:
         """What a kernel takes from memory: of a lookup as much as it finds."""
-        found: dict[Array, None] = {}
+        reads: dict[Array, None] = {}
         for op in self.groups[number]:
             lookup = isinstance(op, Einsum) and any(x.role == "index" and x.dims for x in op.inputs)
             for x in map(self._source, op.inputs[1:] if isinstance(op, Append) else op.inputs):
                 if x.role == "index" or self.maker.get(x) == number:
                     continue
                 looked_up = lookup and x.role == "param" and not op.where.kernel
-                found |= dict.fromkeys([op.output if looked_up else x])
-        return tuple(found)
+                reads |= dict.fromkeys([op.output if looked_up else x])
+        return tuple(reads)
 
     def _writes(self, number: int) -> Iterator[Array]:
         """What a kernel puts into memory: what others read, and what takes the place of a state."""

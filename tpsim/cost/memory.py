@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.lives import is_gather, is_view
+from tpsim.program.lifetimes import is_gather, is_view
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.program.text import READ
 from tpsim.quantity.size import over, product, total
@@ -96,23 +96,23 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
 
 def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -> Standing:
     """What of `program` stands on one chip; arguments as of `memory`."""
-    mine = [op for op in program.ops if here(op.where)]
+    ops = [op for op in program.ops if here(op.where)]
     buffers = {*_gradients(program)}
-    held: defaultdict[Role, dict[Array, Where]] = defaultdict(dict)
-    for op in mine:
+    arrays: defaultdict[Role, dict[Array, Where]] = defaultdict(dict)
+    for op in ops:
         if isinstance(op, Leaf) or op.output in buffers:
             role: Role = "gradient" if op.output in buffers else op.output.role
-            held[role][op.output] = op.where.outside("microbatches")
-    return Standing(program, held["param"], held["gradient"], held["state"], held["cache"], _widest(mine))
+            arrays[role][op.output] = op.where.outside("microbatches")
+    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], _widest(ops))
 
 
 def _gradients(program: Program) -> list[Array]:
     """The gradient buffers: what microbatches add up in, before the end of the step moves it."""
-    made = {op.output: op for op in program.ops}
+    makers = {op.output: op for op in program.ops}
     left = [x for name, x in program.results.items() if name.startswith(GRADIENT)][::-1]
     buffers: list[Array] = []
     while left:
-        op = made[left.pop()]
+        op = makers[left.pop()]
         moved = isinstance(op, Reshard | Join) and op.where.index("microbatches") is None
         left += reversed(op.inputs) if moved else ()
         buffers += () if moved else (op.output,)
@@ -152,15 +152,15 @@ def spare_bytes(
     here    what a rank has
     last    True for the rank that has the head, which a tied embedding stands for
     """
-    each = keeps.get("weights", 0)
-    if not each:
+    per_element = keeps.get("weights", 0)
+    if not per_element:
         return 0
     leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
-    mine = [op for op in leaves if here(op.where)]
+    leaves_here = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"
-    layers = {op.output.name: op for op in mine if op.where.index(ALIKE) is not None and _multiplies(op)}
-    once = [*layers.values(), *(op for op in mine if op.output.name == head and last)]
-    return each * total(_of_one_expert(op.output.type, sizes) for op in once)
+    layers = {op.output.name: op for op in leaves_here if op.where.index(ALIKE) is not None and _multiplies(op)}
+    once = [*layers.values(), *(op for op in leaves_here if op.output.name == head and last)]
+    return per_element * total(_of_one_expert(op.output.type, sizes) for op in once)
 
 
 def _multiplies(leaf: Op) -> bool:
@@ -193,7 +193,7 @@ def held_in(bucket: Bucket, dtype: str) -> dict[BufferSize, Any]:
     """
     sized = {"bucket": (bucket.elements or 0) * DTYPE_BYTES[dtype]}
     sized["standing"] = sized["bucket"]
-    return {one.of: one.many * sized.get(one.of, 1) for one in bucket.buffers}
+    return {buffer.of: buffer.many * sized.get(buffer.of, 1) for buffer in bucket.buffers}
 
 
 def moved_bytes(op: Op, sizes: Sizes) -> Any:

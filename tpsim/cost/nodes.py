@@ -86,31 +86,31 @@ class Builder:
         """The nodes whose results another part of the stack reads in the same phase."""
         if not self.often:
             return ()
-        phase, mine, readers = self.often[0].where.phase, set(map(id, self.often)), self.actions.readers()
-        found = {
+        phase, ids, readers = self.often[0].where.phase, set(map(id, self.often)), self.actions.readers()
+        gives = {
             node
             for x, nodes in self.made.items()
-            if nodes and any(op.where.phase == phase and id(op) not in mine for op in readers.get(x, ()))
+            if nodes and any(op.where.phase == phase and id(op) not in ids for op in readers.get(x, ()))
             for node in nodes
         }
-        return tuple(sorted(node for node in found if self.acts == "W" or not self.pieces[node].late))
+        return tuple(sorted(node for node in gives if self.acts == "W" or not self.pieces[node].late))
 
     def _add(self, op: Op, producer: Mapping[Array, Op]) -> None:
         reads = frozenset(node for x in op.inputs for node in self._made(x))
         outside = any(self._comes_from_outside(x, producer) for x in op.inputs)
         if calls := self.actions.of(op):
-            made = self._moves(op, reads)
+            moved = self._moves(op, reads)
             if outside:
                 self.takes |= {self.calls[id(call)] for call in calls if id(call) in self.calls}
         elif isinstance(op, Leaf | Index | Rename | Reshard):
             if outside and not reads:
                 return  # nothing is made here: whoever reads it reads what another part gives
-            made = reads
+            moved = reads
         else:
             first, last = self._work(op, reads)
-            made = frozenset([last])
+            moved = frozenset([last])
             self.takes |= {first, last} if outside else set()
-        self.made[op.output] = made
+        self.made[op.output] = moved
 
     def _made(self, x: Array) -> frozenset[int]:
         if x in self.made:
@@ -150,8 +150,8 @@ class Builder:
             at = self.kernels[key]
             last = at + (self.pieces[at].cut is not None)
             if all(node <= last or self.pieces[node].fetches for node in reads):
-                for one in {at, last}:
-                    self.pieces[one] = replace(self.pieces[one], ops=(*self.pieces[one].ops, op))
+                for node in {at, last}:
+                    self.pieces[node] = replace(self.pieces[node], ops=(*self.pieces[node].ops, op))
                 self.reads[at] |= reads - {at, last, *brought}
                 self.reads[last] |= {*brought}
                 self._start_with(at, last, brought)
@@ -169,7 +169,7 @@ class Builder:
         streams = [node for node in brought if self.pieces[node].streamed]
         first = [self.reads[node] for node in self.reads[last] if self.pieces[node].streamed]
         for node in streams:
-            self.reads[node] |= {one for one in self.reads[kernel].union(*first) if one < node}
+            self.reads[node] |= {read for read in self.reads[kernel].union(*first) if read < node}
 
     def _cuts_behind(self, op: Op, reads: frozenset[int]) -> tuple[int, ...]:
         """The gathers whose steps a product, or a kernel, is cut to run beside: its last part needs all of them."""
@@ -182,17 +182,17 @@ class Builder:
 
     def _beside(self, op: Op, reads: frozenset[int]) -> list[int]:
         """The sums of blocks that travel beside the kernel that makes them, issued with its first part."""
-        where, found = op.where, list[int]()
+        where, nodes = op.where, list[int]()
         if where.kernel not in self.streaming:
-            return found
-        mine = [one for one in self.often if one.where.act == where.act]
-        made = {one.output for one in mine if one.where.kernel == where.kernel}
-        for one in (one for one in mine if one.inputs and one.inputs[0] in made):
-            for call in self.actions.of(one):
+            return nodes
+        same = [other for other in self.often if other.where.act == where.act]
+        outputs = {other.output for other in same if other.where.kernel == where.kernel}
+        for reader in (other for other in same if other.inputs and other.inputs[0] in outputs):
+            for call in self.actions.of(reader):
                 if call.streamed and call.kind == "reduce_scatter" and id(call) not in self.calls:
                     self.calls[id(call)] = self._new(Piece(where.act, (), call, blocks=False), reads)
-                    found.append(self.calls[id(call)])
-        return found
+                    nodes.append(self.calls[id(call)])
+        return nodes
 
     def _cut_before(self, call: Collective, op: Op, reads: frozenset[int]) -> frozenset[int]:
         """Cuts the product whose sum a call scatters: it waits for the first part alone. The node of the rest."""

@@ -81,7 +81,7 @@ class Full:
         if not (self.late_s and any(hidden)):
             return rows
         part = self.late_s / total(hidden)
-        return [replace(row, exposed_s=row.exposed_s + one * part) for row, one in zip(rows, hidden, strict=True)]
+        return [replace(row, exposed_s=row.exposed_s + s * part) for row, s in zip(rows, hidden, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ class Tail:
     @property
     def exposed(self) -> dict[int, Any]:
         """These seconds by call: walked back from the last."""
-        left, found = self.late_s, Counter[int]()
+        left, shares = self.late_s, Counter[int]()
         for _, timed in reversed(self.path):
             for call, seconds in reversed(timed.settled):
                 part = min(left, seconds)
-                found[call] += part
+                shares[call] += part
                 left -= part
-        return dict(found)
+        return dict(shares)

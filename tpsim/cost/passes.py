@@ -45,9 +45,9 @@ def behind(
             yield (x, x)  # out of the buffer of its module (foreach_all_gather_copy_out)
     for x in (x for x in writes if x.role == "gradient"):
         dtypes = {MADE: _made(op), SENT: x.dtype}
-        for one in PASSES[copies]:
-            if copies != "flat" or dtypes[MADE] != x.dtype or len({*one}) == 1:  # else there is nothing to cast
-                yield tuple(replace(x, dtype=dtypes[name]) for name in one)
+        for names in PASSES[copies]:
+            if copies != "flat" or dtypes[MADE] != x.dtype or len({*names}) == 1:  # else there is nothing to cast
+                yield tuple(replace(x, dtype=dtypes[name]) for name in names)
 
 
 def as_made(copies: str, op: Op, writes: tuple[Array, ...]) -> tuple[Array, ...]:

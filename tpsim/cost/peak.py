@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.kept import held_bytes
 from tpsim.cost.memory import moved_bytes
-from tpsim.program.lives import Lives, is_gather, lives
+from tpsim.program.lifetimes import Lifetimes, is_gather, lifetimes
 from tpsim.program.op import Array, Op, Reshard
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.size import largest, total
@@ -80,9 +80,9 @@ class Peak:
     @property
     def course(self) -> list[tuple[int, Any, Any]]:
         """Of every action its place, the bytes at its highest point, and those when it ends: worked out when asked."""
-        run = [(place, one) for place, kind in enumerate(self.kinds) for one in self.does[kind]]
-        held = accumulate((one.left for _, one in run), initial=0)
-        return [(place, now + one.top, now + one.left) for now, (place, one) in zip(held, run, strict=False)]
+        run = [(place, course) for place, kind in enumerate(self.kinds) for course in self.does[kind]]
+        levels = accumulate((course.left for _, course in run), initial=0)
+        return [(place, now + course.top, now + course.left) for now, (place, course) in zip(levels, run, strict=False)]
 
     @property
     def total(self) -> Any:
@@ -105,13 +105,13 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
         kind: [courses.of(chunks[chunk], acts) for chunk, acts in _taken_together(examples[kind])] for kind in {*kinds}
     }
     places = [place for place, kind in enumerate(kinds) for _ in known[kind]]
-    run = [one for kind in kinds for one in known[kind]]
-    held = list(accumulate(map(attrgetter("left"), run), initial=0))
-    tops = list(map(add, held, map(attrgetter("top"), run)))
+    run = [course for kind in kinds for course in known[kind]]
+    levels = list(accumulate(map(attrgetter("left"), run), initial=0))
+    tops = list(map(add, levels, map(attrgetter("top"), run)))
     passed = tops.index(max(tops))
     before: Held = Held()
-    for one, times in Counter(run[:passed]).items():
-        before = _plus(before, one.net, times)
+    for course, times in Counter(run[:passed]).items():
+        before = _plus(before, course.net, times)
     return Peak(places[passed], _plus(before, run[passed].most, 1), kinds, known)
 
 
@@ -136,9 +136,9 @@ class Courses:
     _found: dict[Hashable, Any] = field(default_factory=dict)
 
     @cached_property
-    def lives(self) -> Lives:
+    def lifetimes(self) -> Lifetimes:
         """The arrays of its microbatches."""
-        return lives(self.program)
+        return lifetimes(self.program)
 
     def of(self, chunk: Chunk, acts: str) -> Course:
         """One microbatch through a chunk in acts that run as one: F, B, W or BW."""
@@ -150,13 +150,13 @@ class Courses:
     @cached_property
     def _has_backward(self) -> bool:
         """False for a step of inference."""
-        return any(op.where.act != "F" for op in self.lives.turns)
+        return any(op.where.act != "F" for op in self.lifetimes.turns)
 
     @cached_property
     def _turns(self) -> dict[str, list[Op]]:
         """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
         sorts: dict[str, list[Op]] = defaultdict(list)
-        for op in sorted(self.lives.turns, key=self.lives.turns.__getitem__):
+        for op in sorted(self.lifetimes.turns, key=self.lifetimes.turns.__getitem__):
             layer = op.where.index("layers") is not None
             sorts[op.where.kind if layer else "cut" if op.where.place == "cut" else "ends"].append(op)
         return sorts
@@ -187,42 +187,42 @@ class Courses:
         size: BufferSize = "gathered" if acts == "F" else "reduced"
         sizes = [size for of, size in self.buffers.items() if of == "bucket" and acts != "F"]
         kinds = [kind for kind, times in chunk.stack if times and size in self.buffers]
-        each = [total(moved_bytes(op, self.sizes) for run in self._layer(kind, acts) for op in run) for kind in kinds]
-        within = [self.buffers[size] * largest(*each)] if kinds else []
-        return [("buckets", one) for one in sizes], [("buckets", one) for one in within]
+        sums = [total(moved_bytes(op, self.sizes) for run in self._layer(kind, acts) for op in run) for kind in kinds]
+        within = [self.buffers[size] * largest(*sums)] if kinds else []
+        return [("buckets", size) for size in sizes], [("buckets", size) for size in within]
 
-    def _all(self, each: Callable[[Op, str], Iterable[tuple[Part, Any]]], ops: Ops, acts: str) -> Changes:
+    def _all(self, changes_of: Callable[[Op, str], Iterable[tuple[Part, Any]]], ops: Ops, acts: str) -> Changes:
         """What some ops change, one after the other."""
-        return [change for op in ops for change in each(op, acts)]
+        return [change for op in ops for change in changes_of(op, acts)]
 
-    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         if key not in self._found:
-            self._found[key] = found()
+            self._found[key] = compute()
         return self._found[key]
 
     def _around(self, first: bool, last: bool, kinds: tuple[str, ...], acts: str) -> tuple[Ops, Ops]:
         """The ops of the ends that a chunk has: those before its layers, and those behind them."""
 
-        def found() -> tuple[Ops, Ops]:
+        def split() -> tuple[Ops, Ops]:
             chunk = Chunk(0, (), first, last)
             alone = Stages(1, (chunk,))
             here = [op for op in self._turns["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
-            turns = [self.lives.turns[op] for kind in kinds for run in self._layer(kind, acts) for op in run]
+            turns = [self.lifetimes.turns[op] for kind in kinds for run in self._layer(kind, acts) for op in run]
             begin = min(turns, default=(len(self.program.ops),))
-            ahead = [_is_ahead(op, traced=self.lives.turns[op] < begin) for op in here]
-            return tuple(compress(here, ahead)), tuple(op for op, one in zip(here, ahead, strict=True) if not one)
+            ahead = [_is_ahead(op, traced=self.lifetimes.turns[op] < begin) for op in here]
+            return tuple(compress(here, ahead)), tuple(op for op, flag in zip(here, ahead, strict=True) if not flag)
 
-        return self._once(("around", first, last, kinds, acts), found)  # type: ignore[no-any-return]  # put there
+        return self._once(("around", first, last, kinds, acts), split)  # type: ignore[no-any-return]  # put there
 
     def _layer(self, kind: str, acts: str) -> tuple[Ops, Ops]:
         """The gathers of a layer, and its other ops, in turn."""
 
-        def found() -> tuple[Ops, Ops]:
-            mine = [op for op in self._turns[kind] if op.where.act in acts]
-            gathers = [is_gather(op) for op in mine]
-            return tuple(compress(mine, gathers)), tuple(op for op, one in zip(mine, gathers, strict=True) if not one)
+        def split() -> tuple[Ops, Ops]:
+            ops = [op for op in self._turns[kind] if op.where.act in acts]
+            gathers = [is_gather(op) for op in ops]
+            return tuple(compress(ops, gathers)), tuple(op for op, flag in zip(ops, gathers, strict=True) if not flag)
 
-        return self._once(("layer", kind, acts), found)  # type: ignore[no-any-return]  # put there
+        return self._once(("layer", kind, acts), split)  # type: ignore[no-any-return]  # put there
 
     def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
         """The cuts over which a chunk receives, and over which it sends."""
@@ -240,40 +240,40 @@ class Courses:
         yield self._part(op.output, acts), self._bytes(op.output)
 
     def _changed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
-        if op.output in self.lives.makers:
+        if op.output in self.lifetimes.makers:
             yield self._part(op.output, acts), self._bytes(op.output)
         yield from self._freed(op, acts)
-        if op.output in self.lives.makers and not self.lives.readers[op.output]:
+        if op.output in self.lifetimes.makers and not self.lifetimes.readers[op.output]:
             yield self._part(op.output, acts), -self._bytes(op.output)
 
     def _freed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
         """What `op` reads as the last one."""
-        for home in self.lives.read_by(op):
+        for home in self.lifetimes.read_by(op):
             if self._last(home, acts) is op:
                 yield self._part(home, acts), -self._bytes(home)
 
     def _last(self, array: Array, acts: str) -> Op:
         """The reader that comes last: where acts do not run as one, each is behind all of the one before."""
         turn = {"F": 0, "B": 1, "W": 1 if {"B", "W"} <= set(acts) else 2}
-        return max(self.lives.readers[array], key=lambda op: (turn[op.where.act], self.lives.turns[op]))
+        return max(self.lifetimes.readers[array], key=lambda op: (turn[op.where.act], self.lifetimes.turns[op]))
 
     def _bytes(self, array: Array) -> Any:
         """None of gradients of layers where these lie in a buffer."""
         if (
             array.role == "gradient"
             and "reduced" in self.buffers
-            and self.lives.makers[array].where.index("layers") is not None
+            and self.lifetimes.makers[array].where.index("layers") is not None
         ):
             return 0
-        return self._once(array, lambda: held_bytes(array, self.sizes, self.keeps, self.lives))
+        return self._once(array, lambda: held_bytes(array, self.sizes, self.keeps, self.lifetimes))
 
     def _part(self, array: Array, acts: str) -> Part:
-        maker, readers = self.lives.makers[array], self.lives.readers[array]
+        maker, readers = self.lifetimes.makers[array], self.lifetimes.readers[array]
         if array.role == "param":
             return "weights"
         if array.role == "gradient":
             return "gradients"
-        if self.lives.handed_on(array):
+        if self.lifetimes.handed_on(array):
             return "kept" if maker.where.act == "F" and self._has_backward else "activations"
         if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
             return "kept"
@@ -303,28 +303,28 @@ def _is_ahead(op: Op, traced: bool) -> bool:
 
 def _course(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Course:
     """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
-    held, most, top = Held(), Held(), 0
+    standing, most, top = Held(), Held(), 0
     for run, times in changes:
-        start, net = Held(held), _sum(run)
+        start, net = Held(standing), _sum(run)
         for before in sorted({0, times - 1} if times else ()):
-            held = _plus(start, net, before)
+            standing = _plus(start, net, before)
             for part, change in run:
-                held[part] += change
-                if (here := total(held.values())) > top:
-                    top, most = here, Held(held)
-        held = _plus(start, net, times)
-    return Course(most, held)
+                standing[part] += change
+                if (here := total(standing.values())) > top:
+                    top, most = here, Held(standing)
+        standing = _plus(start, net, times)
+    return Course(most, standing)
 
 
 def highest(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Any:
     """The bytes at the highest point of a row of changes, numbers or arrays; of one alone `_course` knows the parts."""
-    held, top = 0, 0
+    level, top = 0, 0
     for run, times in changes:
         net = total(change for _, change in run)
         for before in sorted({0, times - 1} if times else ()):
-            steps = accumulate((change for _, change in run), initial=held + net * before)
+            steps = accumulate((change for _, change in run), initial=level + net * before)
             top = largest(top, *steps)
-        held = held + net * times
+        level = level + net * times
     return top
 
 
@@ -335,5 +335,5 @@ def _sum(run: Iterable[tuple[Part, Any]]) -> Mapping[Part, Any]:
     return net
 
 
-def _plus(held: Held, net: Mapping[Part, Any], times: int) -> Held:
-    return Held({part: held[part] + times * net.get(part, 0) for part in (*held, *net)})
+def _plus(standing: Held, net: Mapping[Part, Any], times: int) -> Held:
+    return Held({part: standing[part] + times * net.get(part, 0) for part in (*standing, *net)})

@@ -83,8 +83,8 @@ class Clock:
         return self._calls[id(call)].timing.time_s
 
     def _op_s(self, op: Op) -> Any:
-        one, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)
-        return known_s(self._works, one, *asked) * self.scale if one else 0
+        kernel, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)
+        return known_s(self._works, kernel, *asked) * self.scale if kernel else 0
 
     def _share(self, call: Collective) -> Any:
         row = self._calls[id(call)]
@@ -99,7 +99,9 @@ class Clock:
             return 0
         pieces = piece.cut.pieces(self._share(piece.cut.call)) if piece.cut else 1
         kernels = [self._firsts[id(op)] for op in piece.ops if id(op) in self._firsts]
-        return self.launch_s * (1 if piece.call else pieces * len(kernels) + sum(len(one.passes) for one in kernels))
+        return self.launch_s * (
+            1 if piece.call else pieces * len(kernels) + sum(len(kernel.passes) for kernel in kernels)
+        )
 
     @cached_property
     def _calls(self) -> dict[int, Row]:
@@ -107,7 +109,7 @@ class Clock:
 
     @cached_property
     def _firsts(self) -> dict[int, Kernel]:
-        return {id(one.ops[0]): one for one in self.kernels}
+        return {id(kernel.ops[0]): kernel for kernel in self.kernels}
 
     @cached_property
     def _works(self) -> dict[Hashable, Any]:

@@ -17,7 +17,7 @@ from tpsim.cost.critical_path import Path
 from tpsim.cost.orders import run
 from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.timed import Timed
-from tpsim.program.lives import in_microbatch
+from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.schedules import in_flight
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
@@ -135,8 +135,8 @@ class Work:
         """One step, as it takes its turn among steps that are alike."""
         ran = self.ran()
         full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
-        spans = self._spans(ran, [one.end for one in full])
-        longest = max(spans, key=lambda one: one.seconds)
+        spans = self._spans(ran, [stage.end for stage in full])
+        longest = max(spans, key=lambda span: span.seconds)
         last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
         path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop)
         counts, seconds = path.counts()
@@ -146,8 +146,8 @@ class Work:
             pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
         if once := longest.end - ran.done(last):
             counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
-        stages = tuple(self._stage(ran, full[one.rank], one, longest.seconds, pulls) for one in spans)
-        return Pipelined(self, stages, longest.seconds, max(one.end for one in spans), last, counts, seconds)
+        stages = tuple(self._stage(ran, full[span.rank], span, longest.seconds, pulls) for span in spans)
+        return Pipelined(self, stages, longest.seconds, max(span.end for span in spans), last, counts, seconds)
 
     @cached_property
     def kinds(self) -> list[Timed]:
@@ -183,7 +183,7 @@ class Work:
         sizes = self.clock.sizes.of_stage(alone.loops(0))
         rows = tuple(self._rows(alone, sizes))
         once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
-        shared, single = ([row for row in once if row.call.shared == asked] for asked in (True, False))
+        shared, single = ([row for row in once if row.call.shared == shared_too] for shared_too in (True, False))
         return Own(rows, *self._worked(alone, sizes), single, shared)
 
     def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
@@ -195,8 +195,8 @@ class Work:
 
     def _worked(self, alone: Stages, sizes: Sizes) -> tuple[Compute, Any]:
         """What a rank computes, and the seconds of it that are once per step."""
-        mine = [one for one in self.clock.kernels if alone.runs(one.where, 0)]
-        sorts = [[one for one in mine if in_microbatch(one.where) == often] for often in (True, False)]
+        kernels = [kernel for kernel in self.clock.kernels if alone.runs(kernel.where, 0)]
+        sorts = [[kernel for kernel in kernels if in_microbatch(kernel.where) == often] for often in (True, False)]
         often, once = (self.clock.compute(sort, sizes) for sort in sorts)
         seconds = {phase: s * self.clock.scale + once.seconds[phase] for phase, s in often.seconds.items()}
         work = Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
@@ -230,19 +230,19 @@ class Work:
         """The ranks that a rank ends together with: all where the next step begins with what the last rank gives."""
         if self.schedule.is_forward:
             return [*range(len(self.own))]
-        return [one for one, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
+        return [other for other, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
 
     def _spans(self, ran: Ran, own: list[Any]) -> list[Span]:
         """When every rank begins and has ended; own: when it has done what it does alone.
 
         What several stages have together begins when the last of them comes.
         """
-        met = [max(own[one] for one in self._meeting(rank)) for rank in range(len(own))]
+        met = [max(own[other] for other in self._meeting(rank)) for rank in range(len(own))]
         ends = zip(ran.starts, met, self.own, strict=True)
         from_first = self.schedule.is_forward
         return [
-            Span(rank, 0 if from_first else starts[0], end + each.shared_s)
-            for rank, (starts, end, each) in enumerate(ends)
+            Span(rank, 0 if from_first else starts[0], end + stage.shared_s)
+            for rank, (starts, end, stage) in enumerate(ends)
         ]
 
     def _stage(self, ran: Ran, full: Full, span: Span, time_s: Any, pulls: Mapping[int, int]) -> Stage:

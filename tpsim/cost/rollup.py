@@ -104,7 +104,7 @@ class Row(Record):
     def wires_s(self) -> dict[str, Any]:
         """Seconds in which all calls fill the links of each level, or of each axis of a torus."""
         asked = self.timing.asked
-        places = [(one.level, one.axis) for one in asked.route] if asked else []
+        places = [(segment.level, segment.axis) for segment in asked.route] if asked else []
         return {
             axis: stage.bandwidth_s * self.count
             for stage in self.timing.stages
@@ -125,14 +125,14 @@ class Row(Record):
         return text(self.call.wire_bytes(self.sizes.symbols))
 
 
-def price(found: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
+def price(collectives: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
     """Every collective with its numbers; equal shapes are priced once. Nothing is hidden yet: exposed is busy.
 
     Bytes are the mean of all devices, seconds those of the one that has most.
     """
     priced: dict[Hashable, tuple[Any, Any, Timing]] = {}
     rows = []
-    for collective in found:
+    for collective in collectives:
         shape = collective.shape
         if shape not in priced:
             volume = collective.logical_bytes(sizes)
@@ -157,14 +157,14 @@ def summed(of: Callable[[Row], Any]) -> Callable[[Total], Any]:
 
 def wires_s(rows: Iterable[Row]) -> dict[str, Any]:
     """Seconds in which rows together fill the links of each level: less than that no step takes."""
-    found: dict[str, Any] = {}
+    by_links: dict[str, Any] = {}
     for row in rows:
         for links, seconds in row.wires_s.items():
-            found[links] = found.get(links, 0) + seconds
-    return found
+            by_links[links] = by_links.get(links, 0) + seconds
+    return by_links
 
 
-def wire_text(found: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
+def wire_text(calls: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
     """Bytes that one device injects in all calls of a step, over `per`, as one line: loads sympy.
 
     A term per group of axes, since those do not factor together.
@@ -172,10 +172,10 @@ def wire_text(found: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
     from tpsim.cost.formula import text
 
     groups: dict[tuple[str, ...], list[Collective]] = {}
-    for one in found:
-        groups.setdefault(one.axes, []).append(one)
-    sums = (total(one.wire_bytes(sizes) * one.count(sizes) for one in group) for group in groups.values())
-    return " + ".join(text(each / per) for each in sums) or "0"
+    for call in calls:
+        groups.setdefault(call.axes, []).append(call)
+    sums = (total(call.wire_bytes(sizes) * call.count(sizes) for call in group) for group in groups.values())
+    return " + ".join(text(amount / per) for amount in sums) or "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +235,12 @@ def layer_name(collective: Collective) -> str:
 SumKey = Literal["by_op", "by_block", "by_layer", "by_phase", "by_axis", "by_collective", "by_step"]
 
 KEYS: Mapping[SumKey, Callable[[Collective], str]] = {
-    "by_op": lambda one: one.op,
-    "by_block": lambda one: one.block,
+    "by_op": lambda call: call.op,
+    "by_block": lambda call: call.block,
     "by_layer": layer_name,
-    "by_phase": lambda one: one.where.phase,
-    "by_axis": lambda one: one.axis,
-    "by_collective": lambda one: one.kind,
-    "by_step": lambda one: "step",  # noqa: ARG005 - every collective belongs to the one step
+    "by_phase": lambda call: call.where.phase,
+    "by_axis": lambda call: call.axis,
+    "by_collective": lambda call: call.kind,
+    "by_step": lambda call: "step",  # noqa: ARG005 - every collective belongs to the one step
 }
 """What rows can be summed by."""

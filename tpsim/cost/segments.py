@@ -37,7 +37,7 @@ def apart(segment: Segment) -> Segment:
     ends: list[int] = []
     for step in segment:
         first, *others = step.pieces
-        steps += [Step((first,), tuple(ends[one] for one in step.after)), *(Step((one,), ()) for one in others)]
+        steps += [Step((first,), tuple(ends[index] for index in step.after)), *(Step((piece,), ()) for piece in others)]
         ends.append(len(steps) - 1)
     return tuple(steps)
 
@@ -47,7 +47,7 @@ def joined(segments: Iterable[Segment]) -> Segment:
     steps: list[Step] = []
     for segment in segments:
         base = len(steps)
-        steps += [Step(step.pieces, tuple(one + base for one in step.after)) for step in apart(segment)]
+        steps += [Step(step.pieces, tuple(index + base for index in step.after)) for step in apart(segment)]
     return tuple(steps)
 
 
@@ -64,31 +64,31 @@ def runs(
     cuts = list(_segments(nodes, order, starts))
     ends = [*(place for _, place in cuts[1:]), len(order)]
     often = [1 for _ in cuts]
-    for given, times in unseen:
+    for repeats, times in unseen:
         steady = (
             at
             for at in range(len(cuts) - 1)
             if cuts[at][0] == cuts[at + 1][0]
-            and _shifted(order[cuts[at][1] : ends[at]], order[ends[at] : ends[at + 1]], given)
+            and _shifted(order[cuts[at][1] : ends[at]], order[ends[at] : ends[at + 1]], repeats)
         )
         if (at := next(steady, None)) is None:
             return None
         often[at] += times
-    alike = groupby(zip(cuts, often, strict=True), key=lambda one: one[0][0])
-    return tuple((segment, sum(many for _, many in each)) for segment, each in alike)
+    alike = groupby(zip(cuts, often, strict=True), key=lambda pair: pair[0][0])
+    return tuple((segment, sum(many for _, many in group)) for segment, group in alike)
 
 
-def _shifted(one: Sequence[int], other: Sequence[int], given: range) -> bool:
+def _shifted(indices: Sequence[int], other: Sequence[int], repeats: range) -> bool:
     """True if both are every node of a part once, of whichever of its runs, and all of `other` are a run later.
 
     What is held back for later, or done ahead, is then the same before and behind each: so all that follow are alike.
     """
-    step = given.step
+    step = repeats.step
     return (
-        len(one) == len({at % step for at in one}) == step
-        and [at + step for at in one] == [*other]
-        and given.start <= min(one)
-        and max(other) < given.stop
+        len(indices) == len({at % step for at in indices}) == step
+        and [at + step for at in indices] == [*other]
+        and repeats.start <= min(indices)
+        and max(other) < repeats.stop
     )
 
 
@@ -117,7 +117,7 @@ def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]
                 flying[at] = None
             continue
         for read in (
-            waited if not piece.call else [*waited, *(one for one in flying if nodes[one].piece.lane == piece.lane)]
+            waited if not piece.call else [*waited, *(call for call in flying if nodes[call].piece.lane == piece.lane)]
         ):
             _land(nodes, flying, read)
         if place + 1 < len(order):
@@ -142,8 +142,8 @@ END = Piece()
 def _land(nodes: Sequence[Node], flying: dict[int, None], at: int) -> None:
     """A call has been waited for, and with it those before it on its lane and those that it reads."""
     if at in flying:
-        before = [one for one in flying if nodes[one].piece.lane == nodes[at].piece.lane]
-        for one in before[: before.index(at) + 1]:
-            flying.pop(one, None)
-            for read in nodes[one].reads:
+        before = [call for call in flying if nodes[call].piece.lane == nodes[at].piece.lane]
+        for call in before[: before.index(at) + 1]:
+            flying.pop(call, None)
+            for read in nodes[call].reads:
                 _land(nodes, flying, read)

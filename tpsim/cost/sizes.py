@@ -54,8 +54,8 @@ class Sizes:
         """The number that each symbol of its formulas stands for. Loads sympy."""
         letters = self.symbols
         pairs = ((letters.dims, self.dims), (letters.loops, self.loops), (letters.axes, self.axes))
-        each = ((named[one], size) for named, sizes in pairs for one, size in sizes.items())
-        return {str(symbol): size for symbol, size in each if getattr(symbol, "is_Symbol", False)}
+        bound = ((named[key], size) for named, sizes in pairs for key, size in sizes.items())
+        return {str(symbol): size for symbol, size in bound if getattr(symbol, "is_Symbol", False)}
 
     def local_elements(self, type_: Sharding) -> Any:
         """Elements of an array of this type on one device; types that hold as many are evaluated once."""
@@ -65,11 +65,11 @@ class Sizes:
         """What the fullest device has over the mean, of arrays with these dims."""
         return product(self.peaks[dim] for dim in dims if dim in self.peaks) if self.peaks else 1
 
-    def once(self, key: Hashable, found: Callable[[], Any]) -> Any:
-        """What `found` gives, evaluated once for equal keys."""
+    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """What `compute` gives, evaluated once for equal keys."""
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = found()
+            known = self._known[key] = compute()
         return known
 
 

@@ -25,21 +25,21 @@ class Steady(Turns):
     order.
     """
 
-    def __init__(self, *asked: Any) -> None:
+    def __init__(self, *args: Any) -> None:
         """All ranks before their first actions.
 
         Warm-up is what comes before the last of the forwards that an order begins with, flush what comes behind the
         first of the backwards that it ends with.
         """
-        super().__init__(*asked)
+        super().__init__(*args)
         acts = [{part[0] for part in example} for example in self.schedule.kinds.examples]
         for rank, of in enumerate(self.schedule.kinds.of):
             until = next((at for at, kind in enumerate(of) if acts[kind] != {"F"}), len(of))
             since = max((at for at, kind in enumerate(of) if "F" in acts[kind]), default=-1) + 3
-            self.held[rank] = [at < until or at >= since for at in range(len(of) + 1)]
-            for kind, held in zip(self.kinds[rank], self.held[rank], strict=True):
+            self.holds[rank] = [at < until or at >= since for at in range(len(of) + 1)]
+            for kind, holds in zip(self.kinds[rank], self.holds[rank], strict=True):
                 for way, _ in self.takes[kind]:
-                    way.caught.append(held)
+                    way.caught.append(holds)
 
     def opener(self) -> Callable[[int, int], None]:
         """What opens a gap of a rank."""
@@ -51,19 +51,19 @@ class Steady(Turns):
 
     def _open(self, rank: int, place: int) -> None:
         """A gap opens: what can leaves, and what the rank needs before its next action is waited for."""
-        kinds, held, start, here = self.kinds[rank], self.held[rank][place], self.opened[rank], (rank, place - 1)
+        kinds, holds, start, here = self.kinds[rank], self.holds[rank][place], self.opened[rank], (rank, place - 1)
         gives, takes = self.gives[kinds[place - 1]], self.takes[kinds[place]]
-        self.places[rank], missing = place, len(gives) if held else 0
+        self.places[rank], missing = place, len(gives) if holds else 0
         for way, _ in takes:
             way.ahead -= 1
             missing += way.ahead < 0
-            if held:
+            if holds:
                 way.there.append((start, here))
         self.missing[rank] = missing
         if not missing:
             self.ready.append(rank)
         for way, flight in gives:
-            way.given.append((start, here, flight, held))
+            way.given.append((start, here, flight, holds))
             self._let_off(way)
         for way, _ in takes:
             if way.given:
@@ -73,7 +73,7 @@ class Steady(Turns):
         """What has been given sets off, in order, but what its taker must have come for."""
         given, caught, there = way.given, way.caught, way.there
         while given and (there or not caught[0]):
-            start, place, flight, held = given.popleft()
+            start, place, flight, holds = given.popleft()
             if caught.popleft():
                 come, taker = there.popleft()
                 if come > start:
@@ -82,7 +82,7 @@ class Steady(Turns):
             way.ahead += 1
             if way.ahead <= 0:
                 self.released(way.channel.receiver)
-            if held:
+            if holds:
                 self.released(way.channel.sender)
 
 
@@ -93,9 +93,9 @@ class Paired(Turns):
     read: nothing is sent or received between the two. Elsewhere there is an exchange behind every action.
     """
 
-    def __init__(self, *asked: Any) -> None:
+    def __init__(self, *args: Any) -> None:
         """All ranks before their first actions."""
-        super().__init__(*asked)
+        super().__init__(*args)
         known: dict[tuple[int, int], tuple[int, int]] = {}
         for order, kinds in zip(self.schedule.orders, self.kinds, strict=True):
             forward = [{part.act for part in action} == {"F"} for action in order]

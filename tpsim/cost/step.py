@@ -107,7 +107,7 @@ class Step(Record):
 
 def exposed_by_name(rows: Iterable[Row]) -> dict[str, Any]:
     """Exposed seconds by ``all_reduce over tensor``, most first."""
-    groups = {name: one.exposed_s for name, one in rolled_up(rows, by=_name).items()}
+    groups = {name: group.exposed_s for name, group in rolled_up(rows, by=_name).items()}
     return dict(sorted(groups.items(), key=lambda item: -item[1]))
 
 

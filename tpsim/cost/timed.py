@@ -36,10 +36,10 @@ class Length(NamedTuple):
 NOTHING, NEVER = Length(), Length(-inf)
 
 
-def longer(one: Length, other: Length) -> Length:
+def longer(length: Length, other: Length) -> Length:
     """The longer of two paths; of arrays the seconds only."""
-    seconds = largest(one.seconds, other.seconds)
-    return one if seconds is one.seconds else other if seconds is other.seconds else Length(seconds)
+    seconds = largest(length.seconds, other.seconds)
+    return length if seconds is length.seconds else other if seconds is other.seconds else Length(seconds)
 
 
 def path(ran: Ran, named: Sequence[int], at: int | None) -> Mapping[int, int]:
@@ -95,9 +95,9 @@ class Timed:
         return Timed(self.through.times(n), self.busy.times(n), self.tail + behind, exposed, self.settled * n)
 
 
-def added(one: Mapping[int, Any], other: Mapping[int, Any]) -> dict[int, Any]:
+def added(amounts: Mapping[int, Any], other: Mapping[int, Any]) -> dict[int, Any]:
     """Sums by key."""
-    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
+    return {key: amounts.get(key, 0) + other.get(key, 0) for key in {**amounts, **other}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +172,20 @@ def _named(segment: Segment) -> list[int]:
 
 def _exposed(ran: Ran, tasks: Sequence[Task], named: Sequence[int]) -> dict[int, Any]:
     """Seconds in which nothing computes, each the call's that was waited for: walked back from the end of each gap."""
-    found: defaultdict[int, Any] = defaultdict(int)
+    exposed: defaultdict[int, Any] = defaultdict(int)
     before: Any = 0
     for place, task in enumerate(tasks):
         if COMPUTE not in task.holds:
             continue
         if named[place]:
-            found[named[place]] += task.seconds
+            exposed[named[place]] += task.seconds
         end, at = ran.starts[place], ran.bound(place)
         while end > before and at is not None:
             start = max(ran.starts[at], before)
-            found[named[at]] += end - start
+            exposed[named[at]] += end - start
             end, at = start, ran.bound(at)
         before = ran.ends[place]
-    return dict(found)
+    return dict(exposed)
 
 
 HOST = "host"
@@ -228,11 +228,11 @@ def launched(tasks: Sequence[Task], issued: Sequence[Any], named: Sequence[int])
     alone = run(tasks)
     both: list[Task] = []
     for task, s in zip(tasks, issued, strict=True):
-        after = tuple(2 * one + 1 for one in task.after)
+        after = tuple(2 * index + 1 for index in task.after)
         both += [Task((HOST,), (HOST,), s), task._replace(after=(len(both), *after))]
     late = max(alone.ends)  # a host that begins when all could have ended: it alone is waited for
     ran = run(both, {HOST: late})
     end = 2 * last + 1
-    calls = [name for one in named for name in (0, one)]
+    calls = [name for call in named for name in (0, call)]
     through = Length(alone.ends[last], path(alone, named, last))
     return Launched(Length(total(issued)), Length(ran.ends[end] - late, path(ran, calls, end)), through)

@@ -39,7 +39,7 @@ class Ran:
 
     def bound(self, task: int) -> int | None:
         """The task whose end a task started upon, the first of several; None if it waited for none."""
-        return next((one for one in self.before[task] if self.ends[one] == self.starts[task]), None)
+        return next((earlier for earlier in self.before[task] if self.ends[earlier] == self.starts[task]), None)
 
 
 def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None) -> Ran:
@@ -51,15 +51,15 @@ def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None)
     starts: list[Any] = []
     ends: list[Any] = []
     befores: list[tuple[int, ...]] = []
-    now, held = dict(free or {}), {}  # type: dict[str, Any], dict[str, int]
+    now, last = dict(free or {}), {}  # type: dict[str, Any], dict[str, int]
     for place, (waits, holds, seconds, after) in enumerate(tasks):
-        before = tuple(dict.fromkeys((*(held[lane] for lane in waits if lane in held), *after)))
-        given = [now[lane] for lane in waits if lane in now and lane not in held]
-        start = largest(*given, *([ends[one] for one in before] or [0]))
+        before = tuple(dict.fromkeys((*(last[lane] for lane in waits if lane in last), *after)))
+        free_at = [now[lane] for lane in waits if lane in now and lane not in last]
+        start = largest(*free_at, *([ends[earlier] for earlier in before] or [0]))
         starts.append(start)
         ends.append(start + seconds)
         befores.append(before)
         for lane in holds:
             now[lane] = ends[place]
-            held[lane] = place
+            last[lane] = place
     return Ran(starts, ends, befores, now)

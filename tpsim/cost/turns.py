@@ -55,7 +55,7 @@ class Turns:
     takes    likewise
     opened   when the gap began in which each rank is, and the number of the action that is behind it in `places`
     missing  messages that it waits for there and that have not set off
-    held     of each of its gaps, whether it is held up there by what it gives
+    holds    of each of its gaps, whether it is held up there by what it gives
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Turns:
         self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
         self.ways = dict[Channel, Way]()
         kinds: list[Action] = [*schedule.kinds.examples, ()]
-        self.gives = [[one for part in kind for one in self._meant(part)] for kind in kinds]
-        self.takes = [[one for part in kind for one in self._meant(schedule.wanted(part))] for kind in kinds]
+        self.gives = [[pair for part in kind for pair in self._meant(part)] for kind in kinds]
+        self.takes = [[pair for part in kind for pair in self._meant(schedule.wanted(part))] for kind in kinds]
         self.kinds = [[*kinds, len(seconds)] for kinds in schedule.kinds.of]
-        self.held = [[bool(blocking) for _ in kinds] for kinds in self.kinds]
+        self.holds = [[bool(blocking) for _ in kinds] for kinds in self.kinds]
         self.opened: list[Any] = [0 for _ in self.kinds]
         self.places, self.missing = ([0 for _ in self.kinds] for _ in range(2))
         self.ready: list[int] = []
@@ -82,20 +82,20 @@ class Turns:
     def ran(self) -> Ran:
         """All of it. Raises InputError where no rank can go on."""
         open_, gives, takes = self.opener(), self.gives, self.takes
-        opened, ranks, held = self.opened, self.kinds, self.held
+        opened, ranks, holds = self.opened, self.kinds, self.holds
         starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
         for rank in range(len(ranks)):
             open_(rank, 0)
         while self.ready:
             rank = self.ready.pop()
             kinds, place, start, late = ranks[rank], self.places[rank], opened[rank], None
-            for way, _ in gives[kinds[place - 1]] if held[rank][place] else ():
+            for way, _ in gives[kinds[place - 1]] if holds[rank][place] else ():
                 if way.latest[2] > start:  # type: ignore[index]  # it has set off
                     late, start = way.latest, way.latest[2]  # type: ignore[index]
             for way, _ in takes[kinds[place]]:
-                one = way.coming.popleft()
-                if one[2] > start:
-                    late, start = one, one[2]
+                message = way.coming.popleft()
+                if message[2] > start:
+                    late, start = message, message[2]
             lates[rank].append(late)
             if place + 1 < len(kinds):
                 starts[rank].append(start)
@@ -168,8 +168,8 @@ class Turns:
 
     def _deadlock(self, stuck: list[int]) -> InputError:
         """What every rank that is left would run next, in vain."""
-        told = [f"rank {rank} waits for {self._first(rank)}" for rank in stuck[:SHOWN]]
-        message = f"schedule {self.schedule.name} deadlocks: {'; '.join(told)}"
+        waits = [f"rank {rank} waits for {self._first(rank)}" for rank in stuck[:SHOWN]]
+        message = f"schedule {self.schedule.name} deadlocks: {'; '.join(waits)}"
         remedy = "let messages fly beside compute, practice.overlap.stages: beside, or take another schedule"
         return InputError.one("deadlock", message, remedy=remedy)
 
@@ -177,8 +177,8 @@ class Turns:
         """The first message that a rank lacks, and what it would run then."""
         schedule, order, place = self.schedule, self.schedule.orders[rank], self.places[rank]
         wanted = order[place] if place < len(order) else ()
-        given = order[max(0, place - 2) : place][::-1] if self.blocking else ()  # two where they are given together
-        meant: list[tuple[Pass | None, int]] = [(part, 1) for action in given for part in action]
+        actions = order[max(0, place - 2) : place][::-1] if self.blocking else ()  # two where they are given together
+        meant: list[tuple[Pass | None, int]] = [(part, 1) for action in actions for part in action]
         meant += [(schedule.wanted(part), -1) for action in order[place : place + 2] for part in action]
         lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
         return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"

@@ -109,8 +109,8 @@ class Placement:
             named = ", ".join(axes)
             several = f"mesh ax{'i' if len(axes) == 1 else 'e'}s {named}"
             message = f"places {source} and {target} of {several} are no neighbours on {carrier.name}"
-            one = f"one physical axis, --placement {named}={carrier.name}" if len(apart) > 1 else "an axis that closes"
-            remedy = f"lay {named} on {one}, or on a level whose devices all reach each other"
+            axis = f"one physical axis, --placement {named}={carrier.name}" if len(apart) > 1 else "an axis that closes"
+            remedy = f"lay {named} on {axis}, or on a level whose devices all reach each other"
             raise InputError.one("no-closed-form", message, remedy=remedy)
         return (Segment(level, carrier.name, "line", PAIR, piece.stride),)
 
@@ -183,7 +183,7 @@ SHAPES = ("ring", "line")
 
 
 def _carrier(levels: Sequence[Wires], text: str) -> Bound:
-    name, _, asked = text.strip().partition(":")
+    name, _, wish = text.strip().partition(":")
     known: dict[str, tuple[int, int | None]] = {}
     for at, level in enumerate(levels):
         known[level.name] = (at, None)
@@ -191,11 +191,11 @@ def _carrier(levels: Sequence[Wires], text: str) -> Bound:
             known |= {axis: (at, index) for index, axis in enumerate(axis_names(level))}
     if name not in known:
         raise unknown(name, "level of the machine", known)
-    n = int(asked) if asked.isdecimal() and asked.strip("0") else None
-    asked = asked if n is None else ""
-    if asked not in {"", *SHAPES}:
-        raise unknown(asked, "shape of an axis", SHAPES, remedy="or say how many devices lie there: nvlink:4")
-    return Bound(text, *known[name], asked, n)
+    n = int(wish) if wish.isdecimal() and wish.strip("0") else None
+    wish = wish if n is None else ""
+    if wish not in {"", *SHAPES}:
+        raise unknown(wish, "shape of an axis", SHAPES, remedy="or say how many devices lie there: nvlink:4")
+    return Bound(text, *known[name], wish, n)
 
 
 Bindings = Mapping[str, tuple[Bound, ...]]
@@ -256,8 +256,8 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
 def _wanted(bound: Sequence[Bound]) -> dict[int, int]:
     """How many devices the user puts on a level: on all of its axes that are named, if that is said of each."""
     sizes: dict[int, list[int | None]] = {}
-    for asked in bound:
-        sizes.setdefault(asked.level, []).append(asked.n)
+    for wish in bound:
+        sizes.setdefault(wish.level, []).append(wish.n)
     return {level: prod(n or 1 for n in several) for level, several in sizes.items() if None not in several}
 
 

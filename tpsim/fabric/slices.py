@@ -82,19 +82,19 @@ def lay(
 
     slices  those that there are to choose from
     """
-    asked = {axis: tuple(wish for wish in bound.get(axis, ()) if wish.level == place_of) for axis in parts}
+    wishes = {axis: tuple(wish for wish in bound.get(axis, ()) if wish.level == place_of) for axis in parts}
     if topology := joined(level.topology):
         used = prod(parts.values())
         carrier = Carrier(place_of, level.name, topology, used, closed=False, shared=level.shared)
         return LaidLevel({level.name: carrier}, {axis: (AxisPiece(level.name, n, 1),) for axis, n in parts.items()})
-    rings = [(wish, axis) for axis in parts for wish in asked[axis] if wish.asked == "ring"]
-    ways = _slices(level, parts, asked, slices)
+    rings = [(wish, axis) for axis in parts for wish in wishes[axis] if wish.asked == "ring"]
+    ways = _slices(level, parts, wishes, slices)
     best = min(ways, key=lambda way: (len(way.opened(rings)), *way.score), default=None)
     if best is None:
         return None
     if refused := best.opened(rings):
         raise _no_ring(level, refused[0], best.whole)
-    return best.laid(place_of, {wish.axis or 0 for axis in parts for wish in asked[axis] if wish.asked == "line"})
+    return best.laid(place_of, {wish.axis or 0 for axis in parts for wish in wishes[axis] if wish.asked == "line"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +166,16 @@ def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tupl
 
 
 def _slices(
-    level: Wires, parts: Mapping[str, int], asked: Mapping[str, tuple[Bound, ...]], slices: Slices
+    level: Wires, parts: Mapping[str, int], wishes: Mapping[str, tuple[Bound, ...]], slices: Slices
 ) -> Iterator[_Slice]:
     """Every way to lay the parts on the level's physical axes that respects what the user asked for."""
     minor_first = list(reversed(list(parts)))
-    fixed = {axis: [wish.axis for wish in asked[axis] if wish.axis is not None] for axis in minor_first}
+    fixed = {axis: [wish.axis for wish in wishes[axis] if wish.axis is not None] for axis in minor_first}
     taken = {index for indices in fixed.values() for index in indices}
     free = [index for index in range(len(level.shape)) if index not in taken]
     bound = [axis for axis in minor_first if fixed[axis]]
     loose = [axis for axis in minor_first if not fixed[axis]]
-    ways = [[way for way in _splits(parts[axis], fixed[axis]) if _as_asked(way, asked[axis])] for axis in bound]
+    ways = [[way for way in _splits(parts[axis], fixed[axis]) if _as_asked(way, wishes[axis])] for axis in bound]
     for split, packed in choices(choices(*ways), _packings([parts[axis] for axis in loose], free, level.shape)):
         on = dict(zip(bound, split, strict=True)) | dict(zip(loose, packed, strict=True))
         laid = [piece for pieces in on.values() for piece in pieces]
@@ -195,10 +195,10 @@ def _splits(n: int, indices: Sequence[int]) -> Iterator[Pieces]:
         yield tuple(piece for piece in zip(indices, shape, strict=True) if piece[1] > 1)
 
 
-def _as_asked(way: Pieces, asked: Sequence[Bound]) -> bool:
+def _as_asked(way: Pieces, wishes: Sequence[Bound]) -> bool:
     """True if as many devices lie along each physical axis as were asked for there."""
     laid = dict(way)
-    return all(wish.n in {None, laid.get(wish.axis, 1)} for wish in asked if wish.axis is not None)
+    return all(wish.n in {None, laid.get(wish.axis, 1)} for wish in wishes if wish.axis is not None)
 
 
 def _packings(sizes: Sequence[int], free: Sequence[int], most: Sequence[int]) -> Iterator[tuple[Pieces, ...]]:

@@ -132,9 +132,9 @@ def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[FactChange]:
 
 
 def _machines(changes: Iterable[FactChange]) -> Iterator[CauseOfDrift]:
-    made = [_of_machine(*change) for change in changes]
-    yield from (cause for cause in made if not cause.silent)
-    yield from _together(cause for cause in made if cause.silent)
+    causes = [_of_machine(*change) for change in changes]
+    yield from (cause for cause in causes if not cause.silent)
+    yield from _together(cause for cause in causes if cause.silent)
 
 
 def _together(causes: Iterable[CauseOfDrift]) -> Iterator[CauseOfDrift]:

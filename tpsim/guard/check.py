@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tpsim.guard.drift import UNKNOWN, drift
-from tpsim.guard.drift_answer import Drifted
+from tpsim.guard.drift_result import Drifted
 from tpsim.guard.lock import LOCK_FILE, TOLERANCE, Lock, lock_text, older_lock, read_lock
 from tpsim.guard.lock_of_plans import current_lock
 from tpsim.guard.lock_parts import BASE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 from tpsim.answers.plan import priced
 from tpsim.guard.drift import at_least, drift
-from tpsim.guard.drift_answer import Drifted, outcomes, sentence, sizes
+from tpsim.guard.drift_result import Drifted, outcomes, sentence, sizes
 from tpsim.guard.lock import read_lock
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_of_result import recorded, saved
@@ -86,7 +86,7 @@ class DiffResult(Drifted):
         if len(self.drift.changed) != 1 or self.drift.added or self.drift.dropped:
             return ""
         (name,) = self.drift.changed
-        texts = [f"{what} {text}" for what, text in sizes(name, self.drift).items()]
+        texts = [f"{quantity} {text}" for quantity, text in sizes(name, self.drift).items()]
         if not texts:
             return ""
         return "; ".join([", ".join(texts), *outcomes(name, self.drift), f"because {self._because()}"])

@@ -102,8 +102,8 @@ def _unexplained(
     if left:
         names = tuple(dict.fromkeys(number.scenario for number in left))
         over = tuple(dict.fromkeys(number.part.over for number in left if number.part))
-        what = "moved: " + ", ".join(sorted({number.quantity for number in left}))
-        yield CauseOfDrift("formula", UNKNOWN, None, None, what, names, over, step_relative=_effect(left))
+        sentence = "moved: " + ", ".join(sorted({number.quantity for number in left}))
+        yield CauseOfDrift("formula", UNKNOWN, None, None, sentence, names, over, step_relative=_effect(left))
 
 
 ALIKE = 0.5

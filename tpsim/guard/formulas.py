@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Level, Machine
     from tpsim.machine.timing import CostModel
     from tpsim.program.op import Program
-    from tpsim.question.shelf import Lowered
+    from tpsim.question.memo import Lowered
 
 WHOLE = 27_720
 """Divisible by every number up to twelve: bytes that divide over the sampled devices."""
@@ -109,9 +109,9 @@ def schedule_formulas() -> Iterator[tuple[str, Formula]]:
 
 
 def _of_order(name: str, chunks: int) -> tuple[str, ...]:
-    made = pipeline_schedule(name, RANKS, chunks, MICROBATCHES)
-    ran = run(made, lambda action: total(PASSES[part.act] for part in action), lambda _: MESSAGE)
-    digest = hashlib.sha256(str([list(map(str, order)) for order in made.orders]).encode()).hexdigest()
+    schedule = pipeline_schedule(name, RANKS, chunks, MICROBATCHES)
+    ran = run(schedule, lambda action: total(PASSES[part.act] for part in action), lambda _: MESSAGE)
+    digest = hashlib.sha256(str([list(map(str, order)) for order in schedule.orders]).encode()).hexdigest()
     return digest[:8], _exact(ran.end)
 
 

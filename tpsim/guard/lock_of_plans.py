@@ -31,12 +31,12 @@ from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds_file import as_stated
 from tpsim.question.inputs import asked
+from tpsim.question.memo import Memo, structure
 from tpsim.question.prices import route_over
 from tpsim.question.requirements import BANDED
 from tpsim.question.resolved import CHANGES
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
-from tpsim.question.shelf import Shelf, structure
 from tpsim.report.record import plain
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ def current_lock(scenarios: Mapping[str, Document], known: Lock, folder: Path, *
     texts      True: texts of the other formulas are made, which loads sympy
     Raises InputError for a scenario that is wrong.
     """
-    shelf = Shelf()
-    plans = {name: priced(resolve(document, shelf=shelf), shelf) for name, document in scenarios.items()}
-    return facts(plans, known, folder, shelf, texts=texts)
+    memo = Memo()
+    plans = {name: priced(resolve(document, memo=memo), memo) for name, document in scenarios.items()}
+    return facts(plans, known, folder, memo, texts=texts)
 
 
-def facts(plans: Mapping[str, PlanResult], known: Lock, folder: Path, shelf: Shelf, *, texts: bool) -> Lock:
+def facts(plans: Mapping[str, PlanResult], known: Lock, folder: Path, memo: Memo, *, texts: bool) -> Lock:
     """The lock of these plans."""
     questions = [plan.question for plan in plans.values()]
-    formulas = _formulas(questions, known.formulas, folder, shelf, texts=texts)
+    formulas = _formulas(questions, known.formulas, folder, memo, texts=texts)
     return asked_facts(plans, folder, formulas).but(tolerance=known.tolerance, paths=known.paths)
 
 
@@ -137,7 +137,7 @@ def _switches(questions: Sequence[Question]) -> SwitchFacts:
 
 
 def _formulas(
-    questions: Sequence[Question], known: FormulaFacts, folder: Path, shelf: Shelf, *, texts: bool
+    questions: Sequence[Question], known: FormulaFacts, folder: Path, memo: Memo, *, texts: bool
 ) -> FormulaFacts:
     def sampled(formulas: Iterable[tuple[str, Formula]], before: Mapping[str, FormulaFact]) -> dict[str, FormulaFact]:
         return {name: formula.fact(before.get(name), texts=texts) for name, formula in formulas}
@@ -147,7 +147,7 @@ def _formulas(
     for (model, key), machine in machines.items():
         before = known.seconds.get(model, {}).get(key, {})
         seconds.setdefault(model, {})[key] = sampled(seconds_formulas(machine, model), before)
-    programs = {program_name(question): shelf.lowered(question) for question in questions}
+    programs = {program_name(question): memo.lowered(question) for question in questions}
     return FormulaFacts(
         wire=sampled(move_formulas(), known.wire),
         form=sampled(form_formulas(), known.form),
@@ -181,10 +181,10 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     inputs = _inputs(plan.question, folder)
     bare = ScenarioFact(inputs=inputs, uses=(), results={}, collectives=())
     uses = Uses(plan, bare, lists)
-    made = uses.of_results()
+    uses_of = uses.of_results()
     return bare.but(
         uses=uses.shared(),
-        results={name: ResultFact(value=value, uses=made[name]) for name, value in _results(plan).items()},
+        results={name: ResultFact(value=value, uses=uses_of[name]) for name, value in _results(plan).items()},
         collectives=tuple(_calls(plan, uses)),
     )
 
@@ -221,7 +221,7 @@ def _flat(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
     for name, value in section.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
-        elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+        elif isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
             yield from _flat(dict(zip(map(str, range(len(value))), value, strict=True)), f"{above}{name}.")
         elif isinstance(value, list | tuple):
             yield from [(f"{above}{name}", ", ".join(map(str, value)))] if value else []
@@ -265,8 +265,8 @@ def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
     alike: Counter[CallName] = Counter()
     for row in rows:
         place = "once" if row["layer"] is None else "layers"
-        what = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
-        call = CallName(row["phase"], place, row["collective"], row["axis"], what)
+        array = f"{row['op']} of {row['block']}" if row["array"][0].isdigit() else row["array"]
+        call = CallName(row["phase"], place, row["collective"], row["axis"], array)
         alike[call] += 1
         yield CallsFact(
             **call._replace(again=alike[call])._asdict(),

@@ -50,13 +50,13 @@ def saved(path: str) -> Lock:
 
 def _refuse_other_types(document: Document) -> None:
     """A file that was changed by hand may have anything where a number or a name is compared."""
-    for part, names, what in _expected(document.data):
+    for part, names, type_name in _expected(document.data):
         data: Any = document.data
         for key in part:
             data = data[key]
         for name in names:
-            if not IS[what](data[name]):
-                message = f"{name} of this saved plan is {data[name]!r}, which is no {what}"
+            if not IS[type_name](data[name]):
+                message = f"{name} of this saved plan is {data[name]!r}, which is no {type_name}"
                 raise InputError.one("damaged-result", message, document.place(*part, name), "save it again")
 
 
@@ -83,9 +83,9 @@ IS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _damaged(document: Document, error: Exception) -> InputError:
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return InputError.one(
-        "damaged-result", f"this saved plan lacks a part ({what})", document.place("result"), "save it again"
+        "damaged-result", f"this saved plan lacks a part ({problem})", document.place("result"), "save it again"
     )
 
 
@@ -101,7 +101,7 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
         value=next((read["sha256"][:12] for read in data["inputs"] if Path(read["path"]).stem == machine), ""),
         kind="file",
     )
-    made = Lock.empty(
+    lock = Lock.empty(
         version=data["tpsim"],
         constants={machine: {FILE: file}},
         models={model: dict(model_facts(resolved["model"]))},
@@ -115,7 +115,7 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
         results={name: ResultFact(value=value) for name, value in _results(result).items()},
         collectives=tuple(calls_of(result["collectives"])),
     )
-    return made.but(uses={ALL: tuple(map(str, made.facts))}, scenarios={resolved["name"]: fact})
+    return lock.but(uses={ALL: tuple(map(str, lock.facts))}, scenarios={resolved["name"]: fact})
 
 
 FILE = "file"

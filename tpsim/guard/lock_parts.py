@@ -257,8 +257,8 @@ class ScenarioFact(LockPart):
     @property
     def named(self) -> dict[str, None]:
         """Names of every fact and list that any of its numbers is made with."""
-        made = (self.uses, *(fact.uses for fact in (*self.results.values(), *self.collectives)))
-        return dict.fromkeys(name for names in made for name in names)
+        lists = (self.uses, *(fact.uses for fact in (*self.results.values(), *self.collectives)))
+        return dict.fromkeys(name for names in lists for name in names)
 
     def renamed(self, called: Mapping[str, str]) -> ScenarioFact:
         """The same with those facts and lists called otherwise."""

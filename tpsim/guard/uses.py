@@ -122,15 +122,15 @@ class Uses:
 
     def shared(self) -> Names:
         """Of every number: the model, the switches that the scenario leaves as they are, what a planner weighed."""
-        made = self.lists.called([*self._model(), *self._switches()])
-        return (*made, *self._weighed()) if self.plan.question.planner == "cheapest" else made
+        names = self.lists.called([*self._model(), *self._switches()])
+        return (*names, *self._weighed()) if self.plan.question.planner == "cheapest" else names
 
     def of_row(self, row: Row) -> Names:
         """Of a collective: what its timing reads, what places it, and what its calls come to in its program."""
         constants, formulas = self._timed[id(row.timing)]
         levels = {segment.level for segment in route_over(self.plan.question, row.call.parts[0].move)}
-        made = self.lists.called([*formulas, self._program(group(row.call))])
-        return (*self._of_machine([*constants, *self._properties(levels)]), *made)
+        names = self.lists.called([*formulas, self._program(group(row.call))])
+        return (*self._of_machine([*constants, *self._properties(levels)]), *names)
 
     def of_results(self) -> dict[str, Names]:
         """Of every result, the scenario's demands included."""
@@ -247,5 +247,5 @@ class Uses:
 
 def _computed(plan: PlanResult) -> Any:
     """Seconds of every kernel, at sizes of its own: others may know what constants came to."""
-    question, kernels = plan.question, plan.shelf.lowered(plan.question).kernels
+    question, kernels = plan.question, plan.memo.lowered(plan.question).kernels
     return compute(kernels, replace(plan.sizes), question.machine, question.products, question.matmul_efficiency)

@@ -41,16 +41,16 @@ class Bounds(Once):
         ends = sorts.ranks > 1 or not alone  # calls of both ends are joined otherwise in layouts without stages
 
         def lane(name: str) -> Any:
-            return self._stack(name, sorts, lambda one: figures.beside_s(one, name, ends=ends), ends)[:, cells]
+            return self._stack(name, sorts, lambda chunk: figures.beside_s(chunk, name, ends=ends), ends)[:, cells]
 
         def acted(acts: str) -> Any:
             if alone:
-                return self._stack(acts, sorts, lambda one: figures.worked_s(one, acts, ends=ends), ends)[:, cells]
-            return np.stack([figures.action_s(cells, one, acts) for one in sorts.chunks])
+                return self._stack(acts, sorts, lambda chunk: figures.worked_s(chunk, acts, ends=ends), ends)[:, cells]
+            return np.stack([figures.action_s(cells, chunk, acts) for chunk in sorts.chunks])
 
-        def wholes(name: str, found: Callable[..., Any]) -> Any:
-            each = [sorts.wholes[rank] for rank in (0, *sorts.telling)]
-            return np.stack([self._once((name, one, ends), partial(found, one, ends=ends))[cells] for one in each])
+        def wholes(name: str, of: Callable[..., Any]) -> Any:
+            chunks = [sorts.wholes[rank] for rank in (0, *sorts.telling)]
+            return np.stack([self._once((name, chunk, ends), partial(of, chunk, ends=ends))[cells] for chunk in chunks])
 
         works = np.stack([acted(acts) for acts in named(schedule)])
         fresh = np.maximum(lane("fresh") - works[0], 0)
@@ -60,17 +60,17 @@ class Bounds(Once):
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
         return pipe.step_s(waits, together=figures.example.practice.clip == "norm")
 
-    def _stack(self, name: str, sorts: Sorts, found: Callable[[Chunk], Any], ends: bool) -> Any:
+    def _stack(self, name: str, sorts: Sorts, of: Callable[[Chunk], Any], ends: bool) -> Any:
         """Seconds of every sort of chunk, in all cells."""
-        return self._once((name, sorts.chunks, ends), lambda: np.stack([found(one) for one in sorts.chunks]))
+        return self._once((name, sorts.chunks, ends), lambda: np.stack([of(chunk) for chunk in sorts.chunks]))
 
     def worked_s(self, cell: int, question: Question) -> float:
         """Seconds that the kernels of the busiest rank take, however its layers are split."""
         works = [(where, self.figures.whole(s)[cell]) for where, s in self.figures.works("FBW")]
         stages = question.stages
         ranks = (stages.of(rank) for rank in range(stages.ranks))
-        each = (sum(s * stages.times(where, chunk) for chunk in rank for where, s in works) for rank in ranks)
-        return float(question.workload.microbatches * max(each))
+        rank_s = (sum(s * stages.times(where, chunk) for chunk in rank for where, s in works) for rank in ranks)
+        return float(question.workload.microbatches * max(rank_s))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.fabric.wires import Route
     from tpsim.machine.timing import Timing
+    from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Lowered
 
 
 class _Priced(NamedTuple):
@@ -79,7 +79,7 @@ class Calls:
     _known: dict[int, _Priced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.axes = [tuple(one.mesh.axes.items()) for one in self.meshes]
+        self.axes = [tuple(question.mesh.axes.items()) for question in self.meshes]
         cells = ("cells", *self.axes, self.on.tobytes(), self.microbatches.tobytes())
         self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
 
@@ -173,7 +173,7 @@ class Calls:
     def hop_s(self) -> Any:
         """Seconds of the quickest message between neighbours; 0 without stages."""
         seconds = np.zeros(len(self.on))
-        cut = next((one for one in self.lowered.collectives if one.where.place == "cut"), None)
+        cut = next((call for call in self.lowered.collectives if call.where.place == "cut"), None)
         if cut is not None:
             volumes = self._volumes(cut)
             for at, mesh in enumerate(self.meshes):
@@ -188,7 +188,7 @@ class Calls:
         if key not in self.prices:
             ranks = mesh.mesh.size(*mesh.layout.stages)
             ahead = [_found(lambda rank=rank: self._hop(mesh, rank, rank + 1)) for rank in range(ranks - 1)]  # type: ignore[misc]
-            wrong = next((one for one in ahead if isinstance(one, InputError)), None)
+            wrong = next((error for error in ahead if isinstance(error, InputError)), None)
             self.prices[key] = wrong or list(dict.fromkeys(ahead))
             self.prices["around", self.axes[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
         routes = self.prices[key]
@@ -197,7 +197,7 @@ class Calls:
             return 0
         way = ("sent", self.axes[at], volumes.tobytes())
         if way not in self.prices:
-            self.prices[way] = reduce(np.minimum, (sent(mesh, one, volumes).time_s for one in routes))
+            self.prices[way] = reduce(np.minimum, (sent(mesh, route, volumes).time_s for route in routes))
         return self.prices[way]
 
     def _hop(self, mesh: Question, source: int, target: int) -> Route:
@@ -217,9 +217,9 @@ def _to_neighbours(move: Move) -> bool:
     return move.kind == "permute" or move.streamed
 
 
-def _found(made: Callable[[], Any]) -> Any:
+def _found(compute: Callable[[], Any]) -> Any:
     """What is made, or why it is refused."""
     try:
-        return made()
+        return compute()
     except InputError as error:
         return error

@@ -24,7 +24,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts.calls import Calls, Sent
 from tpsim.program.kinds import ALIKE
-from tpsim.program.lives import in_microbatch
+from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.practice import Ahead, Bucket
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.size import total
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tpsim.cost.segments import Segment
     from tpsim.program.keeps import BufferSize
     from tpsim.program.op import Array, Where
+    from tpsim.question.memo import Memo
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Shelf
 
 ANYWHERE = Stages(1, ())
 """What runs at a place of a chunk hangs on the chunk alone."""
@@ -54,9 +54,9 @@ class Once:
 
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def _once(self, key: Hashable, found: Callable[[], Any]) -> Any:
+    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         if key not in self._known:
-            self._known[key] = found()
+            self._known[key] = compute()
         return self._known[key]
 
 
@@ -74,29 +74,29 @@ class Figures(Once):
     meshes: Sequence[Question]
     on: Any
     microbatches: Any
-    shelf: Shelf
+    memo: Memo
     prices: dict[Hashable, Any]
 
     def __post_init__(self) -> None:
-        self.lowered = self.shelf.lowered(self.example)
+        self.lowered = self.memo.lowered(self.example)
         self.calls = Calls(self.meshes, self.on, self.microbatches, self.lowered, self.sizes, self.prices)
-        self._kernels = {id(one.ops[0]): one for one in self.lowered.kernels}
+        self._kernels = {id(kernel.ops[0]): kernel for kernel in self.lowered.kernels}
 
     def column(self, of: Callable[[Question], float]) -> Any:
         """A number of every cell's mesh."""
-        return np.array([of(one) for one in self.meshes], dtype=float)[self.on]
+        return np.array([of(case) for case in self.meshes], dtype=float)[self.on]
 
-    def whole(self, found: Any) -> Any:
+    def whole(self, value: Any) -> Any:
         """A number, or one of every cell, as one of every cell."""
-        return np.broadcast_to(found, len(self.on))
+        return np.broadcast_to(value, len(self.on))
 
     @cached_property
     def sizes(self) -> Sizes:
         """Sizes of dims and axes; layers are counted apart."""
         work, model = self.example.workload, self.example.model
-        each = work.global_batch / self.microbatches
-        axes = {axis: self.column(lambda one, axis=axis: one.mesh.axes[axis]) for axis in self.example.mesh.order}  # type: ignore[misc]  # mypy sees no default
-        dims, peaks = routed(self.example, {**model.dims(sequences=work.sequences, seq=work.seq), "b": each}, axes)
+        batch = work.global_batch / self.microbatches
+        axes = {axis: self.column(lambda case, axis=axis: case.mesh.axes[axis]) for axis in self.example.mesh.order}  # type: ignore[misc]  # mypy sees no default
+        dims, peaks = routed(self.example, {**model.dims(sequences=work.sequences, seq=work.seq), "b": batch}, axes)
         loops = {ALIKE: 1, "microbatches": self.microbatches, "chunks": 1}
         return Sizes(dims, axes, loops, self.example.layout.roles, peaks=peaks)
 
@@ -107,30 +107,30 @@ class Figures(Once):
 
         What nobody takes part in is not issued: it would hold up what is behind it.
         """
-        found = np.zeros(len(cells))
+        seconds = np.zeros(len(cells))
         parties = self._parties[self.on[cells]]
         for party in np.unique(parties).tolist():
             here = parties == party
-            found[here] = self._once(("action", chunk, acts, party), partial(self._action_s, chunk, acts, party))[
+            seconds[here] = self._once(("action", chunk, acts, party), partial(self._action_s, chunk, acts, party))[
                 cells[here]
             ]
-        return found
+        return seconds
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        return self.whole(total(n * self._segment_s(one) for one, n in self._actions(party).action(chunk, acts).runs))
+        return self.whole(total(n * self._segment_s(run) for run, n in self._actions(party).action(chunk, acts).runs))
 
     @cached_property
     def _parties(self) -> Any:
         """Of every mesh the number of the first one in which the same calls are issued in microbatches."""
         known = {axes: self._issued(dict(axes)) for axes in dict.fromkeys(self.calls.axes)}
         issued = [known[axes] for axes in self.calls.axes]
-        return np.array([issued.index(one) for one in issued])
+        return np.array([issued.index(call) for call in issued])
 
     def _issued(self, axes: Mapping[str, int] | None) -> list[Collective]:
         """The calls of actions: those of microbatches, but for messages; with axes those with somebody to talk to."""
         calls = self.lowered.collectives
-        found = [one for one in calls if one.per_microbatch and one.where.place != "cut" and not one.shared]
-        return found if axes is None else [*travelling(found, axes)]
+        issued = [call for call in calls if call.per_microbatch and call.where.place != "cut" and not call.shared]
+        return issued if axes is None else [*travelling(issued, axes)]
 
     def _actions(self, party: int) -> Actions:
         """The actions of all layouts on such meshes: those that count elements issue no later than here."""
@@ -138,8 +138,8 @@ class Figures(Once):
         ahead = practice.ahead if practice.ahead.elements is None else Ahead(layers=FAR)
         practice = replace(practice, ahead=ahead, bucket=Bucket())
         calls = self._issued(self.meshes[party].mesh.axes)
-        made = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
-        return self._once(("actions", party), made)  # type: ignore[no-any-return]  # put there above
+        actions = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
+        return self._once(("actions", party), actions)  # type: ignore[no-any-return]  # put there above
 
     def _segment_s(self, segment: Segment) -> Any:
         return self._once(
@@ -156,12 +156,14 @@ class Figures(Once):
             self.calls.share,
         )
 
-    def kernel_s(self, one: Any) -> Any:
+    def kernel_s(self, kernel: Any) -> Any:
         """Seconds of one run of a kernel."""
-        key = ("kernel", one.shape, self.calls.number)
+        key = ("kernel", kernel.shape, self.calls.number)
         if key not in self.prices:
-            asked = self.example
-            self.prices[key] = kernel_s(one, self.sizes, asked.machine, asked.products, asked.matmul_efficiency)
+            question = self.example
+            self.prices[key] = kernel_s(
+                kernel, self.sizes, question.machine, question.products, question.matmul_efficiency
+            )
         return self.prices[key]
 
     def once_s(self, rank: Chunk, *, ends: bool) -> Any:
@@ -169,26 +171,28 @@ class Figures(Once):
         return self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank)
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
-        yield from ((one.where, self.kernel_s(one)) for one in self.lowered.kernels if not in_microbatch(one.where))
-        calls = (one for one in self.lowered.collectives if ends and self._waits_once(one))
-        yield from ((one.where, self.calls.call_s(one)) for one in calls)
+        yield from (
+            (kernel.where, self.kernel_s(kernel)) for kernel in self.lowered.kernels if not in_microbatch(kernel.where)
+        )
+        calls = (call for call in self.lowered.collectives if ends and self._waits_once(call))
+        yield from ((call.where, self.calls.call_s(call)) for call in calls)
 
     def shared_s(self, rank: Chunk, *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
         once = (
-            one for one in self.lowered.collectives if ends and one.shared and not self._actions(0).beside_once(one)
+            call for call in self.lowered.collectives if ends and call.shared and not self._actions(0).beside_once(call)
         )
-        return self._stacked(f"shared {ends}", lambda: ((one.where, self.calls.call_s(one)) for one in once), rank)
+        return self._stacked(f"shared {ends}", lambda: ((call.where, self.calls.call_s(call)) for call in once), rank)
 
     def worked_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least: its kernels with what holds them up, or all calls on one lane.
 
         ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
         """
-        found: dict[str, Callable[[], Iterable[tuple[Where, Any]]]]
-        found = {"": lambda: chain(self.works(acts), self._calls_s(acts, ends=ends, beside=False))}
-        found |= {lane: partial(self._calls_s, acts, lane, ends=ends) for lane in (TENSOR, ROWS, WEIGHTS)}
-        return reduce(np.maximum, (self._stacked(f"{acts} {lane} {ends}", one, chunk) for lane, one in found.items()))
+        lanes: dict[str, Callable[[], Iterable[tuple[Where, Any]]]]
+        lanes = {"": lambda: chain(self.works(acts), self._calls_s(acts, ends=ends, beside=False))}
+        lanes |= {lane: partial(self._calls_s, acts, lane, ends=ends) for lane in (TENSOR, ROWS, WEIGHTS)}
+        return reduce(np.maximum, (self._stacked(f"{acts} {lane} {ends}", of, chunk) for lane, of in lanes.items()))
 
     def beside_s(self, chunk: Chunk, name: str, *, ends: bool) -> Any:
         """Seconds of the calls on a lane beside compute.
@@ -196,12 +200,12 @@ class Figures(Once):
         name  "fresh": new weights, and all others that its first microbatch waits for; "reduced": gradients of each
               microbatch; "last": those of all, behind the last one
         """
-        each = {
+        lanes = {
             "fresh": (("F", WEIGHTS, None), ("", WEIGHTS, True)),
             "reduced": (("W", GRADIENTS, True),),
             "last": (("", GRADIENTS, True),),
         }[name]
-        calls = (self._calls_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in each)
+        calls = (self._calls_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
         return self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk)
 
     def _calls_s(
@@ -212,27 +216,27 @@ class Figures(Once):
         lane    of theirs alone; "" for all
         beside  those that run beside compute, or those that do not; None for both
         """
-        for one in self._sent:
-            mine = one.act in acts if one.often else not acts
-            if mine and lane in ("", one.lane) and beside in (None, one.beside) and (ends or one.inside):
-                yield one.call.where, self.calls.call_s(one.call)
+        for sent in self._sent:
+            inside = sent.act in acts if sent.often else not acts
+            if inside and lane in ("", sent.lane) and beside in (None, sent.beside) and (ends or sent.inside):
+                yield sent.call.where, self.calls.call_s(sent.call)
 
     @cached_property
     def _sent(self) -> list[Sent]:
         """The calls of ranks alone, at some part of the stack."""
-        actions, found = self._actions(0), list[Sent]()
-        for one in self.lowered.collectives:
-            if not one.shared and one.where.place not in ("cut", "step"):
-                beside = actions.beside(one) if one.per_microbatch else actions.beside_once(one)
-                inside = one.per_layer or not actions.counts(one)
-                found.append(Sent(one, LANE[one.op], one.where.act, one.per_microbatch, beside, inside))
-        return found
+        actions, rows = self._actions(0), list[Sent]()
+        for call in self.lowered.collectives:
+            if not call.shared and call.where.place not in ("cut", "step"):
+                beside = actions.beside(call) if call.per_microbatch else actions.beside_once(call)
+                inside = call.per_layer or not actions.counts(call)
+                rows.append(Sent(call, LANE[call.op], call.where.act, call.per_microbatch, beside, inside))
+        return rows
 
     def works(self, acts: str) -> Iterator[tuple[Where, Any]]:
         """Where kernels of such acts stand, and their seconds."""
-        for one in self.lowered.kernels:
-            if in_microbatch(one.where) and one.where.act in acts:
-                yield one.where, self.kernel_s(one)
+        for kernel in self.lowered.kernels:
+            if in_microbatch(kernel.where) and kernel.where.act in acts:
+                yield kernel.where, self.kernel_s(kernel)
 
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""
@@ -277,17 +281,17 @@ class Figures(Once):
     @cached_property
     def copied(self) -> Any:
         """1 where devices share parameters whole, else 0."""
-        return not self.example.layout.zero and self.column(lambda one: one.mesh.size(*one.layout.data)) > 1
+        return not self.example.layout.zero and self.column(lambda case: case.mesh.size(*case.layout.data)) > 1
 
 
 def _by_place(figures: Iterable[tuple[Where, Any]]) -> tuple[Mapping[str, Any], list[tuple[Where, Any]]]:
     """What stands in layers of each kind, as one, and what stands at each other place."""
     layers: defaultdict[str, Any] = defaultdict(int)
     others: dict[Hashable, tuple[Where, Any]] = {}
-    for where, each in figures:
+    for where, seconds in figures:
         if where.index(ALIKE) is not None:
-            layers[where.kind] += each
+            layers[where.kind] += seconds
         else:
             place = where.place, where.act, where.chunks
-            others[place] = where, others.get(place, (where, 0))[1] + each
+            others[place] = where, others.get(place, (where, 0))[1] + seconds
     return layers, [*others.values()]

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.layout import Layout, Ways
     from tpsim.layouts.space import Space
+    from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Shelf
 
 ALONE = 1
 """Ways of a role of one device: what is split over it makes no difference, so one of them is looked at."""
@@ -61,11 +61,11 @@ class Group:
         ways, m = self.ways[self.on[cell]], int(self.microbatches[cell])
         return self.first._replace(**ways._asdict(), schedule=schedule, chunks=chunks, microbatches=m)
 
-    def lone(self, shelf: Shelf) -> Question:
+    def lone(self, memo: Memo) -> Question:
         """A question without stages: what it asks for is another program."""
         mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
         layout = self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1)
-        return self.spaces[mesh].question(layout, shelf)
+        return self.spaces[mesh].question(layout, memo)
 
 
 def joined(groups: Sequence[Group]) -> Group:
@@ -73,18 +73,18 @@ def joined(groups: Sequence[Group]) -> Group:
     first, *others = groups
     if not others:
         return first
-    meshes = [0, *np.cumsum([len(one.ways) for one in groups]).tolist()]
-    cells = [0, *np.cumsum([len(one.on) for one in groups]).tolist()]
+    meshes = [0, *np.cumsum([len(group.ways) for group in groups]).tolist()]
+    cells = [0, *np.cumsum([len(group.on) for group in groups]).tolist()]
     return replace(
-        next((one for one in groups if one.first.pp > ALONE), first),
-        spaces=[space for one in groups for space in one.spaces],
-        ways=[ways for one in groups for ways in one.ways],
-        meshes=[mesh for one in groups for mesh in one.meshes],
-        on=np.concatenate([one.on + start for one, start in zip(groups, meshes, strict=False)]),
-        microbatches=np.concatenate([one.microbatches for one in groups]),
+        next((group for group in groups if group.first.pp > ALONE), first),
+        spaces=[space for group in groups for space in group.spaces],
+        ways=[ways for group in groups for ways in group.ways],
+        meshes=[mesh for group in groups for mesh in group.meshes],
+        on=np.concatenate([group.on + start for group, start in zip(groups, meshes, strict=False)]),
+        microbatches=np.concatenate([group.microbatches for group in groups]),
         turns=[
             turns._replace(mesh=turns.mesh + mesh, cells=turns.cells + cell)
-            for one, mesh, cell in zip(groups, meshes, cells, strict=False)
-            for turns in one.turns
+            for group, mesh, cell in zip(groups, meshes, cells, strict=False)
+            for turns in group.turns
         ],
     )

@@ -61,8 +61,8 @@ class Layout(NamedTuple):
     def roles(self, also: Roles = ()) -> dict[str, tuple[str, ...]]:
         """The axes of each role that has any."""
         mesh = self.mesh(also)
-        found = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
-        return {**found, "dp": (*found["dp"], *found.get("ep", ()))}
+        roles = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
+        return {**roles, "dp": (*roles["dp"], *roles.get("ep", ()))}
 
 
 @dataclass(frozen=True)

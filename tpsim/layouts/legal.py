@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
     from tpsim.question.layout import Cut
+    from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Shelf
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Legal:
     """
 
     space: Space
-    shelf: Shelf
+    memo: Memo
     considered: int = 0
     covered: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class Legal:
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.base = self.space.question(None, self.shelf)
+        self.base = self.space.question(None, self.memo)
         if self.base.workload.global_batch and "workload.global_batch" in self.base.left_open:
             message = "layouts are compared at one batch, and the scenario states none"
             raise InputError.one("missing-batch", message, remedy="add it: --batch 512")
@@ -68,10 +68,10 @@ class Legal:
 
     # What there is ----------------------------------------------------------------------------------------------
 
-    def _values(self, name: str, all_: Sequence[Any], held: Any) -> Sequence[Any]:
+    def _values(self, name: str, all_: Sequence[Any], default: Any) -> Sequence[Any]:
         """The values that a field is looked at: those asked for, else all; one that is held has its own."""
         if name not in self.space.only:
-            return (held,)
+            return (default,)
         return self.space.only[name] or all_
 
     def _meshes(self) -> Iterator[Ways]:
@@ -95,14 +95,14 @@ class Legal:
         if ways:
             stated = self.file.pipeline
             schedule = next(iter(self._values("schedule", CHUNKED, stated and stated.schedule)))
-            self.space.question(Layout(*ways, 0, False, "none", schedule, 2, ways.pp), self.shelf)
+            self.space.question(Layout(*ways, 0, False, "none", schedule, 2, ways.pp), self.memo)
         only, places = self.space.only, self.space.places
         sizes = {role: only[role][0] for role in ROLES if only[role] and (role in WHOLE or only[role] != (ALONE,))}  # type: ignore[index]  # not none
         left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
         mesh = {ROLES[role]: sizes.get(role, -1) for role in ROLES if role in {*sizes, left}}
-        given = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
+        fallback = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
         file = self.file.model_copy(update={"mesh": mesh, "chips": self.space.chips})
-        mesh_of(file, self.base.model, lambda *keys: places.get(".".join(keys), given))
+        mesh_of(file, self.base.model, lambda *keys: places.get(".".join(keys), fallback))
 
     def _orders(self, pp: int) -> Iterator[tuple[str, int]]:
         """(schedule, chunks) of so many stages."""
@@ -134,16 +134,16 @@ class Legal:
         A microbatch of several sequences is split by as many more data shards: nothing else moves than does here, but
         for keys and values, which need not.
         """
-        each, uneven = divmod(self.base.workload.global_batch, ways.dp * m)
-        common = 1 if uneven or not self.space.chips else gcd(ways.cp, each)
+        batch, uneven = divmod(self.base.workload.global_batch, ways.dp * m)
+        common = 1 if uneven or not self.space.chips else gcd(ways.cp, batch)
         instead = {"dp": ways.dp * common, "cp": ways.cp // common}
         return common > 1 and all(n in (self.space.only[role] or (n,)) for role, n in instead.items())
 
-    def _once(self, key: Hashable, found: Callable[..., Any], *args: Any) -> Any:
-        """What `found` gives, or the reason why it refuses; asked once for equal keys."""
+    def _once(self, key: Hashable, compute: Callable[..., Any], *args: Any) -> Any:
+        """What `compute` gives, or the reason why it refuses; asked once for equal keys."""
         if key not in self._known:
             try:
-                self._known[key] = found(*args)
+                self._known[key] = compute(*args)
             except InputError as error:
                 self._known[key] = error.problems[0].slug
         return self._known[key]
@@ -153,63 +153,65 @@ class Legal:
     def _collect(self) -> None:
         """Every layout, refused by its first reason or put into the group of its program."""
         known: dict[Hashable, list[tuple[Layout, Laid, Split, Parts]]] = defaultdict(list)
-        recomputes, held = self._values("recompute", RECOMPUTES, ""), self.base.layout
+        recomputes, base = self._values("recompute", RECOMPUTES, ""), self.base.layout
         for ways in self._meshes():
             orders = list(self._orders(ways.pp))
-            zeros = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), held.zero)
+            zeros = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), base.zero)
             split = (False, True) if ways.tp > ALONE else (False,)
-            splits = self._values("sequence_parallel", split, held.sequence_parallel)
+            splits = self._values("sequence_parallel", split, base.sequence_parallel)
             parts, covered = self._once(("parts", ways.dp, ways.cp), self._parts, ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
             for zero, sp, some, (schedule, v) in product(zeros, splits, parts, orders):
                 self.considered += len(recomputes) * len(some)
-                one = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0])
-                laid, layers, legal, refused = self._laid(one, some)
+                layout = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0])
+                laid, layers, legal, refused = self._laid(layout, some)
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
                 apart = self._shared_by_ends and ways.pp == ALONE
                 for recompute in recomputes if legal else ():
                     key = zero, sp, recompute, apart, laid.table
-                    known[key].append((one._replace(recompute=recompute), laid, layers, legal))
-        self.groups = [self._group(found) for found in known.values()]
+                    known[key].append((layout._replace(recompute=recompute), laid, layers, legal))
+        self.groups = [self._group(members) for members in known.values()]
 
     @property
     def _shared_by_ends(self) -> bool:
         """True where both ends of the stack use an embedding: whether they are one rank is another program then."""
         return self.base.model.tie_embeddings or self.base.model.mtp is not None
 
-    def _laid(self, one: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
+    def _laid(self, layout: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
-        made = self._once(("laid", *one[:7], parts), self._on_mesh, one)
-        if isinstance(made, str):
-            return made, (), (), {made: len(parts)}  # type: ignore[return-value]  # no layout is
-        if one.pp == ALONE:
-            return made, (), parts, {}
-        turns = self._once(("turns", one.pp, one.schedule, one.chunks, parts), self._turns, one, made, parts)
-        return (made, (), (), {turns: len(parts)}) if isinstance(turns, str) else (made, *turns)
+        laid = self._once(("laid", *layout[:7], parts), self._on_mesh, layout)
+        if isinstance(laid, str):
+            return laid, (), (), {laid: len(parts)}  # type: ignore[return-value]  # no layout is
+        if layout.pp == ALONE:
+            return laid, (), parts, {}
+        turns = self._once(
+            ("turns", layout.pp, layout.schedule, layout.chunks, parts), self._turns, layout, laid, parts
+        )
+        return (laid, (), (), {turns: len(parts)}) if isinstance(turns, str) else (laid, *turns)
 
-    def _on_mesh(self, one: Layout) -> Laid:
+    def _on_mesh(self, layout: Layout) -> Laid:
         """The model cut, its mesh on the machine's wires. Raises InputError."""
-        made = self._cut(one)
-        axes = tuple(made.mesh.axes.items())
-        if isinstance(placed := self._once(("placed", axes), self._placed, made), str):
+        cut_ = self._cut(layout)
+        axes = tuple(cut_.mesh.axes.items())
+        if isinstance(placed := self._once(("placed", axes), self._placed, cut_), str):
             raise InputError.one(placed, "as known")
-        return Laid(made, axes, levelled(self.base.practice, made.layout, placed, _nowhere).rows)
+        return Laid(cut_, axes, levelled(self.base.practice, cut_.layout, placed, _nowhere).rows)
 
-    def _cut(self, one: Layout) -> Cut:
+    def _cut(self, layout: Layout) -> Cut:
         """How the model is cut over a mesh, with an axis of stages, though it be of one device. Raises InputError."""
         mesh, fields = self._stated_mesh(), self.file.layout
         if self.space.chips:
-            mesh = Mesh(one.mesh((STAGES,)))
-            fields, roles = fields or LayoutFields(), one.roles((STAGES,))
+            mesh = Mesh(layout.mesh((STAGES,)))
+            fields, roles = fields or LayoutFields(), layout.roles((STAGES,))
             context = fields.context if "cp" in roles else None
             fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
-            fields = fields.model_copy(update={"zero": one.zero, "sequence_parallel": one.sequence_parallel})
-        workload = replace(self.base.workload, microbatches=one.microbatches)
-        made = cut(self.file.model_copy(update={"layout": fields}), self.base.model, workload, mesh, _nowhere)
-        check_shared(self.base.practice, made.layout, self.base.model, _nowhere)
-        return made
+            fields = fields.model_copy(update={"zero": layout.zero, "sequence_parallel": layout.sequence_parallel})
+        workload = replace(self.base.workload, microbatches=layout.microbatches)
+        cut_mesh = cut(self.file.model_copy(update={"layout": fields}), self.base.model, workload, mesh, _nowhere)
+        check_shared(self.base.practice, cut_mesh.layout, self.base.model, _nowhere)
+        return cut_mesh
 
     def _stated_mesh(self) -> Mesh:
         """The mesh before an axis of it was split for kv heads."""
@@ -219,30 +221,30 @@ class Legal:
             sizes[whole] = sizes.get(whole, 1) * size
         return Mesh(sizes)
 
-    def _placed(self, made: Cut) -> Placement:
+    def _placed(self, laid: Cut) -> Placement:
         """Its mesh on the machine's wires. Raises InputError."""
         if not self.space.chips:
             return self.base.placement
-        stated, wholes = self.file.placement or {}, {axis: made.parents.get(axis, axis) for axis in made.mesh.axes}
+        stated, wholes = self.file.placement or {}, {axis: laid.parents.get(axis, axis) for axis in laid.mesh.axes}
         binding = {axis: stated[whole] for axis, whole in wholes.items() if whole in stated}
-        return place(self.base.machine.levels, made.mesh, binding or None, alone=True)
+        return place(self.base.machine.levels, laid.mesh, binding or None, alone=True)
 
-    def _turns(self, one: Layout, laid: Laid, parts: Parts) -> tuple[Split, Parts, Mapping[str, int]]:
+    def _turns(self, layout: Layout, laid: Laid, parts: Parts) -> tuple[Split, Parts, Mapping[str, int]]:
         """The layers of each chunk, with how many microbatches its stages can take turns, and why not with others.
 
         Raises InputError where they never can.
         """
         stated = {} if self.file.pipeline is None else {"layers": self.file.pipeline.layers}
-        turns = PipelineFields(schedule=one.schedule, chunks=one.chunks, **stated)
-        few = replace(self.base.workload, microbatches=one.pp)  # the orders of all are made where one is planned
+        turns = PipelineFields(schedule=layout.schedule, chunks=layout.chunks, **stated)
+        few = replace(self.base.workload, microbatches=layout.pp)  # the orders of all are made where one is planned
         file = self.file.model_copy(update={"pipeline": turns})
-        known, layers = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, shelf=self.shelf)
-        actions = sum(map(len, known.orders)) // one.pp if known else 0
+        known, layers = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, memo=self.memo)
+        actions = sum(map(len, known.orders)) // layout.pp if known else 0
         reasons = Counter[str]()
         legal = []
         for m in parts:
             try:
-                SCHEDULES[one.schedule].suits(one.pp, m)
+                SCHEDULES[layout.schedule].suits(layout.pp, m)
                 if actions * m > MOST_ACTIONS:
                     raise InputError.one("too-many-actions", f"{actions * m:,} actions are too many")
                 check_layers(self.base.practice, layers, _nowhere)
@@ -251,38 +253,40 @@ class Legal:
                 reasons[error.problems[0].slug] += 1
         return layers, tuple(legal), reasons
 
-    def _group(self, found: list[tuple[Layout, Laid, Split, Parts]]) -> Group:
+    def _group(self, members: list[tuple[Layout, Laid, Split, Parts]]) -> Group:
         """Layouts of one program: its cells are the meshes with the numbers of microbatches that they have."""
-        first = next((one for one, *_ in found if one.pp > ALONE), found[0][0])
-        first = first._replace(microbatches=next(legal[0] for one, *_, legal in found if one == first))
-        example = self.space.question(first, self.shelf)
+        first = next((layout for layout, *_ in members if layout.pp > ALONE), members[0][0])
+        first = first._replace(microbatches=next(legal[0] for layout, *_, legal in members if layout == first))
+        example = self.space.question(first, self.memo)
         laids: dict[Ways, Laid] = {}
-        have: dict[Ways, set[int]] = defaultdict(set)
-        for one, laid, _, legal in found:
-            laids.setdefault(one.ways, laid)
-            have[one.ways].update(legal)
-        each = {ways: np.array(sorted(many)) for ways, many in have.items()}
-        starts = dict(zip(each, np.cumsum([0, *map(len, each.values())]).tolist(), strict=False))
-        numbers = {ways: number for number, ways in enumerate(each)}
+        legal_of: dict[Ways, set[int]] = defaultdict(set)
+        for layout, laid, _, legal in members:
+            laids.setdefault(layout.ways, laid)
+            legal_of[layout.ways].update(legal)
+        counts = {ways: np.array(sorted(many)) for ways, many in legal_of.items()}
+        starts = dict(zip(counts, np.cumsum([0, *map(len, counts.values())]).tolist(), strict=False))
+        numbers = {ways: number for number, ways in enumerate(counts)}
         turns = [
             Turns(
-                numbers[one.ways],
-                one.schedule,
-                one.chunks,
+                numbers[layout.ways],
+                layout.schedule,
+                layout.chunks,
                 layers,
-                starts[one.ways] + np.searchsorted(each[one.ways], legal),
+                starts[layout.ways] + np.searchsorted(counts[layout.ways], legal),
             )
-            for one, _, layers, legal in found
+            for layout, _, layers, legal in members
         ]
-        meshes = [self._mesh(example, laids[ways]) for ways in each]
-        on = np.repeat(np.arange(len(each)), [len(many) for many in each.values()])
-        cells = np.concatenate([*each.values()]).astype(float)
-        return Group([self.space] * len(each), first, example, list(each), meshes, on, cells, turns)
+        meshes = [self._mesh(example, laids[ways]) for ways in counts]
+        on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])
+        cells = np.concatenate([*counts.values()]).astype(float)
+        return Group([self.space] * len(counts), first, example, list(counts), meshes, on, cells, turns)
 
     def _mesh(self, example: Question, laid: Laid) -> Question:
         """The example on another mesh."""
-        made, placement = laid.cut, self._known["placed", laid.axes]
-        return replace(example, mesh=made.mesh, axis_parents=made.parents, placement=placement, layout=made.layout)
+        laid_cut, placement = laid.cut, self._known["placed", laid.axes]
+        return replace(
+            example, mesh=laid_cut.mesh, axis_parents=laid_cut.parents, placement=placement, layout=laid_cut.layout
+        )
 
 
 def _nowhere(*_keys: str) -> None:

@@ -44,7 +44,7 @@ class Peaks(Once):
         many = self.figures.microbatches[cells]
         orders, of = ordered(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, many)
         left = self._left(sorts.chunks, split=named(schedule) == SPLIT)[:, cells]
-        found = []
+        peaks = []
         for (ranked, now), places in together(schedule, sorts.ranks, orders, sorts.of).items():
             whole = sorts.ranked[ranked]
             states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
@@ -52,17 +52,17 @@ class Peaks(Once):
             if places.more:
                 beside = beside + _beside(places.more, left, of) * (many - 1)
             top = self._course(sorts.chunks[now[0]], now[1])[0][cells]
-            found.append(states + top + (beside.max(axis=0) if np.ndim(beside) else 0) - places.never[of])
-        return reduce(np.maximum, found)
+            peaks.append(states + top + (beside.max(axis=0) if np.ndim(beside) else 0) - places.never[of])
+        return reduce(np.maximum, peaks)
 
     def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
         """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""
 
-        def found() -> Any:
-            forward = [self._course(one, "F")[1] for one in chunks]
-            return np.stack([*forward, *(-self._course(one, "W")[1] for one in chunks if split)])
+        def compute() -> Any:
+            forward = [self._course(chunk, "F")[1] for chunk in chunks]
+            return np.stack([*forward, *(-self._course(chunk, "W")[1] for chunk in chunks if split)])
 
-        return self._once((chunks, split), found)
+        return self._once((chunks, split), compute)
 
     def _course(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """Bytes where an action holds most, and those that it leaves."""
@@ -77,12 +77,12 @@ class Peaks(Once):
         stack = [many for _, many in chunk.stack if many] if alike else []
         layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]
         often = [1, 1, 1, *layers, 1, 1] if alike else [times for *_, times in runs]
-        held, top = 0, 0  # type: Any, Any
+        level, top = 0, 0  # type: Any, Any
         for (net, most, _), times in zip(runs, often, strict=True):
             if times and most is not None:
-                top = np.maximum(top, held + (most if times == 1 else most + np.maximum(0, (times - 1) * net)))
-                held = held + times * net
-        return self.figures.whole(top), self.figures.whole(held)
+                top = np.maximum(top, level + (most if times == 1 else most + np.maximum(0, (times - 1) * net)))
+                level = level + times * net
+        return self.figures.whole(top), self.figures.whole(level)
 
     def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
         """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
@@ -98,8 +98,8 @@ def _beside(counts: Mapping[int, Any], left: Any, of: Any) -> Any:
 
 def _summed(changes: Changes) -> tuple[Any, Any, Changes]:
     """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
-    held, most = 0, 0  # type: Any, Any
+    level, most = 0, 0  # type: Any, Any
     for _, change in changes:
-        held = held + change
-        most = np.maximum(most, held)
-    return held, most, changes
+        level = level + change
+        most = np.maximum(most, level)
+    return level, most, changes

@@ -34,7 +34,7 @@ class Sorts:
     @cached_property
     def wholes(self) -> tuple[Chunk, ...]:
         """All chunks of each rank as one."""
-        return tuple(_whole([self.chunks[one] for one in self.of[rank :: self.ranks]]) for rank in range(self.ranks))
+        return tuple(_whole([self.chunks[k] for k in self.of[rank :: self.ranks]]) for rank in range(self.ranks))
 
     @cached_property
     def ranked(self) -> Mapping[tuple[int, ...], Chunk]:
@@ -76,12 +76,12 @@ def sorts(layers: Sequence[int], ranks: int, practice: Practice, stack: Layers) 
 
     stack  as the model has it
     """
-    each = [Chunk(0, one.stack, one.first, one.last) for one in linear(layers, ranks, practice, stack).chunks]
-    numbers = {chunk: number for number, chunk in enumerate(dict.fromkeys(each))}
-    return Sorts(ranks, tuple(numbers), tuple(numbers[chunk] for chunk in each))
+    chunks = [Chunk(0, chunk.stack, chunk.first, chunk.last) for chunk in linear(layers, ranks, practice, stack).chunks]
+    numbers = {chunk: number for number, chunk in enumerate(dict.fromkeys(chunks))}
+    return Sorts(ranks, tuple(numbers), tuple(numbers[chunk] for chunk in chunks))
 
 
 def _whole(chunks: Sequence[Chunk]) -> Chunk:
-    layers = counted(tuple(one for chunk in chunks for one in chunk.stack))
+    layers = counted(tuple(layer for chunk in chunks for layer in chunk.stack))
     ends = any(chunk.first for chunk in chunks), any(chunk.last for chunk in chunks)
     return Chunk(0, tuple(layers.items()), *ends)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, said, stands
+from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, stands, stated_flags
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Edit, Keys
+    from tpsim.question.memo import Memo
     from tpsim.question.question import Question
-    from tpsim.question.shelf import Shelf
     from tpsim.question.stated import Source
 
 FREED = ("mesh", "placement", "layout", "shardings", "pipeline")
@@ -76,12 +76,12 @@ class Space:
 
     def differs(self, other: Space) -> bool:
         """True if more than the chips of the two is another."""
-        mine, theirs = (replace(one, chips=0, varied={}, places={}) for one in (self, other))
-        return mine != theirs or bool(self.chips) != bool(other.chips)
+        own, others = (replace(space, chips=0, varied={}, places={}) for space in (self, other))
+        return own != others or bool(self.chips) != bool(other.chips)
 
-    def question(self, layout: Layout | None, shelf: Shelf) -> Question:
+    def question(self, layout: Layout | None, memo: Memo) -> Question:
         """The question of a layout; without one, of the document. Raises InputError."""
-        question = resolve(self.document if layout is None else self.asked(layout), shelf=shelf)
+        question = resolve(self.document if layout is None else self.asked(layout), memo=memo)
         return replace(question, machine=self.machine) if self.machine else question
 
     def asked(self, layout: Layout) -> Document:
@@ -100,18 +100,18 @@ class Space:
     def fields(self, layout: Layout) -> dict[Keys, Any]:
         """What a layout sets: field -> value; None takes it away."""
         stages = layout.pp > 1
-        found: dict[Keys, Any] = {}
+        fields: dict[Keys, Any] = {}
         if self.chips:
             roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
-            found["mesh",] = layout.mesh()
-            found |= {("layout", role): roles.get(role) for role in ROLES}
-            found |= {} if "cp" in roles else {("layout", "context"): None}
-            found |= {("placement", axis): None for axis in self._placed if axis not in found["mesh",]}
-            found |= {} if stages else {("pipeline",): None}
+            fields["mesh",] = layout.mesh()
+            fields |= {("layout", role): roles.get(role) for role in ROLES}
+            fields |= {} if "cp" in roles else {("layout", "context"): None}
+            fields |= {("placement", axis): None for axis in self._placed if axis not in fields["mesh",]}
+            fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
             if name in KEYS and (stages or name not in ("schedule", "chunks")):
-                found[KEYS[name]] = getattr(layout, name)
-        return found
+                fields[KEYS[name]] = getattr(layout, name)
+        return fields
 
 
 def _refuse_inference(document: Document) -> None:
@@ -130,39 +130,39 @@ def spaces(
     flags: Mapping[str, Any],
     overrides: Sequence[str],
     vary: Sequence[str],
-    shelf: Shelf,
+    memo: Memo,
 ) -> list[Space]:
     """The spaces of a search: one, or one for each choice of values of fields that are no part of a layout.
 
     Raises InputError where nothing says how many chips there are, and for what `plan` refuses to read.
     """
     varied = read_varied(vary)
-    given = {name: value for name, value in flags.items() if value is not None}
-    document = opened(scenario, {**_first(varied), **given}, shelf.scenario, overrides)
+    options = {name: value for name, value in flags.items() if value is not None}
+    document = opened(scenario, {**_first(varied), **options}, memo.scenario, overrides)
     _refuse_inference(document)
     changes = list(map(read_override, overrides))
-    stated = [*said(given), *changes]
+    stated = [*stated_flags(options), *changes]
     several = ("chips",) in varied
-    free = "mesh" not in given and ("chips" in given or several or scenario is None or "mesh" not in document.data)
-    document, chips, sizes = _edited(document, given, changes, free=free, several=several)
+    free = "mesh" not in options and ("chips" in options or several or scenario is None or "mesh" not in document.data)
+    document, chips, sizes = _edited(document, options, changes, free=free, several=several)
     asked = {name: varied[keys] for name, keys in _inner(free).items() if keys in varied}
-    outer = [one for one in varied.values() if one not in asked.values()]
+    outer = [axis for axis in varied.values() if axis not in asked.values()]
     if free:
         refuse_mesh(outer, changes)
     refuse_stated(varied.values(), stated)
-    inner = {name: _sizes(one) if name in ROLES else one.values for name, one in asked.items()}
+    inner = {name: _sizes(axis) if name in ROLES else axis.values for name, axis in asked.items()}
     inner |= {role: (_count(f"--{role} {size}", role, size),) for role, size in sizes.items()}
     places = {".".join(edit.keys): edit.place for edit in stated}
-    places |= {".".join(one.keys): (one.edits or [one])[0].place for name, one in asked.items() if name in ROLES}
-    cells = product(*(one.edits or _none(one) for one in outer))
-    found = [_space(document, chips, inner, cell, places) for cell in cells]
-    for one in (one for name, one in asked.items() if name in KEYS):
-        one.check(found[0].document)
-    return found
+    places |= {".".join(axis.keys): (axis.edits or [axis])[0].place for name, axis in asked.items() if name in ROLES}
+    cells = product(*(axis.edits or _none(axis) for axis in outer))
+    made = [_space(document, chips, inner, cell, places) for cell in cells]
+    for axis in (axis for name, axis in asked.items() if name in KEYS):
+        axis.check(made[0].document)
+    return made
 
 
 def _edited(
-    document: Document, given: dict[str, Any], changes: Sequence[Edit], *, free: bool, several: bool
+    document: Document, options: dict[str, Any], changes: Sequence[Edit], *, free: bool, several: bool
 ) -> tuple[Document, int, dict[str, Any]]:
     """The scenario as flags and overrides make it, how many chips it has, and the sizes that flags state of roles.
 
@@ -171,11 +171,11 @@ def _edited(
     """
     chips = 0
     if free:
-        stated = given.pop("chips", None)
+        stated = options.pop("chips", None)
         chips = int(document.data.get("chips") or 0) if stated is None else _count("chips", "chips", stated)
         document = _without(document, (*FREED, "chips"))
-    sizes = {role: given.pop(role) for role in ROLES if free and role in given and f"layout.{role}" in FLAGS}
-    document = edited(edited(document, flags_to_edits(given, document.data)), changes)
+    sizes = {role: options.pop(role) for role in ROLES if free and role in options and f"layout.{role}" in FLAGS}
+    document = edited(edited(document, flags_to_edits(options, document.data)), changes)
     if free and not chips:
         chips = int(document.data.get("chips") or 0)
     if free and not chips and not several:
@@ -186,7 +186,7 @@ def _edited(
 def _first(varied: Mapping[Keys, Varied]) -> dict[str, Any]:
     """The flags that there is no scenario without, where they are varied."""
     named = ((name, varied.get(PATHS[name])) for name in ("model", "hw", "seq"))
-    return {name: one.values[0] for name, one in named if one and one.values}
+    return {name: axis.values[0] for name, axis in named if axis and axis.values}
 
 
 def _without(document: Document, names: Sequence[str]) -> Document:
@@ -210,10 +210,10 @@ def _sizes(varied: Varied) -> tuple[int, ...] | None:
     return tuple(_count(varied.path, varied.path, edit.value, edit.place) for edit in varied.edits)
 
 
-def _count(said: str, name: str, size: Any, place: Place | None = None) -> int:
+def _count(text: str, name: str, size: Any, place: Place | None = None) -> int:
     if str(size).isdecimal() and int(size) > 0:
         return int(size)
-    message = f"{said if said != name else f'{name} {size}'} is no size of a mesh that is searched"
+    message = f"{text if text != name else f'{name} {size}'} is no size of a mesh that is searched"
     remedy = f"give a size: --{name} 8; or the mesh: --mesh data=32,tensor=8"
     raise InputError.one("no-mesh", message, place, remedy)
 

@@ -45,7 +45,7 @@ class Varied:
     @property
     def values(self) -> tuple[Any, ...] | None:
         """All values; none where the field is only named."""
-        return None if self.edits is None else tuple(one.value for one in self.edits)
+        return None if self.edits is None else tuple(edit.value for edit in self.edits)
 
     def check(self, document: Document) -> None:
         """Refuse values that the field cannot have, as a flag's would be. Raises InputError."""
@@ -59,13 +59,13 @@ class Varied:
 
 def read_varied(texts: Sequence[str]) -> dict[Keys, Varied]:
     """``zero=1,3`` each, by field; equal values count once. Raises InputError for a field that is varied twice."""
-    found: dict[Keys, Varied] = {}
-    for one in map(_read, texts):
-        if one.keys in found:
-            remedy = f"list all values in one: --vary {one.path}=VALUE,VALUE"
-            raise InputError.one("varied-twice", f"{one.path} is varied twice", one.place, remedy)
-        found[one.keys] = one
-    return found
+    varied: dict[Keys, Varied] = {}
+    for axis in map(_read, texts):
+        if axis.keys in varied:
+            remedy = f"list all values in one: --vary {axis.path}=VALUE,VALUE"
+            raise InputError.one("varied-twice", f"{axis.path} is varied twice", axis.place, remedy)
+        varied[axis.keys] = axis
+    return varied
 
 
 def _read(text: str) -> Varied:
@@ -74,13 +74,13 @@ def _read(text: str) -> Varied:
     whole = Edit(keys, None, f"--vary {text}", len("--vary ") + 1)
     edits: list[Edit] = []
     column = whole.column + len(path) + 1
-    for one in values(listed) if equals else ():
+    for value in values(listed) if equals else ():
         edit = replace(whole, column=column)
         try:
-            edit = replace(edit, value=read_override(f"{path}={one}").value)
+            edit = replace(edit, value=read_override(f"{path}={value}").value)
         except InputError as error:
             raise InputError([replace(error.problems[0], place=edit.place)]) from None
-        column += len(one) + 1
+        column += len(value) + 1
         if repr(edit.value) not in [repr(other.value) for other in edits]:  # True == 1, and says something else
             edits.append(edit)
     return Varied(path.strip(), keys, whole.place, tuple(edits) if equals else None)
@@ -92,21 +92,21 @@ def values(listed: str) -> list[str]:
     >>> values("[64, 64],[96, 32],even")
     ['[64, 64]', '[96, 32]', 'even']
     """
-    found, deep = [""], 0
+    parts, deep = [""], 0
     for part in re.findall(PARTS, listed):
         deep = max(0, deep + (part in ("[", "{")) - (part in ("]", "}")))
         if part == "," and not deep:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += part
-    return found
+            parts[-1] += part
+    return parts
 
 
 PARTS = r"""(?<![^\s,\[{:])(?:'[^']*'|"(?:\\.|[^"\\])*")|."""
 """A quoted word, or a character."""
 
 
-def said(flags: Mapping[str, Any]) -> Iterator[Edit]:
+def stated_flags(flags: Mapping[str, Any]) -> Iterator[Edit]:
     """The fields that flags state, as `--vary` names them."""
     for name, value in flags.items():
         word = " ".join(flag_words({name: value}))
@@ -118,27 +118,27 @@ def said(flags: Mapping[str, Any]) -> Iterator[Edit]:
 
 def refuse_stated(varied: Iterable[Varied], stated: Sequence[Edit]) -> None:
     """Refuse fields that a flag or an override states, too. Raises InputError."""
-    for one in varied:
+    for axis in varied:
         for edit in stated:
-            if states(edit, one.keys):
-                message = f"{one.path} is stated by {edit.text} and varied"
-                raise InputError.one("stated-and-varied", message, one.place, "leave one of the two out")
+            if states(edit, axis.keys):
+                message = f"{axis.path} is stated by {edit.text} and varied"
+                raise InputError.one("stated-and-varied", message, axis.place, "leave one of the two out")
 
 
 def refuse_mesh(varied: Iterable[Varied], overrides: Iterable[Edit]) -> None:
     """Refuse to state or to vary what a search of the mesh sets itself. Raises InputError."""
     searched: list[Keys] = [("mesh",), *(("layout", role) for role in ROLES)]
     places = [(edit, edit.place) for edit in overrides]
-    places += [(Edit(one.keys, one.path, ""), one.place) for one in varied]
+    places += [(Edit(axis.keys, axis.path, ""), axis.place) for axis in varied]
     for edit, place in places:
         if any(states(edit, keys) for keys in searched):
             message = f"{'.'.join(edit.keys)} follows from tp, dp, pp, cp and ep where the mesh is searched"
             raise InputError.one("mesh-is-searched", message, place, "give these: --tp 8, or --vary tp=4,8")
-    for one in varied:
-        if one.keys[0] == "placement":
-            message = f"{one.path} cannot be varied where the mesh is searched"
+    for axis in varied:
+        if axis.keys[0] == "placement":
+            message = f"{axis.path} cannot be varied where the mesh is searched"
             remedy = "vary tp, dp, pp, cp, ep; or hold it: --placement"
-            raise InputError.one("mesh-is-searched", message, one.place, remedy)
+            raise InputError.one("mesh-is-searched", message, axis.place, remedy)
 
 
 def states(edit: Edit, keys: Keys) -> bool:

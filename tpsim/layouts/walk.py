@@ -56,8 +56,8 @@ def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, li
     if not schedule or not SCHEDULES[schedule].grows:
         return few
     more = _walked(schedule, p, 2, of)[0]
-    both = {ranked: zip(each, more[ranked], strict=True) for ranked, each in few.items()}
-    return {at: [Alive(one.now, one.counts, two.counts - one.counts) for one, two in both[at]] for at in both}
+    both = {ranked: zip(states, more[ranked], strict=True) for ranked, states in few.items()}
+    return {at: [Alive(few.now, few.counts, two.counts - few.counts) for few, two in both[at]] for at in both}
 
 
 class Places(NamedTuple):
@@ -90,12 +90,12 @@ def _begins(
     schedule: str, p: int, orders: tuple[int, ...], of: tuple[int, ...], ranks: tuple[int, ...]
 ) -> tuple[Begins, Any]:
     def stacked(many: Sequence[int]) -> Begins:
-        each = [[_walked(schedule, p, m, of)[1][of[rank::p]] for m in many] for rank in ranks]
-        acts, last = (np.array([[one[at] for one in rank] for rank in each], dtype=float) for at in (0, 1))
+        begins = [[_walked(schedule, p, m, of)[1][of[rank::p]] for m in many] for rank in ranks]
+        acts, last = (np.array([[begin[at] for begin in rank] for rank in begins], dtype=float) for at in (0, 1))
         return Begins(acts.transpose(2, 0, 3, 4, 1), last.transpose(2, 0, 3, 1))
 
-    found, grows = stacked(orders), bool(schedule) and SCHEDULES[schedule].grows
-    return found, stacked([m + 1 for m in orders]).acts[0] - found.acts[0] if grows else np.zeros(found.acts[0].shape)
+    base, grows = stacked(orders), bool(schedule) and SCHEDULES[schedule].grows
+    return base, stacked([m + 1 for m in orders]).acts[0] - base.acts[0] if grows else np.zeros(base.acts[0].shape)
 
 
 def ordered(schedule: str, p: int, v: int, microbatches: Any) -> tuple[tuple[int, ...], Any]:
@@ -110,24 +110,24 @@ def together(
     schedule: str, p: int, microbatches: tuple[int, ...], of: tuple[int, ...]
 ) -> dict[tuple[Ranked, Now], Places]:
     """What is alive in orders of so many microbatches each, per sort of rank and action."""
-    each = [alive(schedule, p, m, of) for m in microbatches]
-    found: defaultdict[tuple[Ranked, Now], dict[int, Alive]] = defaultdict(dict)
-    for order, ranks in enumerate(each):
+    by_order = [alive(schedule, p, m, of) for m in microbatches]
+    by_state: defaultdict[tuple[Ranked, Now], dict[int, Alive]] = defaultdict(dict)
+    for order, ranks in enumerate(by_order):
         for ranked, places in ranks.items():
-            for one in places:
-                found[ranked, one.now][order] = one
-    return {key: _places(orders, len(each)) for key, orders in found.items()}
+            for place in places:
+                by_state[ranked, place.now][order] = place
+    return {key: _places(orders, len(by_order)) for key, orders in by_state.items()}
 
 
 def _places(orders: Mapping[int, Alive], many: int) -> Places:
     first = next(iter(orders.values()))
-    shape = max(len(one.counts) for one in orders.values()), many, first.counts.shape[1]
+    shape = max(len(place.counts) for place in orders.values()), many, first.counts.shape[1]
     counts, more, never = np.zeros(shape), np.zeros(shape), np.full(many, np.inf)
-    for order, one in orders.items():
-        counts[: len(one.counts), order] = one.counts
-        more[: len(one.counts), order] = 0 if one.more is None else one.more
+    for order, place in orders.items():
+        counts[: len(place.counts), order] = place.counts
+        more[: len(place.counts), order] = 0 if place.more is None else place.more
         never[order] = 0
-    by_sort = ({sort: each[..., sort] for sort in range(shape[2]) if each[..., sort].any()} for each in (counts, more))
+    by_sort = ({sort: rows[..., sort] for sort in range(shape[2]) if rows[..., sort].any()} for rows in (counts, more))
     return Places(next(by_sort), next(by_sort), never)
 
 
@@ -141,27 +141,27 @@ def _walked(
         actions = [*chain.from_iterable(orders)]
         names = ["".join([part[0] for part in action]) for action in actions]
     acts = list(dict.fromkeys(names))
-    each = np.array([[("F" in one) - ("B" in one), ("B" in one) - ("W" in one)] for one in acts])
+    codes = np.array([[("F" in act) - ("B" in act), ("B" in act) - ("W" in act)] for act in acts])
     code = np.array([acts.index(name) for name in names])
     sort, every = np.array([of[action[0][1]] for action in actions]), np.arange(len(actions))
     by_sort = np.zeros((len(actions), 2, max(of) + 1), dtype=np.int64)
-    by_sort[every, :, sort] = each[code]
+    by_sort[every, :, sort] = codes[code]
     changes = by_sort.reshape(len(actions), -1)
     before = np.cumsum(changes, axis=0) - changes  # a rank ends with nothing, as it began: so does the next one
     keys = list(dict.fromkeys(of[rank::p] for rank in range(p)))
     ranked = np.repeat([keys.index(of[rank::p]) for rank in range(p)], [len(order) for order in orders])
     rows = _unique(np.column_stack([ranked, sort, code, before]))
     starts = np.flatnonzero(np.r_[True, (rows[1:, :3] != rows[:-1, :3]).any(axis=1)])
-    found: dict[Ranked, list[Alive]] = {key: [] for key in keys}
+    by_rank: dict[Ranked, list[Alive]] = {key: [] for key in keys}
     for same in np.split(rows, starts[1:]):
         key, now, name = same[0, :3]
-        found[keys[key]].append(Alive((int(now), acts[name]), _most(same[:, 3:])))
+        by_rank[keys[key]].append(Alive((int(now), acts[name]), _most(same[:, 3:])))
     microbatches, kinds = np.array([action[0][2] for action in actions]), (FUSED, SPLIT)["B" in acts]
     kind = np.array([kinds.index(name) for name in acts])[code]
     ends = np.cumsum([len(order) for order in orders]).tolist()
-    mine = {of[rank::p]: slice(end - len(orders[rank]), end) for rank, end in enumerate(ends)}
+    slices = {of[rank::p]: slice(end - len(orders[rank]), end) for rank, end in enumerate(ends)}
     shape = len(kinds), max(of) + 1
-    return found, {key: begun(kind[at], sort[at], microbatches[at], shape) for key, at in mine.items()}
+    return by_rank, {key: begun(kind[at], sort[at], microbatches[at], shape) for key, at in slices.items()}
 
 
 def _unique(rows: Any) -> Any:
@@ -175,11 +175,11 @@ def _unique(rows: Any) -> Any:
 
 def _most(rows: Any) -> Any:
     """Those that no other one surpasses; no two are the same."""
-    told = rows[:, (rows != rows[0]).any(axis=0)]
-    if told.shape[1] > PAIR:
-        surpassed = (told[:, None] <= told[None]).all(axis=2).sum(axis=1) > 1
+    varying = rows[:, (rows != rows[0]).any(axis=0)]
+    if varying.shape[1] > PAIR:
+        surpassed = (varying[:, None] <= varying[None]).all(axis=2).sum(axis=1) > 1
         return rows[~surpassed].astype(float)
-    first, second = (told[:, at] if at < told.shape[1] else np.zeros(len(told)) for at in range(PAIR))
+    first, second = (varying[:, at] if at < varying.shape[1] else np.zeros(len(varying)) for at in range(PAIR))
     order = np.lexsort((-second, -first))
     least = np.maximum.accumulate(np.r_[-1, second[order][:-1]])
     return rows[np.sort(order[second[order] > least])].astype(float)
@@ -196,5 +196,5 @@ FUSED, SPLIT = ("F", "BW"), ("F", "B", "W")
 @cache
 def named(schedule: str) -> tuple[str, ...]:
     """The acts of a schedule's actions."""
-    each = alive(schedule or DEFAULT, 2, 2, (0, 1)).values()
-    return (FUSED, SPLIT)[any(one.now[1] == "B" for rank in each for one in rank)]
+    ranks = alive(schedule or DEFAULT, 2, 2, (0, 1)).values()
+    return (FUSED, SPLIT)[any(place.now[1] == "B" for rank in ranks for place in rank)]

@@ -62,9 +62,9 @@ def _by_count(ways: CountedWays, question: ChoiceQuestion) -> Cost:
     return lifted(best, lift)
 
 
-def _before(way: Cost, mine: Count, ways: CountedWays, question: ChoiceQuestion) -> Any:
+def _before(way: Cost, count: Count, ways: CountedWays, question: ChoiceQuestion) -> Any:
     """The most that a way took before another one was counted less; 0 while it is in use, and if it never is."""
-    first, last = _in_use(mine, [offered for _, offered in ways], question)
+    first, last = _in_use(count, [offered for _, offered in ways], question)
     if last is None:
         return 0
     reached = where_positive(smallest(question.V - last, last - first), 1)
@@ -73,20 +73,20 @@ def _before(way: Cost, mine: Count, ways: CountedWays, question: ChoiceQuestion)
     return reached * question.again(way, largest(last, 0)).time_s
 
 
-def _in_use(mine: Count, every: Sequence[Count], question: ChoiceQuestion) -> tuple[Any, Any]:
+def _in_use(count: Count, every: Sequence[Count], question: ChoiceQuestion) -> tuple[Any, Any]:
     """From how many bytes on a way is counted least, and up to how many; None if no other one follows."""
     wire = where_many(question.n, question.wire, 1)
 
     def meets(other: Count) -> Any:
         """Bytes for which both are counted alike."""
-        return over(other.latency_s - mine.latency_s, wire * (1 / mine.bandwidth - 1 / other.bandwidth))
+        return over(other.latency_s - count.latency_s, wire * (1 / count.bandwidth - 1 / other.bandwidth))
 
-    faster = [meets(other) for other in every if other.bandwidth > mine.bandwidth]
+    faster = [meets(other) for other in every if other.bandwidth > count.bandwidth]
     if not faster:
         return 0, None
-    slower = [meets(other) for other in every if other.bandwidth < mine.bandwidth]
-    alike = [other for other in every if other is not mine and other.bandwidth == mine.bandwidth]
-    never = [where_positive(mine.latency_s - other.latency_s, inf) for other in alike]
+    slower = [meets(other) for other in every if other.bandwidth < count.bandwidth]
+    alike = [other for other in every if other is not count and other.bandwidth == count.bandwidth]
+    never = [where_positive(count.latency_s - other.latency_s, inf) for other in alike]
     return largest(0, *slower, *never), smallest(*faster)
 
 
@@ -104,31 +104,31 @@ class Choice:
         return tuple(word for word in (self.algorithm, self.protocol) if word is not None)
 
 
-def cost(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
+def cost(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
     """The way that a library takes over these groups, or the one with what is forced.
 
     Where an array or a symbol says how many devices a group has, all other groups may have one: then it is alone.
     change  where a permute's blocks go; None: each to the device beside it
     """
-    if not found:
+    if not groups:
         return FREE
     if change is not None:
-        return _over(found, kind, V, choice, change)
-    (first, _), *others = _alternatives(found, kind, choice)
+        return _over(groups, kind, V, choice, change)
+    (first, _), *others = _alternatives(groups, kind, choice)
     whole = _over(first, kind, V, choice)
     for alone, rest in others:
         whole = where_more(rest, whole, _over(alone, kind, V, choice))
     return whole
 
 
-def _alternatives(found: Sequence[Group], kind: MoveKind, choice: Choice) -> list[tuple[Sequence[Group], Any]]:
+def _alternatives(groups: Sequence[Group], kind: MoveKind, choice: Choice) -> list[tuple[Sequence[Group], Any]]:
     """All groups, then those that may be the only ones of more than one device, with how many devices the others have.
 
     A group that is known to be the only one is all there is.
     """
-    every: list[tuple[Sequence[Group], Any]] = [(found, 1)]
-    for group in found if len(found) > 1 else ():
-        others = product(one.n for one in found if one is not group)
+    every: list[tuple[Sequence[Group], Any]] = [(groups, 1)]
+    for group in groups if len(groups) > 1 else ():
+        others = product(other.n for other in groups if other is not group)
         known = isinstance(others, int)
         several = known and others > 1
         if not several and (choice.algorithm is None or choice.algorithm in algorithms([group], kind)):
@@ -137,16 +137,16 @@ def _alternatives(found: Sequence[Group], kind: MoveKind, choice: Choice) -> lis
 
 
 def formulas(
-    found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None
+    groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None
 ) -> Iterator[str]:
     """Every closed form that `cost` compares, by its name in a lock: ``form.switch.all_gather.ring``; some twice.
 
     A change of axes, whose blocks are summed one by one, is ``form.ring.permute.change``.
     """
     if change is not None:
-        yield from (f"form.{one.topology}.permute.change" for group in found for one in group.segments)
+        yield from (f"form.{segment.topology}.permute.change" for group in groups for segment in group.segments)
         return
-    for part, _ in _alternatives(found, kind, choice):
+    for part, _ in _alternatives(groups, kind, choice):
         runs = _runs(part, kind, choice)
         across = {way.algorithm for run in runs for way in run.ways(V)} & ACROSS.keys()
         yield from (
@@ -155,44 +155,44 @@ def formulas(
         yield from (f"form.switch.{kind}.{name}" for way in across for name in ACROSS[way].made_of)
 
 
-def _over(found: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
+def _over(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
     """The way that a library takes over groups of more than one device."""
-    known = protocols(found)
+    known = protocols(groups)
     if choice.protocol not in {None, *known}:
-        raise unknown(choice.protocol or "", f"protocol of {wires_text(found)}", known)
-    runs = _runs(found, kind, choice, change)
+        raise unknown(choice.protocol or "", f"protocol of {wires_text(groups)}", known)
+    runs = _runs(groups, kind, choice, change)
     ways = [way for run in runs for way in run.ways(V)]
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
     if not ways:
         raise _not_together(choice)
-    return taken(ways, _question(found[0], kind, V, choice, change)) if len(found) == 1 else least(ways)
+    return taken(ways, _question(groups[0], kind, V, choice, change)) if len(groups) == 1 else least(ways)
 
 
-def _runs(found: Sequence[Group], kind: MoveKind, choice: Choice, change: Change | None = None) -> list[Ways]:
+def _runs(groups: Sequence[Group], kind: MoveKind, choice: Choice, change: Change | None = None) -> list[Ways]:
     """The collective with each protocol that may be taken."""
-    wanted = protocols(found) if choice.protocol is None else (choice.protocol,)
+    wanted = protocols(groups) if choice.protocol is None else (choice.protocol,)
     moved: Moved = {}
-    return [Ways(found, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
+    return [Ways(groups, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
 
 
 def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> ChoiceQuestion:
     def again(way: Cost, size: Size) -> Cost:
         run = Ways((group,), kind, choice.launch, way.algorithm, way.protocol, {}, change)
-        (found,) = run.ways(size)
-        return found
+        (cost,) = run.ways(size)
+        return cost
 
     return ChoiceQuestion(V, group.n, wire(kind, 1, group.n), again)
 
 
-def algorithms(found: Sequence[Group], kind: MoveKind) -> list[str]:
+def algorithms(groups: Sequence[Group], kind: MoveKind) -> list[str]:
     """Every algorithm that could be forced."""
-    return Ways(found, kind, None, None, SIMPLE, {}).names() if found else []
+    return Ways(groups, kind, None, None, SIMPLE, {}).names() if groups else []
 
 
-def protocols(found: Sequence[Group]) -> tuple[str, ...]:
+def protocols(groups: Sequence[Group]) -> tuple[str, ...]:
     """The protocols that the levels name, innermost first; a single one where none does."""
-    named = (name for group in found for name in group.level.protocols)
+    named = (name for group in groups for name in group.level.protocols)
     return tuple(dict.fromkeys(named)) or (SIMPLE,)
 
 

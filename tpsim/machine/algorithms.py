@@ -222,7 +222,7 @@ EVERY = (
 )
 """Every algorithm, in the order in which they are compared: of equal ones the first is taken."""
 
-ALGORITHMS: Mapping[str, Algorithm] = {one.name: one for one in EVERY}
+ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in EVERY}
 """The same by their names."""
 
 HIERARCHICAL = "hierarchical"
@@ -230,31 +230,31 @@ HIERARCHICAL = "hierarchical"
 
 
 def _joined() -> dict[str, dict[MoveKind, dict[str, Form]]]:
-    found: dict[str, dict[MoveKind, dict[str, Form]]] = {}
-    for one in EVERY:
-        for topology, moves in one.forms.items():
+    forms: dict[str, dict[MoveKind, dict[str, Form]]] = {}
+    for algorithm in EVERY:
+        for topology, moves in algorithm.forms.items():
             for kind, form in moves.items():
-                found.setdefault(topology, {}).setdefault(kind, {})[one.name] = form
-    return found
+                forms.setdefault(topology, {}).setdefault(kind, {})[algorithm.name] = form
+    return forms
 
 
 FORMS: Mapping[str, Mapping[MoveKind, Mapping[str, Form]]] = _joined()
 """Every closed form of one axis, by how its devices are joined and what is moved."""
 
 TORUS_FORMS: Mapping[MoveKind, Mapping[str, Callable[[Size, Sequence[TorusAxis]], Traffic]]] = {
-    kind: {one.name: one.torus[kind] for one in EVERY if kind in one.torus}
+    kind: {algorithm.name: algorithm.torus[kind] for algorithm in EVERY if kind in algorithm.torus}
     for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 }
 """Every closed form of several axes of one torus that no other group shares."""
 
-ACROSS: Mapping[str, Across] = {one.name: one.across for one in EVERY if one.across is not None}
+ACROSS: Mapping[str, Across] = {algorithm.name: algorithm.across for algorithm in EVERY if algorithm.across is not None}
 """Ways over two levels."""
 
-STREAMED = frozenset(one.name for one in EVERY if one.streamed)
+STREAMED = frozenset(algorithm.name for algorithm in EVERY if algorithm.streamed)
 """Algorithms that run in many small pieces."""
 
-NCCL: Mapping[str, str] = {word: one.name for one in EVERY for word in one.nccl}
+NCCL: Mapping[str, str] = {word: algorithm.name for algorithm in EVERY for word in algorithm.nccl}
 """NCCL's names of algorithms in small letters, in tpsim's."""
 
-OFFERED = frozenset(one.name for one in EVERY if one.forms or one.across)
+OFFERED = frozenset(algorithm.name for algorithm in EVERY if algorithm.forms or algorithm.across)
 """Every algorithm that a level of a profile may offer."""

@@ -23,56 +23,56 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import Segment
 
 
-def cost(found: Sequence[Group], kind: MoveKind, V: Size, change: Change | None = None) -> Cost:
+def cost(groups: Sequence[Group], kind: MoveKind, V: Size, change: Change | None = None) -> Cost:
     """What the book charges for a collective over these groups; `change` says where a permute's blocks go."""
-    if not found:
+    if not groups:
         return FREE
     if change is not None:
-        return _changing(found, V, change)
+        return _changing(groups, V, change)
     halves = 2 if kind == "all_reduce" else 1
     half: MoveKind = "all_gather" if kind == "all_reduce" else kind
-    volumes = [_volume(found, at, kind, V) for at in range(len(found))]
-    runs = [_traffic(group, half, volume) for group, volume in zip(found, volumes, strict=True)]
-    links = [Link(group.level, sharing=group.segments[0].sharing) for group in found]
+    volumes = [_volume(groups, at, kind, V) for at in range(len(groups))]
+    runs = [_traffic(group, half, volume) for group, volume in zip(groups, volumes, strict=True)]
+    links = [Link(group.level, sharing=group.segments[0].sharing) for group in groups]
     latency = total(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
     terms = [
         over(halves * _bytes(group, half, volume, run), link.port)
-        for group, volume, run, link in zip(found, volumes, runs, links, strict=True)
+        for group, volume, run, link in zip(groups, volumes, runs, links, strict=True)
     ]
     bandwidth = largest(*terms)
-    moved = [_traffic(group, kind, volume) for group, volume in zip(found, volumes, strict=True)]
-    serial = by_level([run.link_serial for run in moved], [group.level.name for group in found])
+    moved = [_traffic(group, kind, volume) for group, volume in zip(groups, volumes, strict=True)]
+    serial = by_level([run.link_serial for run in moved], [group.level.name for group in groups])
     whole, work = in_turn(moved), largest(latency, bandwidth)
     totals = (whole.steps, whole.carried, whole.link_total, serial)
     uplink = largest(*(link.uplink(run.link_total) for link, run in zip(links, moved, strict=True)))
     return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=uplink)
 
 
-def formulas(found: Sequence[Group], kind: MoveKind, change: Change | None = None) -> Iterator[str]:
+def formulas(groups: Sequence[Group], kind: MoveKind, change: Change | None = None) -> Iterator[str]:
     """Every closed form that `cost` reads, by its name in a lock: ``form.ring.all_gather.ring``; some twice."""
     if change is not None:
-        yield from (f"form.{one.topology}.permute.change" for group in found for one in group.segments)
+        yield from (f"form.{segment.topology}.permute.change" for group in groups for segment in group.segments)
         return
     made_of: tuple[MoveKind, ...] = ("all_gather", "all_reduce") if kind == "all_reduce" else (kind,)
-    yield from (f"form.{group.wires}.{of}.{next(iter(forms(group, of)))}" for group in found for of in made_of)
+    yield from (f"form.{group.wires}.{of}.{next(iter(forms(group, of)))}" for group in groups for of in made_of)
 
 
-def _changing(found: Sequence[Group], V: Size, change: Change) -> Cost:
+def _changing(groups: Sequence[Group], V: Size, change: Change) -> Cost:
     """A change of axes: the hops of the longest way, and the busiest link of the slowest level."""
-    run = changing([group.segments for group in found], V, change)
-    latency = run.latency_s([Link(group.level).hop_s for group in found])
-    slowest = zip(run.parts, run.uplinks, found, strict=True)
+    run = changing([group.segments for group in groups], V, change)
+    latency = run.latency_s([Link(group.level).hop_s for group in groups])
+    slowest = zip(run.parts, run.uplinks, groups, strict=True)
     bandwidth = largest(*(group.level.passing_s(part.link_total, up) for part, up, group in slowest))
     work, whole = largest(latency, bandwidth), run.whole
     totals = (whole.steps, whole.carried, whole.link_total, whole.link_serial)
     return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=largest(*run.uplinks))
 
 
-def _volume(found: Sequence[Group], at: int, kind: MoveKind, V: Size) -> Any:
+def _volume(groups: Sequence[Group], at: int, kind: MoveKind, V: Size) -> Any:
     """The bytes that a level sees: what is left per inner shard; in an all-to-all its share of the exchange."""
     if kind in {"all_to_all", "permute"}:
-        return over(V * found[at].n, product(group.n for group in found))
-    return over(V, product(group.n for group in found[:at]))
+        return over(V * groups[at].n, product(group.n for group in groups))
+    return over(V, product(group.n for group in groups[:at]))
 
 
 def _traffic(group: Group, kind: MoveKind, V: Size) -> Traffic:

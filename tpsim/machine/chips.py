@@ -33,13 +33,13 @@ def chip_of(machine: Document, name: str, beside: Path) -> Document:
     several = machine.data.get("levels")
     items = several if isinstance(several, list) else ()
     there = {item["name"]: item for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)}
-    told = {key: value for key, value in chip.data.items() if key not in ("tpsim", "name")}
-    levels = told.get("levels", {})
+    body = {key: value for key, value in chip.data.items() if key not in ("tpsim", "name")}
+    levels = body.get("levels", {})
     for level in levels if isinstance(levels, Mapping) else ():
         if level not in there and suggest(level, there):
             of = machine.data.get("name", machine.path)
             raise unknown(level, f"level of {of}", there, chip.key_place("levels", level))
-    data = {**told, "levels": _had(levels, there)}
+    data = {**body, "levels": _had(levels, there)}
     spots = {at: spot for at, spot in chip.spots.items() if _leads(data, at)}
     return spec.with_data(chip, data, spots)
 
@@ -85,8 +85,8 @@ def _misfits(chip: Document) -> Iterator[Problem]:
     for dtype in (chip.data.get("chip") or {}).get("peak", {}):
         if dtype not in DTYPES:
             yield from unknown(dtype, "dtype", DTYPES, chip.key_place("chip", "peak", dtype)).problems
-    for level, told in chip.data.get("levels", {}).items():
-        for name in told.get("algorithms") or {}:
+    for level, fields in chip.data.get("levels", {}).items():
+        for name in fields.get("algorithms") or {}:
             if name not in OFFERED:
                 place = chip.key_place("levels", level, "algorithms", name)
                 yield from unknown(name, "algorithm", sorted(OFFERED), place).problems
@@ -127,10 +127,10 @@ def made_of(chip: str) -> list[str]:
 LISTS = ("algorithms", "protocols")
 
 
-def _had(told: Any, there: Mapping[str, Any]) -> Any:
+def _had(data: Any, there: Mapping[str, Any]) -> Any:
     """What a chip tells of things by name: of those that are there, in their order."""
     return (
-        {name: _filled(told.get(name, {}), own) for name, own in there.items()} if isinstance(told, Mapping) else told
+        {name: _filled(data.get(name, {}), own) for name, own in there.items()} if isinstance(data, Mapping) else data
     )
 
 

@@ -45,8 +45,8 @@ JOINTLY = frozenset({"launch_s", "pipelined_s", "link_total", "uplink"})
 def by_level(serial: Sequence[Any], levels: Sequence[str]) -> Any:
     """What is waited for on the level where that is most."""
     sums: dict[str, Any] = {}
-    for one, level in zip(serial, levels, strict=True):
-        sums[level] = sums.get(level, 0) + one
+    for seconds, level in zip(serial, levels, strict=True):
+        sums[level] = sums.get(level, 0) + seconds
     return largest(*sums.values())
 
 
@@ -72,12 +72,12 @@ def repeated(cost: Cost, times: Size) -> Cost:
     figures = ("steps", "wire", "carried", "link_total", "link_serial")
     stages = [
         Stage(
-            one.level,
-            one.algorithm,
-            replace(one.traffic, **{name: times * getattr(one.traffic, name) for name in figures}),
-            *(times * seconds for seconds in (one.latency_s, one.bandwidth_s, one.work_s)),
+            stage.level,
+            stage.algorithm,
+            replace(stage.traffic, **{name: times * getattr(stage.traffic, name) for name in figures}),
+            *(times * seconds for seconds in (stage.latency_s, stage.bandwidth_s, stage.work_s)),
         )
-        for one in cost.stages
+        for stage in cost.stages
     ]
     return Derived(
         cost.algorithm, cost.protocol, lambda number: times * getattr(cost, number), tuple(stages), time=True
@@ -140,15 +140,15 @@ def within_limits(costs: Sequence[Cost]) -> list[Cost]:
     ]
 
 
-def where_more(n: Size, many: Cost, one: Cost) -> Cost:
-    """`many` where n > 1, else `one`."""
+def where_more(n: Size, many: Cost, few: Cost) -> Cost:
+    """`many` where n > 1, else `few`."""
     if isinstance(n, int):
-        return many if where_many(n, 1) else one
+        return many if where_many(n, 1) else few
     return _by_field(
         lambda values: where_many(n, values[0], values[1]),
-        (many, one),
-        (many.time_s, one.time_s),
-        f"{many.algorithm} or {one.algorithm}",
+        (many, few),
+        (many.time_s, few.time_s),
+        f"{many.algorithm} or {few.algorithm}",
     )
 
 

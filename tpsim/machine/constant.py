@@ -59,7 +59,7 @@ def _constants(part: Any) -> Iterator[Constant]:
 
 @cache
 def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind) if one.init)
+    return tuple(field.name for field in fields(kind) if field.init)
 
 
 def inside(part: Any) -> Mapping[Any, Any]:

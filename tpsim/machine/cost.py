@@ -122,7 +122,7 @@ class Derived(Cost):
         return value
 
 
-NUMBERS = frozenset(one.name for one in fields(Cost)) - {"algorithm", "stages", "protocol", "link"}
+NUMBERS = frozenset(field.name for field in fields(Cost)) - {"algorithm", "stages", "protocol", "link"}
 """What of a way is a number."""
 
 FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -150,13 +150,13 @@ class Link:
     def _stated(self, figure: str) -> float | None:
         """The most particular tuning's figure, if any has it; looked up once."""
         if figure not in self._known:
-            found = self._most_particular(figure)
-            self._known[figure] = None if found is None else found.value
+            tuning = self._most_particular(figure)
+            self._known[figure] = None if tuning is None else tuning.value
         return self._known[figure]  # type: ignore[no-any-return]  # a figure's value
 
     def _most_particular(self, figure: str) -> Any:
-        found = (getattr(tuning, figure) for tuning in self.tunings)
-        return next((one for one in found if one is not None), None)
+        values = (getattr(tuning, figure) for tuning in self.tunings)
+        return next((value for value in values if value is not None), None)
 
     @property
     def port(self) -> Any:
@@ -213,17 +213,17 @@ class Link:
         Up to `channel_bytes` per step one channel has to carry all of it; each channel that opens next carries as much
         in the same time, until all of them are open. Source: NCCL, src/enqueue.cc, the loop over nBytes < nc*nt*thresh.
         """
-        channels, each = self._stated("channels"), self._stated("channel_bytes")
-        if channels is None or each is None:
+        channels, channel_bytes = self._stated("channels"), self._stated("channel_bytes")
+        if channels is None or channel_bytes is None:
             return sent
-        return largest(sent, channels * smallest(sent, steps * each))
+        return largest(sent, channels * smallest(sent, steps * channel_bytes))
 
     def counted(self, steps: Any) -> Count | None:
         """What the library counts for a way of so many steps, if the profile says so."""
-        found = self.tunings[0].counted if self.tunings else None
-        if found is None:
+        counted = self.tunings[0].counted if self.tunings else None
+        if counted is None:
             return None
-        return Count(found.latency.value + steps * found.hop_latency.value, found.bandwidth.value)
+        return Count(counted.latency.value + steps * counted.hop_latency.value, counted.bandwidth.value)
 
     def excess(self, steps: Any, serial: Any) -> Any:
         """Bytes by which a message is larger than those that are sent this way; None without a limit."""

@@ -81,11 +81,11 @@ class MeasuredCurve:
         below, above = self.ends
         first, *others = _pieces((*below, *self.knots, *above))
 
-        def at(what: str) -> Any:
+        def at(figure: str) -> Any:
             """A number of the piece in which V lies."""
-            here = getattr(first, what)
+            here = getattr(first, figure)
             for piece in others:
-                here = where_positive(V - piece.V, getattr(piece, what), here)
+                here = where_positive(V - piece.V, getattr(piece, figure), here)
             return here
 
         return at("fitted") * over(predicted, at("predicted")) ** at("alpha") * over(V, at("V")) ** at("beta")
@@ -190,10 +190,10 @@ def _same(measured: Route, here: Route) -> Any:
     alike = [segment for segment in here if segment.topology == own.topology]
     if not alike:
         return 0
-    shared = [where_equal(one.stride, own.stride, 1) for one in alike if one.topology not in APART]
-    shared += [where_equal(one.sharing, own.sharing or 1, 1) for one in alike if one.sharing is not None]
-    longest = [where_equal(largest(*(one.n for one in alike)), own.n, 1)] if len(here) > 1 else []
-    return product([where_equal(product(one.n for one in here), own.n, 1), *longest, *shared])
+    shared = [where_equal(segment.stride, own.stride, 1) for segment in alike if segment.topology not in APART]
+    shared += [where_equal(segment.sharing, own.sharing or 1, 1) for segment in alike if segment.sharing is not None]
+    longest = [where_equal(largest(*(segment.n for segment in alike)), own.n, 1)] if len(here) > 1 else []
+    return product([where_equal(product(segment.n for segment in here), own.n, 1), *longest, *shared])
 
 
 # From measurements -----------------------------------------------------------------------------------------------
@@ -213,10 +213,10 @@ def smoothed(
     """
     volumes = sorted(set(sizes))
     points = list(zip(sizes, predicted, measured, strict=True))
-    off = [fmean(log(took / said) for size, said, took in points if size == V) for V in volumes]
-    said = {size: one for size, one, _ in points}
-    ratios = [exp(one) for one in _kriged([log2(V) for V in volumes], off, noise)]
-    return _knots(volumes, [said[V] for V in volumes], ratios)
+    off = [fmean(log(took / predicted_s) for size, predicted_s, took in points if size == V) for V in volumes]
+    predicted_s = {size: seconds for size, seconds, _ in points}
+    ratios = [exp(residual) for residual in _kriged([log2(V) for V in volumes], off, noise)]
+    return _knots(volumes, [predicted_s[V] for V in volumes], ratios)
 
 
 def _kriged(x: Sequence[float], off: Sequence[float], noise: float) -> list[float]:
@@ -226,12 +226,12 @@ def _kriged(x: Sequence[float], off: Sequence[float], noise: float) -> list[floa
     places = np.array(x)
     covariance = SCATTER**2 * np.exp(-np.abs(places[:, None] - places[None, :]) / REACH)
     weights = np.linalg.solve(covariance + noise**2 * np.eye(len(x)), np.array(off))
-    return [float(one) for one in covariance @ weights]
+    return [float(residual) for residual in covariance @ weights]
 
 
 def _knots(volumes: Sequence[float], predicted: Sequence[float], ratios: Sequence[float]) -> tuple[Knot, ...]:
-    level = isotonic([log(one * ratio) for one, ratio in zip(predicted, ratios, strict=True)])
-    return tuple(Knot(V, one, exp(by)) for V, one, by in zip(volumes, predicted, level, strict=True))
+    level = isotonic([log(seconds * ratio) for seconds, ratio in zip(predicted, ratios, strict=True)])
+    return tuple(Knot(V, seconds, exp(by)) for V, seconds, by in zip(volumes, predicted, level, strict=True))
 
 
 def isotonic(values: Sequence[float]) -> list[float]:

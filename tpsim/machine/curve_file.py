@@ -79,11 +79,11 @@ def _curve(fields: CurveFields, levels: Sequence[Level]) -> MeasuredCurve:
     topologies = {level.name: joined(level.topology) or level.topology for level in levels}
     shared, inside = {level.name for level in levels if level.shared}, 1
     route: Route = ()
-    for one in fields.route:
-        topology, sharing = one.topology or topologies[one.level], inside if one.level in shared else None
-        route += (Segment(one.level, _axis(one), topology, one.ranks, sharing=sharing),)  # type: ignore[arg-type]  # a torus has one stated
-        inside *= one.ranks
-    knots = tuple(Knot(one.size, one.predicted, one.fitted) for one in fields.knots)
+    for segment in fields.route:
+        topology, sharing = segment.topology or topologies[segment.level], inside if segment.level in shared else None
+        route += (Segment(segment.level, _axis(segment), topology, segment.ranks, sharing=sharing),)  # type: ignore[arg-type]  # a torus has one stated
+        inside *= segment.ranks
+    knots = tuple(Knot(knot.size, knot.predicted, knot.fitted) for knot in fields.knots)
     return MeasuredCurve(fields.collective, route, fields.launch, fields.source or "", knots)
 
 
@@ -207,6 +207,6 @@ def _wrong_knots(knots: Sequence[KnotFields], here: Here, document: Document) ->
             message = f"{knot.size:.15g} B come after {before.size:.15g} B"
             yield Problem("unsorted-sizes", message, document.place(*here, at, "size"), "sort the knots by size")
         if knot.fitted < before.fitted:
-            was, now = (show(one.fitted, "seconds", DIGITS) for one in (before, knot))
+            was, now = (show(entry.fitted, "seconds", DIGITS) for entry in (before, knot))
             message = f"the time falls from {was} to {now}, and more bytes never take less"
             yield Problem("falling-times", message, document.place(*here, at, "fitted"), f"write {was} or more")

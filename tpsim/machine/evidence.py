@@ -52,7 +52,9 @@ class EvidenceFile(spec.Strict):
 
     def band(self, generation: str, *, calibrated: bool = False) -> BandFields:
         """The first that such a run falls under."""
-        return next(one for one in self.steps if one.generation in (None, generation) and calibrated >= one.calibrated)
+        return next(
+            band for band in self.steps if band.generation in (None, generation) and calibrated >= band.calibrated
+        )
 
 
 def evidence() -> EvidenceFile:

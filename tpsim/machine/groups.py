@@ -39,9 +39,9 @@ class Group:
         key = (self.level.name, algorithm, protocol)
         if key not in self.links:
             self.links[key] = tuned(self.level, algorithm, protocol)
-        found: Link | None = self.links[key]
+        link: Link | None = self.links[key]
         sharing = self.segments[0].sharing
-        return found if found is None or sharing is None else replace(found, sharing=sharing)
+        return link if link is None or sharing is None else replace(link, sharing=sharing)
 
     @cached_property
     def n(self) -> Any:
@@ -70,16 +70,16 @@ def groups(machine: Machine, route: Sequence[Segment]) -> tuple[Group, ...]:
 
     On one level such an axis comes last, where the least is left to move over it.
     """
-    found: list[Group] = []
+    groups: list[Group] = []
     levels = {level.name: level for level in machine.levels}
     place = {name: at for at, name in enumerate(levels)}
-    for segment in sorted(route, key=lambda one: (place[one.level], not _joins(one))):
+    for segment in sorted(route, key=lambda part: (place[part.level], not _joins(part))):
         level, own = levels[segment.level], (segment,)
-        if found and found[-1].level is level and _joins(segment) and all(map(_joins, found[-1].segments)):
-            found[-1] = Group(level, (*found[-1].segments, segment), machine.links)
+        if groups and groups[-1].level is level and _joins(segment) and all(map(_joins, groups[-1].segments)):
+            groups[-1] = Group(level, (*groups[-1].segments, segment), machine.links)
         else:
-            found.append(Group(level, own, machine.links))
-    return tuple(found)
+            groups.append(Group(level, own, machine.links))
+    return tuple(groups)
 
 
 def _joins(segment: Segment) -> bool:
@@ -117,9 +117,9 @@ def named_forms(group: Group, kind: MoveKind) -> list[str]:
     return [name for name in known if not ALGORITHMS[name].hardware or name in offered]
 
 
-def wires_text(found: Sequence[Group]) -> str:
+def wires_text(groups: Sequence[Group]) -> str:
     """What these groups run over, in words: ``nvlink 8 x network 2``."""
-    return " x ".join(str(segment) for group in found for segment in group.segments)
+    return " x ".join(str(segment) for group in groups for segment in group.segments)
 
 
 def on_offer(group: Group, kind: MoveKind) -> list[str]:

@@ -46,7 +46,7 @@ class Changing:
 
     def latency_s(self, hop_s: Sequence[Any]) -> Any:
         """Seconds of the longest way whose hops take so long on each part."""
-        return largest(*(total(many * each for many, each in zip(way, hop_s, strict=True)) for way in self.hops))
+        return largest(*(total(many * seconds for many, seconds in zip(way, hop_s, strict=True)) for way in self.hops))
 
 
 def changing(parts: Sequence[Sequence[Segment]], V: Size, change: Change) -> Changing:
@@ -56,21 +56,21 @@ def changing(parts: Sequence[Sequence[Segment]], V: Size, change: Change) -> Cha
     last byte comes when that link has passed all of its own, after the hops of the longest way: streamed.
     """
     segments = tuple(segment for part in parts for segment in part)
-    n, found = product(segment.n for segment in segments), crossed(segments, change)
+    n, paths = product(segment.n for segment in segments), crossed(segments, change)
     ends = [*accumulate((len(part) for part in parts), initial=0)]
     spans = [range(start, end) for start, end in pairwise(ends)]
-    hops = frozenset(tuple(sum(way[at] for at in span) for span in spans) for way in found.ways)
-    runs = tuple(_traffic(found, span, V, n) for span in spans)
-    uplinks = tuple(over(V, n) * max(found.uplinks[at] for at in span) for span in spans)
-    return Changing(_traffic(found, range(len(segments)), V, n), runs, uplinks, hops)
+    hops = frozenset(tuple(sum(way[at] for at in span) for span in spans) for way in paths.ways)
+    runs = tuple(_traffic(paths, span, V, n) for span in spans)
+    uplinks = tuple(over(V, n) * max(paths.uplinks[at] for at in span) for span in spans)
+    return Changing(_traffic(paths, range(len(segments)), V, n), runs, uplinks, hops)
 
 
-def _traffic(found: Crossed, span: range, V: Size, n: Size) -> Traffic:
+def _traffic(paths: Crossed, span: range, V: Size, n: Size) -> Traffic:
     """What some of the segments carry."""
     block = over(V, n)
-    busiest = block * max(found.busiest[at] for at in span)
-    steps = max(sum(way[at] for at in span) for way in found.ways)
-    return Traffic(steps, wire("permute", V, n), block * sum(found.sent[at] for at in span), busiest, busiest, block)
+    busiest = block * max(paths.busiest[at] for at in span)
+    steps = max(sum(way[at] for at in span) for way in paths.ways)
+    return Traffic(steps, wire("permute", V, n), block * sum(paths.sent[at] for at in span), busiest, busiest, block)
 
 
 def counted(route: Route, change: Change | None) -> Change | None:
@@ -123,7 +123,7 @@ def crossed(segments: tuple[Segment, ...], change: Change) -> Crossed:
     for number, segment in enumerate(segments):
         apart = prod(whole(later.n) for later in segments[number + 1 :])
         here, there = places[number], [places[number][target] for target in targets]
-        after = [one + (to - by) * apart for one, by, to in zip(at, here, there, strict=True)]
+        after = [position + (to - by) * apart for position, by, to in zip(at, here, there, strict=True)]
         leaves = first if segment.topology == "switch" else at
         moving = [rank for rank in range(len(at)) if here[rank] != there[rank] and number >= straight[rank]]
         steps = [_Step(leaves[rank], after[rank], here[rank], there[rank]) for rank in moving]
@@ -147,20 +147,20 @@ class _Step(NamedTuple):
 
 def _straight(segments: Sequence[Segment], places: Sequence[Sequence[int]], targets: Sequence[int]) -> Sequence[int]:
     """For each block the number of the outermost switch that it crosses, and nothing inside of it; -1 for none."""
-    found = [-1] * len(targets)
+    sources = [-1] * len(targets)
     for number, segment in enumerate(segments):
         if segment.topology == "switch":
             own = places[number]
-            found = [number if own[rank] != own[target] else found[rank] for rank, target in enumerate(targets)]
-    return found
+            sources = [number if own[rank] != own[target] else sources[rank] for rank, target in enumerate(targets)]
+    return sources
 
 
 def _positions(segments: Sequence[Segment], places: Sequence[Sequence[int]]) -> list[int]:
     """Places on all segments as one number each, the first segment slowest."""
-    found = [0] * len(places[0])
+    positions = [0] * len(places[0])
     for segment, own in zip(segments, places, strict=True):
-        found = [before * whole(segment.n) + place for before, place in zip(found, own, strict=True)]
-    return found
+        positions = [before * whole(segment.n) + place for before, place in zip(positions, own, strict=True)]
+    return positions
 
 
 def _busiest(segment: Segment, apart: int, steps: Sequence[_Step]) -> int:
@@ -169,8 +169,8 @@ def _busiest(segment: Segment, apart: int, steps: Sequence[_Step]) -> int:
     apart  how far the positions of neighbours are apart
     """
     if segment.topology == "switch":
-        ports = Counter(one.leaves for one in steps), Counter(one.comes for one in steps)
-        return HALVES * max((count for one in ports for count in one.values()), default=0)
+        ports = Counter(step.leaves for step in steps), Counter(step.comes for step in steps)
+        return HALVES * max((count for port in ports for count in port.values()), default=0)
     load: dict[int, int] = defaultdict(int)
     n = whole(segment.n)
     for leaves, _, here, there in steps:
@@ -189,8 +189,8 @@ def _of_nodes(segment: Segment, apart: int, steps: Sequence[_Step], n: int) -> i
     if segment.sharing is None:
         return 0
     nodes = whole(segment.n) * apart
-    ends = Counter(one.leaves % nodes for one in steps), Counter(one.comes % nodes for one in steps)
-    most = max((count for one in ends for count in one.values()), default=0)
+    ends = Counter(step.leaves % nodes for step in steps), Counter(step.comes % nodes for step in steps)
+    most = max((count for end in ends for count in end.values()), default=0)
     return most * whole(segment.sharing) * nodes // n
 
 
@@ -198,8 +198,8 @@ def _lengths(segment: Segment, steps: Sequence[_Step]) -> list[int]:
     """The links that each block crosses one after another: of interleaved groups those of the others too."""
     if segment.topology == "switch":
         return [1] * len(steps)
-    n, each = whole(segment.n), 1 if joined(segment.topology) else whole(segment.stride)
-    return [leg(segment.topology, n, one.here, one.there)[0] * each for one in steps]
+    n, stride = whole(segment.n), 1 if joined(segment.topology) else whole(segment.stride)
+    return [leg(segment.topology, n, step.here, step.there)[0] * stride for step in steps]
 
 
 def _groups(segment: Segment) -> int:

@@ -34,35 +34,37 @@ def read(source: str | Path | Document) -> tuple[Machine, Document]:
 
     Raises InputError with every mistake in the file.
     """
-    given = source if isinstance(source, spec.Document) else _document(source)
-    fields, document = spec.read(given, HardwareFile, extends=_document, parts=PARTS)
+    written = source if isinstance(source, spec.Document) else _document(source)
+    fields, document = spec.read(written, HardwareFile, extends=_document, parts=PARTS)
     reading = _Reading(fields, document)
     machine = reading.machine()
-    told = curve_file.misfits(fields.measured, machine.levels, fields.sources, document)
-    if wrong := [*reading.wrong, *misfits(fields, document), *told]:
+    unfit = curve_file.misfits(fields.measured, machine.levels, fields.sources, document)
+    if wrong := [*reading.wrong, *misfits(fields, document), *unfit]:
         raise InputError(wrong)
     curves = curve_file.curves(fields.measured, machine, document)
-    doubts = (*_doubts(machine, document), *_foreign(machine, given))
+    doubts = (*_doubts(machine, document), *_foreign(machine, written))
     return replace(machine, measured=curves, doubts=doubts), document
 
 
-def _foreign(machine: Machine, given: Document) -> Iterator[Problem]:
+def _foreign(machine: Machine, document: Document) -> Iterator[Problem]:
     """A chip that tpsim's machines have on another fabric: what it tells of its own levels counts for nothing here."""
-    chip = given.data.get("chip")
+    chip = document.data.get("chip")
     name = chip.get("extends") if isinstance(chip, dict) else chip
-    if spec.is_shipped(("hardware",), given.path) or name not in spec.names("chips"):
+    if spec.is_shipped(("hardware",), document.path) or name not in spec.names("chips"):
         return
-    usual = dict.fromkeys(read(one)[0].levels[0].name for one in made_of(name))
+    usual = dict.fromkeys(read(entry)[0].levels[0].name for entry in made_of(name))
     if usual and machine.levels[0].name not in usual:
         message = f"{name} is built for {' or '.join(usual)}, and here it lies on {machine.levels[0].name}"
         remedy = "what the chip tells of its own levels is left out: state launches, latencies and protocols"
-        yield Problem("foreign-chip", message, given.place("chip"), remedy)
+        yield Problem("foreign-chip", message, document.place("chip"), remedy)
 
 
 def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:
     """What is hard to believe of the figures that are not tpsim's own."""
-    stated = [one for one in machine.constants() if one.stated]
-    ours = {file for file in {one.file for one in stated} if file and spec.is_shipped(("hardware", "chips"), file)}
+    stated = [constant for constant in machine.constants() if constant.stated]
+    ours = {
+        file for file in {constant.file for constant in stated} if file and spec.is_shipped(("hardware", "chips"), file)
+    }
     for constant in stated:
         if constant.file not in ours:
             from tpsim.machine.unstated import doubtful
@@ -94,10 +96,10 @@ def missing(machine: Machine, document: Document) -> list[Problem]:
 def left_out(machine: Machine, document: Document) -> list[Problem]:
     """What a profile does not say, so that every answer guesses it."""
     return [
-        Problem("left-out", f"{one.path} is not stated", place_of(one, document), f"{shown} is guessed")
-        for one in machine.constants()
-        if not one.stated
-        for shown in [show(one.value, one.dimension)]
+        Problem("left-out", f"{constant.path} is not stated", place_of(constant, document), f"{shown} is guessed")
+        for constant in machine.constants()
+        if not constant.stated
+        for shown in [show(constant.value, constant.dimension)]
     ]
 
 
@@ -142,7 +144,8 @@ class _Reading:
         """The machine; look at `wrong` afterwards."""
         fields = self.fields
         sources = {
-            name: Source(one.title, one.read or "", tuple(one.sha256 or ())) for name, one in fields.sources.items()
+            name: Source(source.title, source.read or "", tuple(source.sha256 or ()))
+            for name, source in fields.sources.items()
         }
         levels = tuple(map(self._level, fields.levels))
         file = self.document
@@ -173,7 +176,7 @@ class _Reading:
         return fields.at(path, place.file if place else "")
 
     def _tunings(self, several: Mapping[str, Any] | None, path: str) -> dict[str, Tuning]:
-        return {name: self._value(one, f"{path}.{name}") or Tuning() for name, one in (several or {}).items()}
+        return {name: self._value(tuning, f"{path}.{name}") or Tuning() for name, tuning in (several or {}).items()}
 
     def _figure(self, around: Any, path: str, *names: str, guesses: Callable[[], Any] | None = None) -> Any:
         """What the file states there, else tpsim's guess if there is one."""
@@ -233,4 +236,6 @@ class _Reading:
     def _launches(self, launches: Mapping[str, Any] | None, path: str) -> dict[str, Constant]:
         """By harness; a single one stands without a name."""
         at = [f"{path}.launch" + ("" if set(launches or ()) == {DEFAULT} else f".{name}") for name in launches or ()]
-        return {name: self._value(one, where) for (name, one), where in zip((launches or {}).items(), at, strict=True)}
+        return {
+            name: self._value(launch, where) for (name, launch), where in zip((launches or {}).items(), at, strict=True)
+        }

@@ -51,21 +51,21 @@ class Asked:
         machine = changed(self.machine, lambda constant: Watched(constant, seen))
         how = {"cost_model": self.cost_model, "change": self.change, "streamed": self.streamed, **asdict(self.choice)}
         timed = time(machine, self.route, self.kind, self.V, **how)
-        own = (one.path for one in self.machine.constants() if one.path in seen)
+        own = (constant.path for constant in self.machine.constants() if constant.path in seen)
         return (*own, *(curve.path for curve in timed.curves))
 
     def formulas(self) -> tuple[str, ...]:
         """The formulas that it is made with, by their names in a lock."""
         if self.kind == "slice":
             return ()
-        found = groups(self.machine, self.route)
+        segments = groups(self.machine, self.route)
         if self.cost_model == "book":
             from tpsim.machine import book
 
-            forms = book.formulas(found, self._run, self.change)
+            forms = book.formulas(segments, self._run, self.change)
         else:
-            forms = additive.formulas(found, self._run, self.V, self.choice, self.change)
-        seconds = (f"seconds.{self.cost_model}.{self.machine.name}.{group.level.name}" for group in found)
+            forms = additive.formulas(segments, self._run, self.V, self.choice, self.change)
+        seconds = (f"seconds.{self.cost_model}.{self.machine.name}.{group.level.name}" for group in segments)
         return tuple(dict.fromkeys((f"wire.{self.kind}", *forms, *seconds)))
 
     @property
@@ -171,19 +171,19 @@ def time(
         hop = time(machine, route, "permute", V, cost_model=cost_model, launch=launch, protocol=protocol, change=change)
         of = Asked(machine, route, kind, V, cost_model, Choice(launch, None, protocol), change, streamed=True)
         return Timing(hop if kind == "permute" else repeated(hop, ranks(route) - 1), of, hop.curves, 0)
-    found = groups(machine, route)
+    segments = groups(machine, route)
     change, choice = counted(route, change), Choice(launch, algorithm, protocol)
     asked = Asked(machine, route, kind, V, cost_model, choice, change)
     if cost_model == "book":
         from tpsim.machine import book
 
         _leaves_no_choice(algorithm, launch, protocol)
-        return Timing(book.cost(found, kind, V, change), asked)
-    taken = additive.cost(found, kind, V, choice, change)
-    told = not choice.forced and (change is None or one_hop(route))
-    held = list(_curves(machine, route, kind, launch)) if told else []
-    added = total(where * (curve.seconds(V, taken.time_s) - taken.time_s) for curve, where in held)
-    return Timing(taken, asked, tuple(curve for curve, _ in held), added)
+        return Timing(book.cost(segments, kind, V, change), asked)
+    taken = additive.cost(segments, kind, V, choice, change)
+    measured = not choice.forced and (change is None or one_hop(route))
+    curves = list(_curves(machine, route, kind, launch)) if measured else []
+    added = total(where * (curve.seconds(V, taken.time_s) - taken.time_s) for curve, where in curves)
+    return Timing(taken, asked, tuple(curve for curve, _ in curves), added)
 
 
 def _curves(machine: Machine, route: Route, kind: MoveKind, launch: Launch) -> Iterator[tuple[MeasuredCurve, Any]]:
@@ -217,9 +217,9 @@ def limits(machine: Machine, route: Route) -> Iterator[str]:
         level = machine.level(segment.level)
         if level.uplink is not None and isinstance(segment.sharing, int):
             own, part = level.bandwidth.value, level.uplink.value / segment.sharing
-            each, link = show(part, "bytes_per_s"), show(own, "bytes_per_s")
+            share, link = show(part, "bytes_per_s"), show(own, "bytes_per_s")
             binds = f"which binds: a link alone has {link}" if part < own else f"so that the link of {link} binds"
-            yield f"{segment.sharing} of a node share its uplink into {level.name}: {each} for each, {binds}"
+            yield f"{segment.sharing} of a node share its uplink into {level.name}: {share} for each, {binds}"
 
 
 def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> float:
@@ -232,14 +232,14 @@ def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> f
 
 def algorithms(machine: Machine, route: Route, kind: MoveKind) -> list[str]:
     """Every algorithm that could be forced for a collective on this route; none where nothing moves."""
-    found = groups(machine, route)
-    return [] if kind == "slice" else additive.algorithms(found, kind)
+    segments = groups(machine, route)
+    return [] if kind == "slice" else additive.algorithms(segments, kind)
 
 
 def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | None) -> None:
     """Refuse what the book's model would silently ignore: it has one bandwidth term per fabric, and no launch."""
-    for what, forced in (("algorithm", algorithm), ("launch", launch), ("protocol", protocol)):
+    for option, forced in (("algorithm", algorithm), ("launch", launch), ("protocol", protocol)):
         if forced is not None:
-            message = f"the cost model book has no {what} to choose: {forced} would change nothing"
-            remedy = f"leave the {what} out, or take the cost model additive"
+            message = f"the cost model book has no {option} to choose: {forced} would change nothing"
+            remedy = f"leave the {option} out, or take the cost model additive"
             raise InputError.one("no-choice-by-the-book", message, remedy=remedy)

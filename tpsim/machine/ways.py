@@ -117,9 +117,9 @@ class Ways:
         """
         group = self.groups[at]
         if self.kind in {"all_to_all", "permute"}:
-            everyone = product(one.n for one in self.groups)
+            everyone = product(group.n for group in self.groups)
             return self._least(at, self.kind, over(V * group.n, everyone))
-        here = over(V, product(one.n for one in self.groups[:at]))
+        here = over(V, product(group.n for group in self.groups[:at]))
         outside = self.groups[at + 1 :]
         if self.kind != "all_reduce" or not outside:
             return self._least(at, self.kind, here)
@@ -129,7 +129,7 @@ class Ways:
             for half in self._ways(at, "all_gather", here)
             if half.algorithm in both
         ]
-        rest = product(one.n for one in outside)
+        rest = product(group.n for group in outside)
         if not halves or (isinstance(rest, int) and rest > 1):
             return least(halves) if halves else None
         whole = self._least(at, self.kind, here)
@@ -154,7 +154,7 @@ class Ways:
 
     def _sending(self, at: int, link: Link, traffic: Traffic) -> Link:
         """A level with its messages: a small one is not spread over a node's cards, so that all of it goes by one."""
-        return link.sending(lambda: traffic.message * product(one.n for one in self.groups[:at]))
+        return link.sending(lambda: traffic.message * product(group.n for group in self.groups[:at]))
 
     def _moved(self, group: Group, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
@@ -218,9 +218,9 @@ class Ways:
     def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[Link, ...] | None:
         """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
         met = zip(self.groups, names, strict=True)
-        found = [group.link(name, self.protocol) for group, name in met]
-        usable = tuple(link.sending(message) for link in found if link is not None)
-        return usable if len(usable) == len(found) else None
+        links = [group.link(name, self.protocol) for group, name in met]
+        usable = tuple(link.sending(message) for link in links if link is not None)
+        return usable if len(usable) == len(links) else None
 
     def _crossed(self, name: str, links: tuple[Link, ...], crossing: Crossing) -> Cost:
         launch = largest(

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
-from tpsim.guard.drift_answer import SIGN, few, outcomes, sizes, values
+from tpsim.guard.drift_result import SIGN, few, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table, present
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.guard.check import CheckResult
     from tpsim.guard.diff import DiffResult
     from tpsim.guard.drift import Drift
-    from tpsim.guard.drift_answer import Drifted
+    from tpsim.guard.drift_result import Drifted
     from tpsim.guard.lock_parts import CallName, ScenarioFact
     from tpsim.guard.moved_numbers import Moved
 
@@ -120,12 +120,12 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
     scenarios = [*_of_one_side(drift), *sorted(_scenarios(drift), key=lambda row: -abs(row["effect"] or 0))]
     yield from _parts(CAUSES, causes, "causes", verbose=verbose)
     yield from _parts(SCENARIOS, scenarios, "scenarios", verbose=verbose)
-    for columns, of, what in ((AXES, attrgetter("axis"), "axes"), (COLLECTIVES, attrgetter("over"), "collectives")):
+    for columns, of, noun in ((AXES, attrgetter("axis"), "axes"), (COLLECTIVES, attrgetter("over"), "collectives")):
         moved = {(number.scenario, of(number.part)) for number in drift.moved if number.part}
         rows = [row for name in drift.changed for row in _sums(name, drift, of) if (name, row["of"]) in moved]
         if len(rows) <= FEW or verbose:
             sums = sorted(rows, key=lambda row: -abs(row["effect"] or 0)) if len(rows) > FEW else rows
-            yield from _parts(columns, sums, what, verbose=True, group="scenario")
+            yield from _parts(columns, sums, noun, verbose=True, group="scenario")
     if verbose and drift.moved:
         largest = sorted(drift.moved, key=lambda number: -abs(number.relative or 0))[:MOST]
         few = len(largest) < len(drift.moved)
@@ -134,18 +134,18 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
 
 
 def _parts(
-    columns: Sequence[Column], rows: Sequence[Row], what: str, *, verbose: bool, group: str = ""
+    columns: Sequence[Column], rows: Sequence[Row], noun: str, *, verbose: bool, group: str = ""
 ) -> Iterator[Table]:
     """A table of few rows as it is; of a longer one the first rows, then all of them if wanted."""
     if not rows:
         return
     shown = present(columns, rows)
     if len(rows) <= FEW:
-        yield Table(shown, rows, what.capitalize(), group)
+        yield Table(shown, rows, noun.capitalize(), group)
         return
-    yield Table(shown, rows[:FEW], f"{FEW} largest of {len(rows):,} {what}", group)
+    yield Table(shown, rows[:FEW], f"{FEW} largest of {len(rows):,} {noun}", group)
     if verbose:
-        yield Table(shown, rows, f"All {what}", group, folded=True)
+        yield Table(shown, rows, f"All {noun}", group, folded=True)
 
 
 def _causes(result: Drifted) -> list[Row]:
@@ -192,13 +192,13 @@ def _scenarios(drift: Drift) -> Iterator[Row]:
             **_pair("bytes", wires),
             "wire": change(*wires),
             "outcome": "; ".join(outcomes(name, drift)),
-            **{what: text for what, text in sizes(name, drift).items() if what != "step"},
+            **{quantity: text for quantity, text in sizes(name, drift).items() if quantity != "step"},
         }
 
 
-def _pair(what: str, values: tuple[Any, Any]) -> Row:
+def _pair(quantity: str, values: tuple[Any, Any]) -> Row:
     """The cells of old and new, in one unit so that a glance compares them; None for a side that is not there."""
-    return {f"{side}_{what}": value for side, value in zip(("old", "new"), values, strict=True)}
+    return {f"{side}_{quantity}": value for side, value in zip(("old", "new"), values, strict=True)}
 
 
 def _of_one_side(drift: Drift) -> Iterator[Row]:

@@ -55,8 +55,8 @@ def _symbols(result: ExplainResult) -> Iterator[dict[str, Any]]:
     """Every symbol once, with its value and meaning."""
     used = {name: value for derivation in result.derivations for name, value in derivation.symbols.items()}
     meanings = {name: text for derivation in result.derivations for name, text in derivation.meanings.items()}
-    each = [getattr(derivation.expression, "free_symbols", ()) for derivation in result.derivations]
-    for name in dict.fromkeys(name for free in each for name in sorted(map(str, free))):
+    symbols = [getattr(derivation.expression, "free_symbols", ()) for derivation in result.derivations]
+    for name in dict.fromkeys(name for free in symbols for name in sorted(map(str, free))):
         value = used.get(name)
         figure = float(f"{float(value):.6g}") if isinstance(value, Fraction) else value
         yield {"symbol": name, "value": "" if figure is None else f"{figure:,}", "meaning": meanings.get(name, "")}

@@ -167,8 +167,8 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
     memory = result.memory
     lines = memory_lines(memory, inference=result.question.inference is not None)
     rows = [
-        {"what": what, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
-        for what, size in lines.items()
+        {"what": name, "bytes": size, "share": share, "mark": "over" if share > 1 else ""}
+        for name, size in lines.items()
         for share in (float(size) / memory.capacity_bytes,)
     ]
     return Table(MEMORY, rows, "Memory" if verbose else "", mark="mark")

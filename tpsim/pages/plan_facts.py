@@ -81,8 +81,8 @@ def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
 def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
     """``1f1b, 8 stages of 12 layers``; of chunks that are not alike all are listed, equal neighbours as ``12 x 6``."""
     chunks = "" if schedule.chunks == 1 else f"{schedule.chunks} chunks of "
-    runs = [(each, len(list(run))) for each, run in groupby(split)]
-    layers = ", ".join(f"{each} x {n}" if n > 1 and len(runs) > 1 else f"{each}" for each, n in runs)
+    runs = [(layers, len(list(run))) for layers, run in groupby(split)]
+    layers = ", ".join(f"{count} x {n}" if n > 1 and len(runs) > 1 else f"{count}" for count, n in runs)
     return f"{schedule.name}, {schedule.ranks} stages of {chunks}{layers} layers"
 
 
@@ -95,7 +95,7 @@ def _dtypes(result: PlanResult) -> str:
         plain = row.block if row.block == "loss" else "activations"
         purpose = "norm of gradients" if row.block == CLIP else PURPOSES.get(row.op, plain)
         sent.setdefault(row.dtype, {})[purpose] = None
-    wire = ", ".join(f"{dtype} ({', '.join(what)})" for dtype, what in sent.items())
+    wire = ", ".join(f"{dtype} ({', '.join(senders)})" for dtype, senders in sent.items())
     return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
 
 

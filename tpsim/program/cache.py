@@ -117,8 +117,8 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
             own = [trace.rename(name, trace.pin(x, "heads", ""), "s", "t") for name, x in (("K", k), ("V", v))]
     keys, values = caches if text.reads else own
     with text.inside("attention", region, "attention"):
-        asked = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
-        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, asked, keys), values)
+        query = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, query, keys), values)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), _narrow(text, mixed, q.dtype), "Wo")
 
@@ -136,12 +136,12 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
     if not text.reads:
         return latent.expanded(text, block, heads)
     with text.inside("attention", "block"):
-        asked = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
+        query = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
     with text.inside("attention", "cache", "attention"):
-        asked, q_rope = (
-            trace.lin("attention.wide", trace.pin(one, "cache", ""), dtype=STATISTIC) for one in (asked, q_rope)
+        query, q_rope = (
+            trace.lin("attention.wide", trace.pin(query, "cache", ""), dtype=STATISTIC) for query in (query, q_rope)
         )
-        plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), asked, latents)
+        plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), query, latents)
         turned = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, rotated)
         taken = softmax(text, trace.lin("attention.scores", plain, turned), latent.scale(block))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "x"), taken, latents)
@@ -168,7 +168,7 @@ def sampled(text: Served, x: Array) -> Array:
 
 def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
     """The caches with the step's own rows, which are brought to where these lie."""
-    trace, layer, found = text.trace, text.trace.where.index("layers"), []
+    trace, layer, arrays = text.trace, text.trace.where.index("layers"), []
     with text.inside("attention", "cache", "cache.append"):
         for name, new in rows.items():
             cache = text.caches[name, layer]
@@ -177,8 +177,8 @@ def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
             if moved.dtype != cache.dtype:
                 moved = trace.lin(f"{moved.name}.cast", moved, dtype=cache.dtype)
             text.appended[name, layer] = append(trace, cache, moved)
-            found.append(text.appended[name, layer])
-    return found
+            arrays.append(text.appended[name, layer])
+    return arrays
 
 
 def _narrow(text: Served, mixed: Array, dtype: str) -> Array:

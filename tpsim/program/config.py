@@ -134,10 +134,10 @@ class Config:
     def named_value(self, name: str) -> tuple[str, Any]:
         """The key that this config uses for `name` and its value; (preferred key, None) when it has none."""
         self.read.update(NAMES[name])
-        given = [key for key in NAMES[name] if self.data.get(key) is not None]
-        if not given:
+        keys = [key for key in NAMES[name] if self.data.get(key) is not None]
+        if not keys:
             return NAMES[name][0], None
-        first, *others = given
+        first, *others = keys
         for other in others:
             if name != "ffn" and self.data[other] != self.data[first]:
                 self.refuse(other, f"{first} and {other} are two names of one size and differ", "keep one")

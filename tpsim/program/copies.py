@@ -73,9 +73,9 @@ def reached(parts: Size, router: Router) -> Any:
     >>> round(float(reached(8, Router(256, 8))), 4), round(float(reached(8, Router(256, 8, groups=8, best=4))), 4)
     (5.2947, 3.9831)
     """
-    each, held = over(router.experts, router.groups), over(router.experts, parts)
-    whole = ceil_over(held, each) - 1  # groups that lie on the part entirely, but for one
-    miss = _Miss(router, each, whole, held - each * whole)
+    group_size, part_size = over(router.experts, router.groups), over(router.experts, parts)
+    whole = ceil_over(part_size, group_size) - 1  # groups that lie on the part entirely, but for one
+    miss = _Miss(router, group_size, whole, part_size - group_size * whole)
     odds: Mapping[tuple[int, bool], Any] = {(0, False): 1}
     for drawn in range(router.top):
         odds = miss.after(odds, drawn)
@@ -100,18 +100,18 @@ class _Miss(NamedTuple):
 
         Experts come in the order of their scores. Until the best groups have appeared any may be next, then theirs.
         """
-        found: dict[tuple[int, bool], Any] = defaultdict(int)
+        chances: dict[tuple[int, bool], Any] = defaultdict(int)
         for (appeared, partly), odd in odds.items():
             more = appeared < self.router.best
             left = (self.router.groups if more else appeared) * self.each - drawn
             old = appeared * self.each - drawn - (self.inside if partly else 0)
-            found[appeared, partly] += over(odd * old, left)
+            chances[appeared, partly] += over(odd * old, left)
             if more:
                 others = self.router.groups - self.whole - 1 - (appeared - partly)
-                found[appeared + 1, partly] += over(odd * others * self.each, left)
+                chances[appeared + 1, partly] += over(odd * others * self.each, left)
             if more and not partly:
-                found[appeared + 1, True] += over(odd * (self.each - self.inside), left)
-        return found
+                chances[appeared + 1, True] += over(odd * (self.each - self.inside), left)
+        return chances
 
 
 def most_reached(parts: Size, router: Router) -> Any:

@@ -108,8 +108,8 @@ DIMS: Mapping[str, Dim] = {
 
 def completed(dims: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of dims with those that are made of others, as far as there are all of these."""
-    made = {name: dim.made_of for name, dim in DIMS.items() if dim.made_of and {*chain(*dim.made_of)} <= dims.keys()}
-    return {**dims, **{name: over(*(product(dims[one] for one in side) for side in of)) for name, of in made.items()}}
+    rule = {name: dim.made_of for name, dim in DIMS.items() if dim.made_of and {*chain(*dim.made_of)} <= dims.keys()}
+    return {**dims, **{name: over(*(product(dims[dim] for dim in side) for side in of)) for name, of in rule.items()}}
 
 
 LOOPS: Mapping[str, NamedSize] = {
@@ -128,10 +128,10 @@ def loop(name: str) -> NamedSize:
     >>> loop("sparse.kept")
     NamedSize(symbol='L_sparse_kept', meaning='sparse layers that keep all that backward reads')
     """
-    kind, _, how = name.rpartition(".")
+    kind, _, kept = name.rpartition(".")
     if name in LOOPS or not kind:
         return LOOPS.get(name, NamedSize(f"L_{name}", f"{name} layers"))
-    return NamedSize(f"L_{kind}_{how}", f"{kind} {LOOPS[how].meaning}")
+    return NamedSize(f"L_{kind}_{kept}", f"{kind} {LOOPS[kept].meaning}")
 
 
 ROLES: Mapping[str, NamedSize] = {
@@ -143,6 +143,6 @@ ROLES: Mapping[str, NamedSize] = {
 """What mesh axes are for; the symbol is that of all axes of a role together."""
 
 MEANINGS: Mapping[str, str] = {
-    one.symbol: one.meaning for one in (*reversed(tuple(DIMS.values())), *LOOPS.values(), *ROLES.values())
+    size.symbol: size.meaning for size in (*reversed(tuple(DIMS.values())), *LOOPS.values(), *ROLES.values())
 }
 """What each symbol of a formula is, in words; of two dims with one symbol, the first one's."""

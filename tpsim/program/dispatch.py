@@ -102,8 +102,8 @@ def dispatch(
     rest = x.dims[2:] if x.filled else tuple(dim for dim in x.dims if dim not in (*TOKENS, SCORED))
     dims = (*(like.dims[:2] if like else GOALS[chosen.dims[-1]]), *rest)
     type_ = Sharding(dims, (home, slots, *(x.type.axes(dim) for dim in rest)), x.type.owes)
-    made = Array(name, type_, trace.region, x.dtype, active=x.active, filled=filled)
-    return trace.emit(Dispatch((x, chosen), made, trace.where))
+    rows = Array(name, type_, trace.region, x.dtype, active=x.active, filled=filled)
+    return trace.emit(Dispatch((x, chosen), rows, trace.where))
 
 
 def narrowed(trace: Trace, x: Array, rows: Rows) -> Array:
@@ -126,8 +126,8 @@ def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Array) ->
         raise ShardingError(f"{name}: {rows} does not lie as {where}; bring it back first")
     if like.filled:
         type_ = Sharding(like.dims, rows.type.on, rows.type.owes)
-        made = Array(name, type_, trace.region, rows.dtype, active=rows.active, filled=like.filled)
-        return trace.emit(Combine((rows, chosen), made, trace.where))
+        sums = Array(name, type_, trace.region, rows.dtype, active=rows.active, filled=like.filled)
+        return trace.emit(Combine((rows, chosen), sums, trace.where))
     scored = SCORED in like.dims
     axes = {
         **dict(zip(rows.dims, rows.type.on, strict=True)),
@@ -137,8 +137,8 @@ def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Array) ->
     own: list[Owed] = [(axis, "sum") for axis in home if not scored]
     because = f"each device of {joined(home)} has the rows of its own experts, so {name} owes a sum over {joined(home)}"
     type_ = Sharding(like.dims, tuple(axes[dim] for dim in like.dims), rows.type.owes | {*own})
-    made = Array(name, type_, trace.region, rows.dtype, active=rows.active)
-    return trace.emit(Combine((rows, chosen), made, trace.where, because if home and not scored else ""))
+    sums = Array(name, type_, trace.region, rows.dtype, active=rows.active)
+    return trace.emit(Combine((rows, chosen), sums, trace.where, because if home and not scored else ""))
 
 
 def copied(trace: Trace, x: Array, chosen: Array, levels: Sequence[Level]) -> Iterator[tuple[Array, Array]]:

@@ -53,7 +53,7 @@ FORMATS: Mapping[str, Format] = {
 }
 """How each dtype of arrays is stored; fp8_128: DeepSeek-V3's blocks of 128 with a scale in f32; mxfp4: OCP MX 1.0."""
 
-DTYPE_BYTES: Mapping[str, Any] = {name: one.bytes_each for name, one in FORMATS.items()}
+DTYPE_BYTES: Mapping[str, Any] = {name: row.bytes_each for name, row in FORMATS.items()}
 """Bytes per element: an int, or a Fraction."""
 
 

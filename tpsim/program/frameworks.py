@@ -160,13 +160,13 @@ READ: Mapping[str, Mapping[str, str]] = {
 OF_IDEAL = "no framework: what could be had"
 
 SWITCH_SOURCES: Mapping[str, Mapping[str, SwitchSource]] = {
-    "ideal": {one.name: SwitchSource("stated", OF_IDEAL) for one in fields(Practice)},
+    "ideal": {field.name: SwitchSource("stated", OF_IDEAL) for field in fields(Practice)},
     **{
         base: {
-            one.name: SwitchSource("stated", read[one.name])
-            if one.name in read
+            field.name: SwitchSource("stated", read[field.name])
+            if field.name in read
             else SwitchSource("guess", "nothing was read of it: what is usual")
-            for one in fields(Practice)
+            for field in fields(Practice)
         }
         for base, read in READ.items()
     },
@@ -176,7 +176,7 @@ SWITCH_SOURCES: Mapping[str, Mapping[str, SwitchSource]] = {
 
 def unread(base: str) -> tuple[str, ...]:
     """The switches of a bundle that are guesses."""
-    return tuple(name for name, one in SWITCH_SOURCES[base].items() if one.kind == "guess")
+    return tuple(name for name, source in SWITCH_SOURCES[base].items() if source.kind == "guess")
 
 
 def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, model: Model) -> bool:
@@ -189,6 +189,6 @@ def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel
         **dict.fromkeys(("reshard_after_forward", "ahead"), zero == ALL_SHARDED),
         "regather": sequence_parallel,
         "rows": bool(model.experts),
-        "latents": "tp" in roles and any(isinstance(one, Latent) for one in model.attentions),
+        "latents": "tp" in roles and any(isinstance(kind, Latent) for kind in model.attentions),
     }
     return needs.get(switch, True)

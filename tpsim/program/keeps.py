@@ -146,7 +146,7 @@ BUFFERS_SOURCES: Mapping[str, str] = {
 def at_stage(buffers: Buffers, zero: int, *, beside: bool) -> Buffers:
     """Those of a ZeRO stage, one entry for each size; beside: reductions run beside compute."""
     counts: Counter[BufferSize] = Counter()
-    for one in buffers:
-        if zero in one.stages and zero in AT[one.of] and (beside or not one.beside):
-            counts[one.of] += one.many
+    for buffer in buffers:
+        if zero in buffer.stages and zero in AT[buffer.of] and (beside or not buffer.beside):
+            counts[buffer.of] += buffer.many
     return tuple(Buffer(of, many) for of, many in counts.items())

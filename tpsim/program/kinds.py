@@ -53,8 +53,8 @@ def counted(layers: Layers) -> dict[str, int]:
 
 def model_kind(kind: str) -> str:
     """Which of the model's kinds it is."""
-    named, _, how = kind.rpartition(".")
-    return named or (ALIKE if how in {RECOMPUTED, KEPT} else how)
+    named, _, suffix = kind.rpartition(".")
+    return named or (ALIKE if suffix in {RECOMPUTED, KEPT} else suffix)
 
 
 def keeps_all(kind: str) -> bool:
@@ -65,10 +65,10 @@ def keeps_all(kind: str) -> bool:
 def _chunk(practice: Practice, of: Layers, start: int, layers: int, left: int) -> Iterator[tuple[str, int]]:
     for kind, many in of:
         before, start = min(start, many), max(0, start - many)
-        mine = min(many - before, layers)
-        if mine or len(of) == 1:
-            yield from _practised(practice, kind, mine, min(left, mine))
-        layers, left = layers - mine, max(0, left - mine)
+        count = min(many - before, layers)
+        if count or len(of) == 1:
+            yield from _practised(practice, kind, count, min(left, count))
+        layers, left = layers - count, max(0, left - count)
 
 
 def _practised(practice: Practice, kind: str, many: int, recomputed: int) -> Layers:

@@ -130,10 +130,10 @@ def _runs(file: ModelFile2, fields: RunFields, at: At, place: int) -> Iterator[t
 
 def _known(file: ModelFile2, pair: Pair, place: Place | None) -> Pair:
     """The pair, if it is an attention and a feed-forward that the file has."""
-    for name, what in zip(pair, ("attention", "ffn"), strict=True):
-        fitting = [known for known, block in file.blocks.items() if hasattr(block, what)]
+    for name, part in zip(pair, ("attention", "ffn"), strict=True):
+        fitting = [known for known, block in file.blocks.items() if hasattr(block, part)]
         if name not in fitting:
-            (problem,) = unknown(name, f"{what} of the model", fitting, listing="blocks").problems
+            (problem,) = unknown(name, f"{part} of the model", fitting, listing="blocks").problems
             raise InputError([replace(problem, place=place)])
     return pair
 
@@ -166,8 +166,8 @@ def as_file(model: Model, source: str) -> dict[str, Any]:
 
     blocks = {
         name: block.model_dump(exclude_none=True)
-        for kind, made in model.kinds.items()
-        for name, block in zip(pair(kind), (made.attention, made.ffn), strict=True)
+        for kind, blocks in model.kinds.items()
+        for name, block in zip(pair(kind), (blocks.attention, blocks.ffn), strict=True)
     }
     layers = [{"repeat": many, "of": pair(kind)} for kind, many in model.stack]
     kind, depth = model.mtp or ("", 0)
@@ -178,7 +178,7 @@ def as_file(model: Model, source: str) -> dict[str, Any]:
 
 def as_stated(model: Model) -> dict[str, Any]:
     """What says all of a model, as plain data: arguments of `dense` where these do, else its own fields."""
-    (kind, *others), own = model.kinds.values(), {each.name: getattr(model, each.name) for each in fields(model)}
+    (kind, *others), own = model.kinds.values(), {field.name: getattr(model, field.name) for field in fields(model)}
     flat = {name: value for name, value in own.items() if name in FLAT}
     if not others and isinstance(kind.attention, Attention) and isinstance(kind.ffn, Mlp):
         heads = {name: getattr(kind.attention, name) for name in ("heads", "kv_heads", "head_dim")}
@@ -188,5 +188,5 @@ def as_stated(model: Model) -> dict[str, Any]:
         flat = {name: flat[name] for name in FLAT}
         if dense(**flat) == model:
             return flat
-    kinds = {name: [block.model_dump() for block in (one.attention, one.ffn)] for name, one in model.kinds.items()}
+    kinds = {name: [block.model_dump() for block in (kind.attention, kind.ffn)] for name, kind in model.kinds.items()}
     return {**own, "kinds": kinds}

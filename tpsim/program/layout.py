@@ -109,8 +109,8 @@ class Layout:
         '[flat(h,f)_XY]'
         """
         row = self.table.get(region, {})
-        for how in (one for one in LINES if one in row):
-            return Line(how, self.type_in(dims, "*"), dims if how == "flat" else rows, row[how]).type
+        for name in (line for line in LINES if line in row):
+            return Line(name, self.type_in(dims, "*"), dims if name == "flat" else rows, row[name]).type
         return self.type_in(dims, region)
 
     def type_in(self, dims: tuple[str, ...], region: str) -> Sharding:

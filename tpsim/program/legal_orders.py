@@ -66,7 +66,7 @@ def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -
     if part in done:
         return "comes twice"
     before = (Pass(act, of, j - back) for act, of, back in _before(act, chunk, schedule) if j >= back)
-    return next((f"comes before {one}" for one in before if one not in done), "")
+    return next((f"comes before {earlier}" for earlier in before if earlier not in done), "")
 
 
 def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
@@ -85,12 +85,12 @@ def _messages_in_order(schedule: PipelineSchedule) -> None:
     ]
     for rank, way in product(range(ranks), SENDING) if ranks > 1 else ():
         step, other = STEP[way] * m, (rank + STEP[way]) % ranks
-        leaving = [one for one in passes[rank][way] if one + step in inside]
-        wanted = [one - step for one in passes[other][way] if one - step in inside]
+        leaving = [number for number in passes[rank][way] if number + step in inside]
+        wanted = [number - step for number in passes[other][way] if number - step in inside]
         if leaving != wanted:
             pair = next(pair for pair in zip(leaving, wanted, strict=True) if pair[0] != pair[1])
-            yours, due = (made(Pass, (way, *divmod(one, m))) for one in pair)
-            text = f"rank {other} wants the message of {due} where rank {rank} sends that of {yours}"
+            sent, due = (made(Pass, (way, *divmod(number, m))) for number in pair)
+            text = f"rank {other} wants the message of {due} where rank {rank} sends that of {sent}"
             raise _refused(schedule, text)
 
 

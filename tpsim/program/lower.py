@@ -76,8 +76,8 @@ def lower(
         squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
         for label, weight in labels.items():
             updated(label, weight)
-    each = [kind for stack in stacks for kind in stack]
-    traced = {**Counter(each), ALIKE: len(each), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
+    kinds = [kind for stack in stacks for kind in stack]
+    traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
     ops = parted(trace.ops, backward.stream, [array for name, array in results.items() if name.startswith("grad.")])
     return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
 
@@ -132,10 +132,10 @@ def _run(
             loss, uses = _microbatch(begun.text, begun.backward, stacks, microbatch)
         losses.append(loss)
         for weight, parts in uses.items():
-            for chunk, mine in _by_chunk(trace, weight, parts):
+            for chunk, gradients_of in _by_chunk(trace, weight, parts):
                 where = replace(trace.producer[weight].where, chunks=(chunk,))
                 with trace.at(where.inside("microbatches", microbatch)):
-                    gradients[weight, chunk] += update.added(weight, mine)
+                    gradients[weight, chunk] += update.added(weight, gradients_of)
     return losses, gradients
 
 
@@ -158,15 +158,15 @@ def stacks_of(
     """The kind of every traced layer of each chunk."""
     alone = layers if isinstance(layers, int) else one_each(practice, model.stack)
     chunks = layers if isinstance(layers, tuple) else (alone,)
-    stacks = [stack(practice, each, model.stack) if isinstance(each, int) else each for each in chunks]
-    return tuple(tuple(kind for kind, many in each for _ in range(many)) for each in stacks)
+    stacks = [stack(practice, chunk, model.stack) if isinstance(chunk, int) else chunk for chunk in chunks]
+    return tuple(tuple(kind for kind, many in stack for _ in range(many)) for stack in stacks)
 
 
 def _by_chunk(trace: Trace, weight: Array, parts: list[Array]) -> Iterator[tuple[int, list[Array]]]:
     """The cotangents of a weight's uses, those of each chunk that holds it."""
     for chunk in trace.producer[weight].where.chunks:
-        if mine := [part for part in parts if trace.producer[part].where.chunks == (chunk,)]:
-            yield chunk, mine
+        if own := [part for part in parts if trace.producer[part].where.chunks == (chunk,)]:
+            yield chunk, own
 
 
 def leaves_of(
@@ -189,14 +189,14 @@ def _homes(
     layers = [(chunk, kind) for chunk, stack in enumerate(stacks) for kind in stack]
     chunk_of = {"embedding": 0, "head": len(stacks) - 1}
     around = [
-        (one, None, replace(ROOT, chunks=tuple(sorted({chunk_of[place] for place in one.places}))))
-        for one in end_parameters(model)
+        (parameter, None, replace(ROOT, chunks=tuple(sorted({chunk_of[place] for place in parameter.places}))))
+        for parameter in end_parameters(model)
     ]
-    yield from (one for one in around if one[0].places[0] == "embedding")
+    yield from (home for home in around if home[0].places[0] == "embedding")
     for layer, (chunk, kind) in enumerate(layers):
         for parameter in layer_parameters(model, model.kinds[model_kind(kind)], practice):
             yield parameter, layer, replace(ROOT, chunks=(chunk,), kind=kind).inside("layers", layer)
-    yield from (one for one in around if one[0].places[0] != "embedding")
+    yield from (home for home in around if home[0].places[0] != "embedding")
     for parameter in mtp_parameters(model, practice):
         yield parameter, None, replace(ROOT, chunks=(len(stacks) - 1,))
 
@@ -227,8 +227,8 @@ def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Collection[Arr
 
 def _leading_to(arrays: Iterable[Array], ops: Sequence[Op]) -> set[Array]:
     """`arrays`, and all that is made by these ops on the way to them."""
-    found = set(arrays)
+    needed = set(arrays)
     for op in reversed(ops):
-        if op.output in found:
-            found.update(op.inputs)
-    return found
+        if op.output in needed:
+            needed.update(op.inputs)
+    return needed

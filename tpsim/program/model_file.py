@@ -215,8 +215,8 @@ def _config_place(document: Document, name: str) -> Place | None:
 
     nested = ("text_config",) if isinstance(document.data.get("text_config"), dict) else ()
     data = document.data[nested[0]] if nested else document.data
-    given = [key for key in NAMES.get(name, ()) if key in data]
-    return document.place(*nested, *given[:1])
+    keys = [key for key in NAMES.get(name, ()) if key in data]
+    return document.place(*nested, *keys[:1])
 
 
 def _as_file(read: ModelRead) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Where:
         """The same place, once for all runs of a loop."""
         if self.index(loop) is None:
             return self
-        return replace(self, loops=tuple(one for one in self.loops if one[0] != loop))
+        return replace(self, loops=tuple(entry for entry in self.loops if entry[0] != loop))
 
 
 @lru_cache(maxsize=1024)

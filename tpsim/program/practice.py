@@ -201,7 +201,7 @@ class Practice:
     @property
     def counts_elements(self) -> bool:
         """True if what runs beside compute is issued by numbers of elements."""
-        return any(one.elements is not None for one in (self.ahead, self.bucket))
+        return any(policy.elements is not None for policy in (self.ahead, self.bucket))
 
     @property
     def layers_ahead(self) -> int:
@@ -211,16 +211,16 @@ class Practice:
     @property
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as scenarios state them; of some what is unusual."""
-        found = {**asdict(self), "keeps": dict(self.keeps)}
-        buffers = {one.of: one.many for one in found["bucket"].pop("buffers")}
-        found["bucket"] |= {"buffers": buffers} if buffers else {}
-        rows = found["rows"]
+        values = {**asdict(self), "keeps": dict(self.keeps)}
+        buffers = {buffer.of: buffer.many for buffer in values["bucket"].pop("buffers")}
+        values["bucket"] |= {"buffers": buffers} if buffers else {}
+        rows = values["rows"]
         levels = {level.of: list(level.axes) for level in rows.pop("levels")}
         plain = {"dispatch": "flat", "counts": "none", "dtype": None}
         rows |= {"levels": levels} if levels else {}
-        found["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
+        values["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
         usual = {"rows": Rows(), "home": "scatter", "latents": "block"}
-        return {name: value for name, value in found.items() if getattr(self, name) != usual.get(name)}
+        return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.

@@ -41,8 +41,8 @@ class Saved:
     outside: set[Array] = field(init=False)
 
     def __post_init__(self) -> None:
-        made, kernel = self.trace.producer, self.kernel
-        self.outside = {x for op in self.forward for x in op.inputs if kernel(made[x]) != kernel(op)}
+        producer, kernel = self.trace.producer, self.kernel
+        self.outside = {x for op in self.forward for x in op.inputs if kernel(producer[x]) != kernel(op)}
 
     def of(self, x: Array) -> Array:
         """`x` as backward finds it: kept, or made again because it was not."""
@@ -98,8 +98,8 @@ class Saved:
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""
         if (op.output, why) not in self.again:
-            for one in self._together(op) if why == "replay" else (op,):
-                self.again[one.output, why] = self._repeated(one, why)
+            for member in self._together(op) if why == "replay" else (op,):
+                self.again[member.output, why] = self._repeated(member, why)
         return self.again[op.output, why]
 
     def _together(self, op: Op) -> list[Op]:
@@ -108,10 +108,12 @@ class Saved:
         if self.practice.replay == "needed":
             return [op]
         if FULL in self._dropped(where) and where.place == "layer":
-            mine = [one for one in self.forward if one.where.loops == where.loops and one.where.place == "layer"]
-            return [one for one in mine if self._inside(one) or self._recomputed(one)]
+            layer = [
+                other for other in self.forward if other.where.loops == where.loops and other.where.place == "layer"
+            ]
+            return [other for other in layer if self._inside(other) or self._recomputed(other)]
         kernel = self.kernel(op)
-        return [one for one in self.forward if self.kernel(one) == kernel] if kernel[0] else [op]
+        return [other for other in self.forward if self.kernel(other) == kernel] if kernel[0] else [op]
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
@@ -139,6 +141,6 @@ class Saved:
 def is_edge(trace: Trace, op: Reshard) -> bool:
     """True where an activation enters another part of the stack: one cotangent is handed back there."""
     (x,) = op.inputs
-    made = trace.producer[x].where
-    parted = (made.place, made.index("layers")) != (op.where.place, op.where.index("layers"))
+    producer = trace.producer[x].where
+    parted = (producer.place, producer.index("layers")) != (op.where.place, op.where.index("layers"))
     return parted and x.active and x.role != "param"

@@ -273,7 +273,7 @@ def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, unti
     until_b, until_w  what a microbatch keeps from its forward to its B, and from there to its W
     """
     step, kinds = {"F": until_b, "B": until_w - until_b, "W": -until_w}, schedule.kinds
-    mine = {
+    changes = {
         kind: total(step[part.act] for part in kinds.examples[kind]) / schedule.chunks for kind in {*kinds.of[rank]}
     }
-    return float(max(accumulate((mine[kind] for kind in kinds.of[rank]), initial=0)))
+    return float(max(accumulate((changes[kind] for kind in kinds.of[rank]), initial=0)))

@@ -71,8 +71,8 @@ def lower_serving(
     with trace.at(ROOT.inside("microbatches", 0)):
         results = {"sampled": forward(served, stacks, sampled)}
     results |= {f"cache.{layer}.{name}": array for (name, layer), array in served.appended.items()}
-    each = [kind for stack in stacks for kind in stack]
-    traced = {**Counter(each), ALIKE: len(each), "microbatches": 1, "chunks": max(1, len(stacks) - 1)}
+    kinds = [kind for stack in stacks for kind in stack]
+    traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": 1, "chunks": max(1, len(stacks) - 1)}
     return Program(tuple(trace.ops), order, traced, layout.table, results)
 
 

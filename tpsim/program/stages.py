@@ -61,8 +61,8 @@ class Stages:
 
     def loops(self, rank: int) -> Mapping[str, int]:
         """The layers of a rank, all of them and those of each kind that the stack has."""
-        each = ((kind, many if chunk.rank == rank else 0) for chunk in self.chunks for kind, many in chunk.stack)
-        return {**counted(tuple(each)), ALIKE: self.layers(rank)}
+        layers = ((kind, many if chunk.rank == rank else 0) for chunk in self.chunks for kind, many in chunk.stack)
+        return {**counted(tuple(layers)), ALIKE: self.layers(rank)}
 
     def times(self, where: Where, chunk: Chunk) -> int:
         """How often a chunk runs, per microbatch, what stands at `where` in a program of one traced layer and cut.
@@ -100,8 +100,8 @@ def linear(layers: Sequence[int], ranks: int, practice: Practice = Practice(), o
     of  the stack as the model has it
     """
     last = len(layers) - 1
-    stacks = (stack(practice, each, of, sum(layers[:k])) for k, each in enumerate(layers))
-    return Stages(ranks, tuple(Chunk(k % ranks, each, k == 0, k == last) for k, each in enumerate(stacks)))
+    stacks = (stack(practice, count, of, sum(layers[:k])) for k, count in enumerate(layers))
+    return Stages(ranks, tuple(Chunk(k % ranks, stack, k == 0, k == last) for k, stack in enumerate(stacks)))
 
 
 def even(layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ def stated(split: Sequence[int], layers: int, ranks: int, chunks: int) -> tuple[
     """
     pieces, problem, remedy = ranks * chunks, "", ""
     named = f"{ranks} stages" + ("" if chunks == 1 else f" of {chunks} chunks each")
-    empty = [str(k) for k, each in enumerate(split) if not each and 0 < k < len(split) - 1]
+    empty = [str(k) for k, count in enumerate(split) if not count and 0 < k < len(split) - 1]
     if len(split) != pieces:
         problem, remedy = f"a split into {len(split)} chunks is given, and there are {named}", f"list {pieces} numbers"
     elif sum(split) != layers:

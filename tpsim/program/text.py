@@ -85,8 +85,8 @@ class Text:
 
     def linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str = "") -> Array:
         """`x` times a weight, plus a bias if there is one; of rows that came in fewer bits as activations are."""
-        made = self.dtypes.activations if x.filled and self.practice.rows.dtype else None
-        product = self.trace.einsum(name, dims, x, self.use(weight), dtype=made)
+        dtype = self.dtypes.activations if x.filled and self.practice.rows.dtype else None
+        product = self.trace.einsum(name, dims, x, self.use(weight), dtype=dtype)
         return self.trace.lin(name, product, self.use(bias)) if self.has(bias) else product
 
     def capped(self, name: str, x: Array, cap: float, scale: Scale = ONE) -> Array:
@@ -102,10 +102,10 @@ class Text:
         """The residual add: what a block owes is settled here, because the stream is declared complete."""
         with self.inside(block, "residual", f"add.{block}"):
             y = self.trace.pin(y, "residual", "")
-            held = [self.use(bias) for bias in biases if self.has(bias)]
-            if self.model.dropout and held:
-                y, held = self.trace.lin(f"add.{block}.biased", y, *held), []
-            return self.trace.lin("residual", x, self.dropped(f"add.{block}", y), *held)
+            added = [self.use(bias) for bias in biases if self.has(bias)]
+            if self.model.dropout and added:
+                y, added = self.trace.lin(f"add.{block}.biased", y, *added), []
+            return self.trace.lin("residual", x, self.dropped(f"add.{block}", y), *added)
 
     def edge(self, x: Array, name: str) -> Array:
         """The stream where a part of the stack begins: a pin that moves nothing, so that backward adds up before it."""

@@ -65,7 +65,7 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "several modules that predict tokens further on"
     if model.parallel_residual and model.norms != "pre":
         yield "a parallel residual with norms of what blocks make"
-    if model.positions == "alibi" and any(isinstance(one, Latent) or one.window for one in model.attentions):
+    if model.positions == "alibi" and any(isinstance(kind, Latent) or kind.window for kind in model.attentions):
         yield "ALiBi beside a window or a latent"
     sizes: dict[str, int] = {}
     for kind in model.kinds.values():
@@ -126,18 +126,18 @@ def _written(text: Text, block: Attention | Latent | Mlp | Moe, x: Array, name: 
     """What a block makes of the stream, normed before it unless the model norms what blocks make alone."""
     reads = x if text.model.norms == "post" else norm.norm(text, x, name)
     write = text.others.get(type(block), WRITTEN[type(block)].write)
-    made: Array = write(text, block, reads)
-    return made
+    output: Array = write(text, block, reads)
+    return output
 
 
-def _joined(text: Text, x: Array, made: Array, name: str, bias: str) -> Array:
+def _joined(text: Text, x: Array, output: Array, name: str, bias: str) -> Array:
     """The stream with what a block made, normed before it joins if the model does so."""
     if text.model.norms == "pre":
-        return text.added(x, made, name, bias)
+        return text.added(x, output, name, bias)
     with text.inside(name, "residual"):
-        made = text.trace.pin(made, "residual", "")
-        made = text.trace.lin(f"{name}.biased", made, text.use(bias)) if text.has(bias) else made
-    return text.added(x, norm.norm(text, made, f"{name}_out"), name)
+        output = text.trace.pin(output, "residual", "")
+        output = text.trace.lin(f"{name}.biased", output, text.use(bias)) if text.has(bias) else output
+    return text.added(x, norm.norm(text, output, f"{name}_out"), name)
 
 
 def _cut(text: Text, x: Array, here: Where) -> Array:
@@ -200,8 +200,8 @@ def mtp_count(model: Model, *, active: bool = False) -> int:
     if not model.mtp:
         return 0
     name, many = model.mtp
-    each = _each(mtp_parameters(model), model.kinds[name], _sizes(model, padded=False), active=active)
-    return many * sum(size for _, size in each)
+    counts = _each(mtp_parameters(model), model.kinds[name], _sizes(model, padded=False), active=active)
+    return many * sum(size for _, size in counts)
 
 
 def _sizes(model: Model, *, padded: bool) -> Mapping[str, int]:

@@ -91,9 +91,9 @@ class Backward:
             self._reshard(op, self._one(op.output, self._bagged(cotangents)))
             self.stream += self.bags[op.inputs[0]]
         elif isinstance(op, Reshard):
-            alone = [one for one in cotangents if one.type.owes and self.practice.cotangents == "per_use"]
-            for one in [*alone, *self._bagged([one for one in cotangents if one not in alone])]:
-                self._reshard(op, one)
+            alone = [dy for dy in cotangents if dy.type.owes and self.practice.cotangents == "per_use"]
+            for dy in [*alone, *self._bagged([dy for dy in cotangents if dy not in alone])]:
+                self._reshard(op, dy)
         elif not isinstance(op, Leaf | Index | Max):
             self._rule(op, self._one(op.output, self._bagged(cotangents)))
 
@@ -128,8 +128,8 @@ class Backward:
 
     def _product(self, x: Array, dy: Array, *others: Array) -> Array:
         """Pull back an einsum: the cotangent times the other operand, over the dims that either has, then repeated."""
-        held = {dim for y in (dy, *others) for dim in y.dims}
-        repeated = {axis for dim in x.dims if dim not in held for axis in x.type.axes(dim)}
+        dims = {dim for y in (dy, *others) for dim in y.dims}
+        repeated = {axis for dim in x.dims if dim not in dims for axis in x.type.axes(dim)}
         busy = repeated | {axis for y in others for axis in (*y.type.sharded_axes, *y.type.owed_axes)}
         if dy.type.owed_axes & busy:
             dy = self.trace.settled(dy, f"the product for {_d(x)} meets an operand split over the same axis")
@@ -137,7 +137,7 @@ class Backward:
             return self.trace.bcast(_d(x), dy, x.type)
         dtype = dy.dtype if x.filled and x.dtype == self.practice.rows.dtype else x.dtype
         dtype = STATISTIC if self.saved.circles(x) else dtype
-        out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in held), dy, *others, dtype=dtype)
+        out = self.trace.einsum(_d(x), tuple(dim for dim in x.dims if dim in dims), dy, *others, dtype=dtype)
         return out if len(out.dims) == len(x.dims) else self.trace.bcast(_d(x), out, x.type)
 
     def _rows(self, op: Dispatch | Combine, x: Array, dy: Array) -> Array:
@@ -145,9 +145,9 @@ class Backward:
         trace, chosen = self.trace, op.inputs[1]
         if isinstance(op, Combine):
             return dispatch(trace, _d(x), narrowed(trace, dy, self.practice.rows), chosen, like=x)
-        made = combine(trace, _d(x), dy, chosen, x)
-        to = Sharding(x.dims, x.type.on, made.type.owes)
-        return made if made.type == to else trace.reshard(made, to, f"the cotangent of {x.name} lies as it does")
+        sums = combine(trace, _d(x), dy, chosen, x)
+        to = Sharding(x.dims, x.type.on, sums.type.owes)
+        return sums if sums.type == to else trace.reshard(sums, to, f"the cotangent of {x.name} lies as it does")
 
     def _summed(self, dy: Array, x: Array) -> Array:
         """`dy` summed over the dims that `x` was broadcast along, in the order of the dims of `x`."""
@@ -171,7 +171,7 @@ class Backward:
             self.gradients[x].append(dy)
             return
         carries = x.region in REGIONS and REGIONS[x.region].carries
-        owed = [one for one in dy.type.owes if carries and one[0] not in x.type.sharded_axes]
+        owed = [pair for pair in dy.type.owes if carries and pair[0] not in x.type.sharded_axes]
         target = Sharding(x.dims, x.type.on, frozenset(owed))
         reasons = self.trace.owed_because(dy)
         because = "; ".join([*reasons, f"the cotangent of {x.name} returns to the dual of {x.type}"])

@@ -101,7 +101,7 @@ class Update:
         with trace.at(step, "state"):
             because = "the norm of all gradients decides how far they are clipped"
             staged = [trace.owed_by(parts) if self.layout.stages else parts[0] for parts in sums.values()]
-            left = [one.type.owing({owed for owed in one.type.owes if owed[0] in self.layout.stages}) for one in staged]
+            left = [x.type.owing({owed for owed in x.type.owes if owed[0] in self.layout.stages}) for x in staged]
             own = [x if x.type == to else self._to(x, to, because) for x, to in zip(staged, left, strict=True)]
             return trace.settled(trace.lin("squares", *own), because)
 

@@ -224,7 +224,7 @@ def _edits(a: str, b: str) -> int:
 
 def unknown(
     word: str,
-    what: str,
+    noun: str,
     known: Iterable[str],
     place: Place | None = None,
     remedy: str = "",
@@ -243,10 +243,10 @@ def unknown(
       = known: additive, book
     """
     names = list(known)
-    article = "an" if what[0] in "aeiou" else "a"
+    article = "an" if noun[0] in "aeiou" else "a"
     return InputError.one(
-        f"unknown-{what.partition(' of ')[0].replace(' ', '-')}",
-        f'"{word}" is not {article} {what}',
+        f"unknown-{noun.partition(' of ')[0].replace(' ', '-')}",
+        f'"{word}" is not {article} {noun}',
         place,
         did_you_mean(word, names, remedy),
         listed(word, names, lister, listing),

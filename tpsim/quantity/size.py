@@ -108,12 +108,12 @@ def ceil_over(a: Size, b: Size) -> Any:
     return _rounded("ceil", over(a, b))
 
 
-def _rounded(how: str, value: Any) -> Any:
+def _rounded(function: str, value: Any) -> Any:
     if _array(value):
         import numpy as np
 
-        return getattr(np, how)(value)
-    return getattr(math, how)(value)
+        return getattr(np, function)(value)
+    return getattr(math, function)(value)
 
 
 def root(value: Size) -> Any:

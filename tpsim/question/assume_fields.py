@@ -50,7 +50,7 @@ class Overheads(Strict):
     def figures(self) -> dict[str, float]:
         """Each by its name with its unit; fragmentation is a share of the arrays."""
         units = {"context": "context_bytes", "workspace": "workspace_bytes"}
-        return {units.get(name, name): one.value if one else 0 for name, one in self}
+        return {units.get(name, name): figure.value if figure else 0 for name, figure in self}
 
     def beside(self, arrays_bytes: Any) -> Any:
         """Bytes beside arrays of so many bytes."""

@@ -54,8 +54,8 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     dtype = file.workload.dtype
     if dtype is not None and dtype in STORED_AS:
         yield Assumption(f"products in {dtype}, on arrays that are held and sent in {STORED_AS[dtype]}", "stated")
-    for field, what in left_open(question).items():
-        yield Assumption(f"{what}: {field} is not stated", "guess")
+    for field, noun in left_open(question).items():
+        yield Assumption(f"{noun}: {field} is not stated", "guess")
     if usual := _usual(file):
         yield Assumption(f"where nothing else is stated: {', '.join(usual)}", "default")
     if placement.rule:
@@ -73,25 +73,27 @@ def _of_model(question: Question) -> Iterator[Assumption]:
 
 def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
     """What is assumed to stand in memory beside the arrays of a step."""
-    for name, one in file.assume.memory:
-        if one is not None:
+    for name, figure in file.assume.memory:
+        if figure is not None:
             share = name == "fragmentation"
-            much = f"{100 * one.value:.3g} % of the arrays" if share else show(one.value, "bytes")
-            yield Assumption(f"memory beside arrays: {name} {much}", "stated" if one.kind == "measured" else one.kind)
+            much = f"{100 * figure.value:.3g} % of the arrays" if share else show(figure.value, "bytes")
+            yield Assumption(
+                f"memory beside arrays: {name} {much}", "stated" if figure.kind == "measured" else figure.kind
+            )
 
 
 def _launch(file: ScenarioFile) -> Iterator[Assumption]:
     """What a host is assumed to take that launches kernels one by one."""
-    if one := file.assume.kernel_launch:
-        text = f"a host launches kernel after kernel in {show(one.value, 'seconds')} each, in no action ahead of it"
-        source = f" ({one.source})" if one.source else ""
-        yield Assumption(f"{text}{source}", "stated" if one.kind == "measured" else one.kind)
+    if launch := file.assume.kernel_launch:
+        text = f"a host launches kernel after kernel in {show(launch.value, 'seconds')} each, in no action ahead of it"
+        source = f" ({launch.source})" if launch.source else ""
+        yield Assumption(f"{text}{source}", "stated" if launch.kind == "measured" else launch.kind)
 
 
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
     """What runs beside compute, and who says so."""
-    said = {"beside": "", "split": " (in pieces of products, too)"}
-    beside = [f"{sort}{said[how]}" for sort, how in asdict(practice.overlap).items() if how in said]
+    suffixes = {"beside": "", "split": " (in pieces of products, too)"}
+    beside = [f"{sort}{suffixes[mode]}" for sort, mode in asdict(practice.overlap).items() if mode in suffixes]
     text = f"collectives beside compute: {', '.join(beside) or 'none'}"
     if file.practice.overlap is not None:
         return Assumption(text, "stated")
@@ -124,8 +126,8 @@ def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
     if isinstance(file.practice.keeps, dict):
         return Assumption(f"{text}{within}", "stated")
     name = next(name for name, keeps in KEEPS.items() if keeps == practice.keeps)
-    said = f"{text}, the list {name} ({KEEPS_SOURCES[name]}){within}"
-    return Assumption(said, "stated" if file.practice.keeps else "default")
+    sentence = f"{text}, the list {name} ({KEEPS_SOURCES[name]}){within}"
+    return Assumption(sentence, "stated" if file.practice.keeps else "default")
 
 
 def _buffers(practice: Practice, file: ScenarioFile) -> Iterator[Assumption]:
@@ -133,7 +135,7 @@ def _buffers(practice: Practice, file: ScenarioFile) -> Iterator[Assumption]:
     fields, base = file.practice.bucket, PRACTICES[file.practice.base].bucket.buffers
     asked = None if fields is None else fields.buffers
     if practice.bucket.buffers or asked is not None:
-        listed = ", ".join(f"{one.many} {one.of}" for one in practice.bucket.buffers) or "none"
+        listed = ", ".join(f"{buffer.many} {buffer.of}" for buffer in practice.bucket.buffers) or "none"
         text = f"buffers of buckets: {listed}"
         if isinstance(asked, dict):
             yield Assumption(text, "stated")
@@ -170,8 +172,8 @@ def left_open(question: Question) -> dict[str, str]:
     harness = next((next(iter(level.launch)) for level in levels if len(level.launch) > 1), "")
     launched = file.collectives.launch or question.force.launch or file.cost_model == "book" or not harness
     return {
-        name: what
-        for name, what, stated in (
+        name: noun
+        for name, noun, stated in (
             *_batch(question),
             ("workload.dtype", f"products and parameters in {dtypes.activations}", work.dtype),
             ("workload.grad_dtype", f"gradients in {dtypes.gradients}", question.inference or work.grad_dtype),
@@ -197,7 +199,7 @@ def _usual(file: ScenarioFile) -> list[str]:
     """What a scenario means by leaving a field out, where that moves numbers: no guess about the run, yet a choice."""
     work, layout, dtypes = file.workload, file.layout or LayoutFields(), Dtypes()
     served = isinstance(work, InferenceFields)
-    said: Mapping[str, bool] = {
+    switches: Mapping[str, bool] = {
         "ZeRO 0": served or file.shardings is not None or "zero" in layout.model_fields_set,
         "no sequence parallelism": file.shardings is not None or "sequence_parallel" in layout.model_fields_set,
         f"loss in {dtypes.loss}": served or work.loss_dtype is not None,
@@ -205,32 +207,34 @@ def _usual(file: ScenarioFile) -> list[str]:
         f"cost model {file.cost_model}": "cost_model" in file.model_fields_set,
         f"planner {file.planner}": "planner" in file.model_fields_set,
     }
-    return [what for what, stated in said.items() if not stated]
+    return [noun for noun, stated in switches.items() if not stated]
 
 
 def _of_machine(question: Question) -> Iterator[Assumption]:
     """What the scenario changes, what its profile leaves out, what is hard to believe."""
     machine = question.machine
     yield from (Assumption(text, "stated") for text in _changed(question))
-    for one in _left_out(question):
-        yield Assumption(f"{one.path} is {_shown(one)}: {machine.name} does not state it ({one.note})", "guess")
-    yield from (Assumption(f"{one.message}: {one.remedy}", "stated") for one in machine.doubts)
+    for constant in _left_out(question):
+        yield Assumption(
+            f"{constant.path} is {_shown(constant)}: {machine.name} does not state it ({constant.note})", "guess"
+        )
+    yield from (Assumption(f"{doubt.message}: {doubt.remedy}", "stated") for doubt in machine.doubts)
 
 
 def remarks(question: Question) -> Iterator[str]:
     """What nobody may overlook: of the machine the same in few lines, and what a recompute does not gain."""
     machine = question.machine
     yield from _changed(question)
-    if left_out := [f"{one.path} {_shown(one)}" for one in _left_out(question)]:
+    if left_out := [f"{constant.path} {_shown(constant)}" for constant in _left_out(question)]:
         yield f"{machine.name} leaves out what is guessed here: {', '.join(left_out)}"
-    yield from (f"{one.message}: {one.remedy}" for one in machine.doubts)
+    yield from (f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
     yield from recompute_remarks(question.practice)
 
 
 def _changed(question: Question) -> Iterator[str]:
     """Each field of the machine that the scenario changes, with what it was."""
     base = question.base_machine
-    before = {one.path: one for one in base.constants()}
+    before = {constant.path: constant for constant in base.constants()}
     for path, value in _leaves(question.stated.changes("hardware")):
         yield f"{path} is {value} here" + (f"; {base.name} states {_shown(before[path])}" if path in before else "")
 
@@ -246,9 +250,9 @@ def _leaves(changes: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
 
 def _left_out(question: Question) -> list[Constant]:
     """The figures that tpsim guesses because the profile leaves them out, but an efficiency that something replaces."""
-    found = [one for one in question.machine.constants() if not one.stated]
+    missing = [constant for constant in question.machine.constants() if not constant.stated]
     replaced = question.matmul_efficiency is not None
-    return [one for one in found if not (replaced and one.path.endswith("matmul_efficiency"))]
+    return [constant for constant in missing if not (replaced and constant.path.endswith("matmul_efficiency"))]
 
 
 def _shown(constant: Constant) -> str:
@@ -257,5 +261,7 @@ def _shown(constant: Constant) -> str:
 
 def guesses(question: Question) -> int:
     """Guessed assumptions, and guesses that the machine's profile states but the one that is an assumption."""
-    stated = [one for one in question.machine.constants() if one.kind == "guess" and one.stated]
-    return sum(one.path != EFFICIENCY for one in stated) + sum(one.kind == "guess" for one in assumptions(question))
+    stated = [constant for constant in question.machine.constants() if constant.kind == "guess" and constant.stated]
+    return sum(constant.path != EFFICIENCY for constant in stated) + sum(
+        assumption.kind == "guess" for assumption in assumptions(question)
+    )

@@ -64,8 +64,8 @@ def refuse_unknown_algorithm(question: Question, collectives: Iterable[Collectiv
 
 def written(force: Choice) -> dict[str, Any]:
     """Each choice that is forced, seconds with their unit; nothing if nothing is."""
-    given = {name: value for name, value in asdict(force).items() if value is not None}
-    return {name: show(value, "seconds") if isinstance(value, int | float) else value for name, value in given.items()}
+    stated = {name: value for name, value in asdict(force).items() if value is not None}
+    return {name: show(value, "seconds") if isinstance(value, int | float) else value for name, value in stated.items()}
 
 
 def in_words(force: Choice) -> str:
@@ -75,5 +75,5 @@ def in_words(force: Choice) -> str:
     >>> in_words(Choice(launch=15e-6, algorithm="tree")), in_words(Choice())
     ('; with launch 15 us, algorithm tree', '')
     """
-    given = ", ".join(f"{name} {value}" for name, value in written(force).items())
-    return f"; with {given}" if given else ""
+    stated = ", ".join(f"{name} {value}" for name, value in written(force).items())
+    return f"; with {stated}" if stated else ""

@@ -88,16 +88,16 @@ def reaches(question: Question) -> set[tuple[int, Any, Any]]:
     laid, mesh = question.layout, question.mesh
     inside = laid.type_in(("b", "s", "g", "d"), "heads")
     sharing = mesh.size(*inside.axes("s"))
-    found: set[tuple[int, Any, Any]] = set()
+    reached: set[tuple[int, Any, Any]] = set()
     for block in question.model.attentions:
         if sharing == 1 or not isinstance(block, Attention) or block.mask != "window" or block.window is None:
             continue
         others = over(question.workload.seq * (sharing - 1), sharing)
         sizes = {**question.workload.dims(question.model), **block.sizes}
-        held = inside.local_elements({**sizes, "s": 1}, mesh.axes) * sharing
-        each = 2 * held * DTYPE_BYTES[question.dtypes.activations]
-        found.add((block.window, each * smallest(block.window - 1, others), each * others))
-    return found
+        elements = inside.local_elements({**sizes, "s": 1}, mesh.axes) * sharing
+        token_bytes = 2 * elements * DTYPE_BYTES[question.dtypes.activations]
+        reached.add((block.window, token_bytes * smallest(block.window - 1, others), token_bytes * others))
+    return reached
 
 
 def context_problems(

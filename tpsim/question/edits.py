@@ -199,5 +199,5 @@ def flag_words(flags: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, bool):
             yield f"--{word}" if value else f"--no-{word}"
         elif value is not None:
-            for each in value if isinstance(value, tuple | list) else (value,):
-                yield from (f"--{word}", str(each))
+            for entry in value if isinstance(value, tuple | list) else (value,):
+                yield from (f"--{word}", str(entry))

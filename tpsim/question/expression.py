@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")
 
 
-def _pairs(text: str, what: str, example: str) -> dict[str, int]:
+def _pairs(text: str, noun: str, example: str) -> dict[str, int]:
     """``X=4,Y=2`` as a mapping."""
     sizes: dict[str, int] = {}
-    slug = f"bad-{what}"
+    slug = f"bad-{noun}"
     at = 0
     while at < len(text):
         match = _PAIR.match(text, at)
         if match is None or int(match[2]) < 1:
-            raise NotationError(f"the {what} cannot be read", text, (at, len(text)), f"write sizes as {example}", slug)
+            raise NotationError(f"the {noun} cannot be read", text, (at, len(text)), f"write sizes as {example}", slug)
         if match[1] in sizes:
             raise NotationError(f"{match[1]} has two sizes", text, match.span(1), f"drop one {match[1]}", slug)
         sizes[match[1]] = int(match[2])
@@ -46,31 +46,31 @@ def read_mesh(mesh: str | Mapping[str, int] | Mesh) -> Mesh:
 
 def read_dims(dims: str | Mapping[str, int], read: Expression) -> dict[str, int]:
     """The size of every dim in the expression, and of no other."""
-    given = _pairs(dims, "dims", "I=8192,J=4096") if isinstance(dims, str) else dict(dims)
+    sizes = _pairs(dims, "dims", "I=8192,J=4096") if isinstance(dims, str) else dict(dims)
     known = {dim: array for array in reversed(read.arrays) for dim in array.type.dims}
     for dim, array in known.items():
-        if dim not in given:
+        if dim not in sizes:
             span, remedy = array.spans["dim", dim], f"add {dim}=... to the dims"
             raise NotationError(f"dim {dim} has no size", read.text, span, remedy, "missing-size")
-    for dim in given:
+    for dim in sizes:
         if dim not in known:
             raise _unknown(dim, dims if isinstance(dims, str) else dim, "dim of the expression", tuple(known))
-    return given
+    return sizes
 
 
-def chosen(word: str, what: str, known: Collection[str]) -> str:
+def chosen(word: str, noun: str, known: Collection[str]) -> str:
     """`word`, if it is one of the known ones."""
     if word not in known:
-        raise _unknown(word, word, what, tuple(known))
+        raise _unknown(word, word, noun, tuple(known))
     return word
 
 
-def _unknown(word: str, text: str, what: str, known: Sequence[str]) -> NotationError:
+def _unknown(word: str, text: str, noun: str, known: Sequence[str]) -> NotationError:
     start = text.index(word)
     hint = f"{did_you_mean(word, known)} ".lstrip() if len(word) > 1 else ""
     remedy = f"{hint}there are: {', '.join(known)}"
-    slug = f"unknown-{what.partition(' of ')[0].replace(' ', '-')}"
-    return NotationError(f'"{word}" is not a {what}', text, (start, start + len(word)), remedy, slug)
+    slug = f"unknown-{noun.partition(' of ')[0].replace(' ', '-')}"
+    return NotationError(f'"{word}" is not a {noun}', text, (start, start + len(word)), remedy, slug)
 
 
 def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[str, ...]] | None:
@@ -126,14 +126,14 @@ def expression_program(
         ops += _from_outside(Array(name, type_, "", dtype))
         known[name, type_] = ops[-1].output
     for step in steps:
-        inputs, made = tuple(known[array] for array in step.inputs), Array(*step.output, "", dtype)
+        inputs, output = tuple(known[array] for array in step.inputs), Array(*step.output, "", dtype)
         moves = (step.move,) if step.move else ()
         ops.append(
-            Reshard(inputs, made, WHERE, step.because, moves=moves)
+            Reshard(inputs, output, WHERE, step.because, moves=moves)
             if moves
-            else Einsum(inputs, made, WHERE, step.because)
+            else Einsum(inputs, output, WHERE, step.because)
         )
-        known[step.output] = made
+        known[step.output] = output
     return Program(tuple(ops), order, {}, {}, {"result": ops[-1].output})
 
 
@@ -141,12 +141,12 @@ def _from_outside(array: Array) -> Iterator[Op]:
     """A leaf; one that owes is the sum (or maximum) of parts that all differ, of which each device holds one."""
     dims, on, owed = array.dims, array.type.on, sorted(array.type.owes)
     parts = Sharding((*(_parts_over(axis) for axis, _ in owed), *dims), (*((axis,) for axis, _ in owed), *on))
-    made = replace(array, type=parts)
-    yield Leaf((), made, WHERE)
+    leaf = replace(array, type=parts)
+    yield Leaf((), leaf, WHERE)
     for paid, (axis, kind) in enumerate(owed, 1):
-        before = made
-        made = replace(array, type=Sharding(before.dims[1:], before.type.on[1:], frozenset(owed[:paid])))
-        yield (Einsum((before,), made, WHERE) if kind == "sum" else Max((before,), made, WHERE, dim=_parts_over(axis)))
+        before = leaf
+        leaf = replace(array, type=Sharding(before.dims[1:], before.type.on[1:], frozenset(owed[:paid])))
+        yield (Einsum((before,), leaf, WHERE) if kind == "sum" else Max((before,), leaf, WHERE, dim=_parts_over(axis)))
 
 
 def _parts_over(axis: str) -> str:

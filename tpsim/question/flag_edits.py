@@ -18,16 +18,16 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
 
     Raises InputError for a flag that tpsim does not have, or that this scenario cannot take.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    for name in given:
+    options = {name: value for name, value in flags.items() if value is not None}
+    for name in options:
         _known(name)
     paths = {**PATHS, "batch": _batch(data)}
-    simple = [Edit(paths[name], value, _word(name, value)) for name, value in given.items() if name in PATHS]
+    simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
     return [
-        *_mesh_edits(given),
-        *_added_edits(given, data),
-        *_size_edits(given, data),
-        *_placement_edits(given),
+        *_mesh_edits(options),
+        *_added_edits(options, data),
+        *_size_edits(options, data),
+        *_placement_edits(options),
         *simple,
     ]
 
@@ -100,68 +100,68 @@ def _word(name: str, value: object) -> str:
     return " ".join(flag_words({name: value}))
 
 
-def _mesh_edits(given: Mapping[str, Any]) -> Iterator[Edit]:
+def _mesh_edits(options: Mapping[str, Any]) -> Iterator[Edit]:
     """A mesh from a flag replaces the file's and decides the number of chips."""
-    if "mesh" in given:
-        text, axes = _word("mesh", given["mesh"]), parse_mesh(given["mesh"])
+    if "mesh" in options:
+        text, axes = _word("mesh", options["mesh"]), parse_mesh(options["mesh"])
         yield Edit(("mesh",), axes, text)
-        if "chips" not in given and -1 not in axes.values():
+        if "chips" not in options and -1 not in axes.values():
             yield Edit(("chips",), None, text)
 
 
-def _size_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
+def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
     """The tp and dp flags: a number sizes the axis that has the role, a name or list of names gives the role.
 
     One number alone keeps the scenario's chips and refills the other role's axis; two numbers make the chips.
     """
-    numbers = {role: given[role] for role in AXES if role in given and _is_count(str(given[role]))}
+    numbers = {role: options[role] for role in AXES if role in options and _is_count(str(options[role]))}
     for role in AXES:
-        if role in given and role not in numbers:
-            yield Edit(("layout", role), str(given[role]).split(","), _word(role, given[role]))
-    if not numbers or "mesh" in given:
-        yield from _against_mesh(numbers, given)
+        if role in options and role not in numbers:
+            yield Edit(("layout", role), str(options[role]).split(","), _word(role, options[role]))
+    if not numbers or "mesh" in options:
+        yield from _against_mesh(numbers, options)
         return
     text = " ".join(_word(role, size) for role, size in numbers.items())
     for role, size in numbers.items():
         yield Edit(("mesh", _axis_of(role, data, text)), int(size), text)
     others = [role for role in AXES if role not in numbers]
-    chips = given.get("chips") or data.get("chips") or _chips(data)
+    chips = options.get("chips") or data.get("chips") or _chips(data)
     if others and chips and chips > 1 and (axis := _single_axis(others[0], data)):
         yield Edit(("mesh", axis), -1, text)
         yield Edit(("chips",), chips, text)
-    elif not others and "chips" not in given:
+    elif not others and "chips" not in options:
         yield Edit(("chips",), None, text)
 
 
-def _against_mesh(numbers: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Edit]:
+def _against_mesh(numbers: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Edit]:
     """A mesh flag already gives the sizes; a tp or dp beside it may only repeat them."""
-    axes = parse_mesh(given["mesh"]) if "mesh" in given else {}
+    axes = parse_mesh(options["mesh"]) if "mesh" in options else {}
     for role, size in numbers.items():
         if axes.get({**AXES, **ADDED}[role]) != int(size):
-            text = f"{_word('mesh', given['mesh'])} {_word(role, size)}"
+            text = f"{_word('mesh', options['mesh'])} {_word(role, size)}"
             raise InputError.one(
                 "size-given-twice",
-                f"--{role} {size} does not agree with --mesh {given['mesh']}",
+                f"--{role} {size} does not agree with --mesh {options['mesh']}",
                 Edit(("mesh",), size, text).place,
                 f"leave --{role} out, or name its axes: --{role} {next(iter(axes))}",
             )
     yield from ()
 
 
-def _added_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
+def _added_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
     """The pp and cp flags: a name gives the role to axes; a number sizes the axis that has it, or adds one.
 
     A number alone keeps the scenario's chips and refills the axis of dp.
     """
-    sizes = {role: str(given[role]) for role in ADDED if role in given}
+    sizes = {role: str(options[role]) for role in ADDED if role in options}
     stated = data.get("mesh")
     mesh = dict(stated) if isinstance(stated, Mapping) else {}
     for role, size in sizes.items():
-        text = _word(role, given[role])
+        text = _word(role, options[role])
         if not _is_count(size):
             yield Edit(("layout", role), size.split(","), text)
-        elif "mesh" in given:
-            yield from _against_mesh({role: size}, given)
+        elif "mesh" in options:
+            yield from _against_mesh({role: size}, options)
             yield Edit(("layout", role), [ADDED[role]], text)
         elif axis := _single_axis(role, data):
             mesh[axis] = int(size)
@@ -170,9 +170,9 @@ def _added_edits(given: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[
             mesh = _with_axis(mesh, role, int(size), _single_axis("tp", data))
             yield Edit(("layout", role), [ADDED[role]], text)
             yield Edit(("mesh",), dict(mesh), text)
-    chips = given.get("chips") or data.get("chips") or _chips(data)
-    counted = [_word(role, size) for role, size in sizes.items() if _is_count(size) and "mesh" not in given]
-    if counted and not any(_is_count(str(given.get(role))) for role in AXES) and chips and chips > 1:
+    chips = options.get("chips") or data.get("chips") or _chips(data)
+    counted = [_word(role, size) for role, size in sizes.items() if _is_count(size) and "mesh" not in options]
+    if counted and not any(_is_count(str(options.get(role))) for role in AXES) and chips and chips > 1:
         if refilled := _single_axis("dp", data):
             yield Edit(("mesh", refilled), -1, counted[-1])
         yield Edit(("chips",), chips, counted[-1])
@@ -211,9 +211,9 @@ def _chips(data: Mapping[str, Any]) -> int | None:
     return prod(sizes) if all(isinstance(size, int) and size >= 1 for size in sizes) else None
 
 
-def _placement_edits(given: Mapping[str, Any]) -> Iterator[Edit]:
+def _placement_edits(options: Mapping[str, Any]) -> Iterator[Edit]:
     """``data=network,tensor=ici.0+ici.1``; a comma before a name without ``=`` adds a level too."""
-    placements = given.get("placement", ())
+    placements = options.get("placement", ())
     for text in [placements] if isinstance(placements, str) else placements:
         for pair in re.split(r",(?=[^,]*=)", text):
             axis, equals, levels = (piece.strip() for piece in pair.partition("="))

@@ -67,7 +67,7 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
         for axis in axes:
             known_axis(axis, mesh, at, "layout", role)
     ep, etp = expert_axes(fields, model, at)
-    sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
+    sizes = {**workload.at_peak.dims(model), "b": max(1, workload.sequences)}
     sends = {"cut": fields.cut}
     _check_table(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
@@ -92,11 +92,11 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     left = whole_dims(model, tp=ways, dp=copies) if bare else ()
     latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    made = _laid_out(fields, split, roles, whole=left, line=line, latents=latents)
+    layout = _laid_out(fields, split, roles, whole=left, line=line, latents=latents)
     if cached:
-        made = Layout({**made.table, "cache": split.renamed(cached)})
+        layout = Layout({**layout.table, "cache": split.renamed(cached)})
     notes = (*_whole_notes(model, left, copies, fields.zero), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
-    return Cut(split.mesh, split.parents, made, (*split.assumptions, *notes))
+    return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
 
 def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], **rest: Any) -> Layout:
@@ -192,8 +192,8 @@ def _whole_notes(model: Model, whole: Sequence[str], shards: int, zero: int) -> 
     """What ZeRO leaves whole: all for want of shards, or for want of divisibility biases of models that have such."""
     if zero and shards == 1:
         yield Assumption(f"ZeRO {zero} has one data shard to split over: nothing is sharded", "derived")
-    each = [one for kind in model.kinds.values() for one in layer_parameters(model, kind)]
-    biased = {dim for one in each if one.name.startswith("b") for dim in one.dims}
+    parameters = [parameter for kind in model.kinds.values() for parameter in layer_parameters(model, kind)]
+    biased = {dim for parameter in parameters if parameter.name.startswith("b") for dim in parameter.dims}
     words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
     for dim in whole:
         if dim in biased:
@@ -240,7 +240,7 @@ def known_axis(axis: str, mesh: Mesh, at: At, *keys: str) -> None:
 
 def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
     table = file.shardings or {}
-    sizes = {**workload.held.dims(model), "b": max(1, workload.sequences)}
+    sizes = {**workload.at_peak.dims(model), "b": max(1, workload.sequences)}
     _check_table(table, mesh, sizes, at)
     heads = {**table.get("*", {}), **table.get("heads", {})}
     if all(mesh.size(*heads.get(dim, ())) > 1 for dim in ("s", "t")):
@@ -250,17 +250,17 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
             at("shardings", "heads" if "t" in table.get("heads", {}) else "*", "t"),
             "split one of both",
         )
-    made = Layout({region: dict(dims) for region, dims in table.items()})
-    shards, cp = mesh.size(*made.roles["dp"]), made.roles.get("cp", ())
+    layout = Layout({region: dict(dims) for region, dims in table.items()})
+    shards, cp = mesh.size(*layout.roles["dp"]), layout.roles.get("cp", ())
     problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
     shared = context_problems(file, model, workload, mesh, at, cp=cp)
     _raise_all((*problems, *shared, *table_problems(table, mesh, sizes, at)))
     used = [axis for dims in table.values() for axes in dims.values() for axis in axes]
-    return Cut(mesh, {}, made, tuple(_idle_axes(mesh, used)))
+    return Cut(mesh, {}, layout, tuple(_idle_axes(mesh, used)))
 
 
 def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Mapping[str, int], at: At) -> None:
-    split = [name for name, one in DIMS.items() if one.split and name in sizes]
+    split = [name for name, dim in DIMS.items() if dim.split and name in sizes]
     for region, entries in table.items():
         if region not in REGIONS:
             raise unknown(region, "region of a sharding table", REGIONS, at("shardings", region), listing="regions")

@@ -36,23 +36,23 @@ def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "r
 
 def line_notes(question: Question) -> Iterator[Assumption]:
     """How parameters are laid out, and how much fills them up."""
-    how = next((dim for row in question.layout.table.values() for dim in row if dim in LINES), None)
-    if how:
+    line = next((dim for row in question.layout.table.values() for dim in row if dim in LINES), None)
+    if line:
         shards, more = question.mesh.size(*question.layout.data), _filled(question)
         text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
-        yield Assumption(f"{text}{LAID[how]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
+        yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
 
 
 def _filled(question: Question) -> float:
     """The share of what a device holds of all parameters that only fills lines up."""
-    model, axes, held, own = question.model, question.mesh.axes, 0.0, 0.0
+    model, axes, padded, own = question.model, question.mesh.axes, 0.0, 0.0
     practice, dims = question.practice.under(question.layout), question.workload.dims(question.model)
-    each = [(one, 1) for one in end_parameters(model)]
+    parameters = [(parameter, 1) for parameter in end_parameters(model)]
     for name, many in counted(model.stack).items():
-        each += [(one, many) for one in layer_parameters(model, model.kinds[name], practice)]
-    for parameter, many in each:
+        parameters += [(parameter, many) for parameter in layer_parameters(model, model.kinds[name], practice)]
+    for parameter, many in parameters:
         type_ = question.layout.home(parameter.dims, "state", parameter.rows)
         if line := line_in(type_):
-            held += many * type_.local_elements(dims, axes)
+            padded += many * type_.local_elements(dims, axes)
             own += many * line.of.local_elements(dims, axes) / question.mesh.size(*line.ways)
-    return 1 - own / held
+    return 1 - own / padded

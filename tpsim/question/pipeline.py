@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tpsim.quantity.errors import Place
     from tpsim.question.divisibility import At
     from tpsim.question.layout import Cut
+    from tpsim.question.memo import Memo
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
-    from tpsim.question.shelf import Shelf
 
 
 Split = tuple[int, ...]
@@ -34,7 +34,7 @@ Split = tuple[int, ...]
 
 
 def pipeline(
-    file: ScenarioFile, model: Model, split: Cut, at: At, *, workload: Workload, shelf: Shelf
+    file: ScenarioFile, model: Model, split: Cut, at: At, *, workload: Workload, memo: Memo
 ) -> tuple[PipelineSchedule | None, Split]:
     """The orders of the ranks, and the layers of their chunks; None where no mesh axis of several devices has stages.
 
@@ -57,7 +57,7 @@ def pipeline(
         layers = _layers(fields, model.layers, ranks)
         if workload.kind != "train":
             return forward_only(ranks), layers
-        return shelf.schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
+        return memo.schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
     except InputError as error:
         slug = error.problems[0].slug
         keys = {"microbatches-not-divisible": ("workload", "microbatches"), "layers-not-split": ("pipeline", "layers")}
@@ -75,16 +75,16 @@ def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:
             return stated(split, layers, ranks, fields.chunks)
 
 
-def balance(question: Question, shelf: Shelf) -> Split:
+def balance(question: Question, memo: Memo) -> Split:
     """The split with the fewest seconds on the slowest chunk: its kernels, and the collectives between them.
 
     Layers of a model's several kinds count as their mean; of those that a chunk begins with, because the practice
     recomputes them, all chunks have as many, so these tip no scale.
     """
     stack, ends = question.model.stack, {"first": False, "last": False}
-    each = {kind: kinds(question.practice, ((kind, 1),))[-1] for kind in counted(stack)}
+    kind_of = {kind: kinds(question.practice, ((kind, 1),))[-1] for kind in counted(stack)}
     ranks, chunks = question.stages.ranks, len(question.split) // question.stages.ranks
-    lowered, sizes = shelf.lowered(question), sizes_of(question)
+    lowered, sizes = memo.lowered(question), sizes_of(question)
     rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
 
     def seconds(chunk: Chunk) -> float:
@@ -101,7 +101,7 @@ def balance(question: Question, shelf: Shelf) -> Split:
         question.model.layers,
         ranks,
         chunks,
-        layer_s=total(many * seconds(Chunk(0, ((each[kind], 1),), **ends)) for kind, many in counted(stack).items())
+        layer_s=total(many * seconds(Chunk(0, ((kind_of[kind], 1),), **ends)) for kind, many in counted(stack).items())
         / question.model.layers,
         first_s=seconds(Chunk(0, (), first=True, last=False)),
         last_s=seconds(Chunk(0, (), first=False, last=True)),
@@ -112,8 +112,8 @@ def known_schedule(fields: PipelineFields, place: Place | None) -> None:
     """Refuse a schedule that there is not. Raises InputError."""
     name = fields.schedule
     if name in LATER or name.endswith(FILES):
-        what = f"the schedule {name}" if name in LATER else "a schedule from a file"
-        raise InputError.one("not-supported-yet", f"{what} is not supported yet", place, f"take {', '.join(SCHEDULES)}")
+        noun = f"the schedule {name}" if name in LATER else "a schedule from a file"
+        raise InputError.one("not-supported-yet", f"{noun} is not supported yet", place, f"take {', '.join(SCHEDULES)}")
     if name not in SCHEDULES:
         raise unknown(name, "schedule", SCHEDULES, place)
 

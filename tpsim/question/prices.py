@@ -105,4 +105,4 @@ def hops(schedule: PipelineSchedule) -> Iterator[tuple[int, int]]:
 def slowest_send(question: Question, schedule: PipelineSchedule, axes: Sequence[str], volume: Any) -> timing.Timing:
     """A message over the cut where it takes longest."""
     routes = {route_of(question, axes, *pair) for pair in hops(schedule)}
-    return max((sent(question, route, volume) for route in routes), key=lambda one: one.time_s)
+    return max((sent(question, route, volume) for route in routes), key=lambda timing: timing.time_s)

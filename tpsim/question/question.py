@@ -65,7 +65,7 @@ class Workload:
         return model.dims(sequences=self.sequences, seq=self.seq)
 
     @property
-    def held(self) -> Workload:
+    def at_peak(self) -> Workload:
         """The same where a chip holds most."""
         return self
 
@@ -94,11 +94,11 @@ class Inference(Workload):
     def read(self, dims: Mapping[str, Any], attended: Any) -> dict[str, Any]:
         """`dims` where attention reads so many tokens."""
         cached = self.serving.cached
-        held = {HELD: held_tokens(dims["w"], attended, dims["s"], cached=cached)} if "w" in dims else {}
-        return {**dims, "t": attended, **held}
+        window = {HELD: held_tokens(dims["w"], attended, dims["s"], cached=cached)} if "w" in dims else {}
+        return {**dims, "t": attended, **window}
 
     @property
-    def held(self) -> Inference:
+    def at_peak(self) -> Inference:
         """The same where the cache is full."""
         return replace(self, attended=self.longest)
 

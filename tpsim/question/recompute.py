@@ -9,7 +9,7 @@ from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra
 from tpsim.program.kernels import kind
 from tpsim.program.kinds import one_each
-from tpsim.program.lives import lives
+from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.program.practice import FULL
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.layout import Layout
-    from tpsim.program.lives import Lives
+    from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.model import Model
     from tpsim.program.op import Program
     from tpsim.program.practice import Bucket, Practice
     from tpsim.question.divisibility import At
-    from tpsim.question.shelf import Shelf
+    from tpsim.question.memo import Memo
     from tpsim.question.stated import Stated
 
 SELECTIVE = "attention"
@@ -34,7 +34,7 @@ DROPS: Mapping[str, tuple[str, ...]] = {"none": (), "selective": (SELECTIVE,), "
 """`RecomputeFields.base` -> what it drops."""
 
 
-def recomputing(read: Stated, practice: Practice, model: Model, laid: Layout, shelf: Shelf) -> Practice:
+def recomputing(read: Stated, practice: Practice, model: Model, laid: Layout, memo: Memo) -> Practice:
     """The practice with what the scenario drops, and how that is run once more.
 
     Some layers alone are recomputed whole unless it says what they drop.
@@ -43,7 +43,7 @@ def recomputing(read: Stated, practice: Practice, model: Model, laid: Layout, sh
     """
     fields = read.file.recompute
     if fields.drop:
-        kernels, arrays = shelf.layer(model, laid, practice, lambda: _names(_program(practice, model, laid)))
+        kernels, arrays = memo.layer(model, laid, practice, lambda: _names(_program(practice, model, laid)))
         _known(fields.drop, kernels, arrays, read.at)
     base = fields.base or ("full" if fields.layers and not fields.drop else "none")
     dropped = tuple(dict.fromkeys((*DROPS[base], *fields.drop)))
@@ -67,11 +67,11 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
         if asked not in KEEPS:
             raise unknown(asked, "list of what a stack keeps", KEEPS, read.at("practice", "keeps"))
         return replace(practice, keeps=KEEPS[asked])
-    kept = lives(_program(practice, model, laid, dtypes))
+    kept = lifetimes(_program(practice, model, laid, dtypes))
     own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in kept.makers)  # of one name the narrowest
     gradients = max((-DTYPE_BYTES[array.dtype] for array in kept.added), default=0)
     _check_kept(asked, {**dict.fromkeys(STANDING, 0), GRADIENTS: gradients, **dict(own)}, read)
-    _check_stream(asked, lives(_program(practice, model, laid, dtypes, runs=2)), read)
+    _check_stream(asked, lifetimes(_program(practice, model, laid, dtypes, runs=2)), read)
     return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
 
 
@@ -94,12 +94,12 @@ def buffered(read: Stated, bucket: Bucket, zero: int, *, beside: bool) -> Bucket
                 place = read.at_key("practice", "bucket", "buffers", of)
                 raise InputError.one("empty-buffer", message, place, f"leave it out, or write zero: {stages}")
         bucket = replace(bucket, buffers=tuple(Buffer(of, count) for of, count in asked.items()))
-    found = bucket.at(zero, beside=beside)
-    if bucket.elements is None and {"bucket", "standing"} & {one.of for one in found.buffers}:
+    rule = bucket.at(zero, beside=beside)
+    if bucket.elements is None and {"bucket", "standing"} & {buffer.of for buffer in rule.buffers}:
         message = "a buffer of a bucket has no size: practice.bucket states no elements"
         place = read.at("practice", "bucket", "buffers")
         raise InputError.one("bucket-without-size", message, place, "write practice.bucket.elements")
-    return found
+    return rule
 
 
 def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated) -> None:
@@ -107,17 +107,17 @@ def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated
 
     least  the fewest that each may be stated with: what stands beside all arrays is no part of them
     """
-    for name, each in asked.items():
+    for name, per_element in asked.items():
         if name not in least:
             raise unknown(name, "array of the program with bytes", least, read.at_key("practice", "keeps", name))
-        if each < least[name]:
+        if per_element < least[name]:
             has = f"has {-least[name]} itself" if least[name] else "stands beside all arrays and frees none of them"
-            message = f"{name} with {each} bytes per element takes less than nothing: it {has}"
+            message = f"{name} with {per_element} bytes per element takes less than nothing: it {has}"
             place = read.at("practice", "keeps", name)
             raise InputError.one("less-than-nothing", message, place, f"write at least {least[name]}")
 
 
-def _check_stream(asked: Iterable[str], kept: Lives, read: Stated) -> None:
+def _check_stream(asked: Iterable[str], kept: Lifetimes, read: Stated) -> None:
     """Refuse the stream and its cotangent: what a part of the stack is handed counts as large as what it hands on.
 
     A gradient of weights that two parts share is no stream, and weights that both read are none.
@@ -144,10 +144,10 @@ def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
 
 def _names(program: Program) -> tuple[set[str], set[str]]:
     """The kernels of a layer's forward, and the arrays that it makes."""
-    made = [op for op in program.ops if op.where.act == "F" and op.where.place == "layer"]
-    kernels = {op.where.kernel for op in made if op.where.kernel}
-    here = {op.output for op in made}
-    edges = {op.output for op in made if isinstance(op, Reshard) and not here & {*op.inputs}}
+    ops = [op for op in program.ops if op.where.act == "F" and op.where.place == "layer"]
+    kernels = {op.where.kernel for op in ops if op.where.kernel}
+    here = {op.output for op in ops}
+    edges = {op.output for op in ops if isinstance(op, Reshard) and not here & {*op.inputs}}
     return kernels, {x.name for x in here - edges if x.role == "activation"}
 
 
@@ -162,7 +162,7 @@ def _known(names: tuple[str, ...], kernels: set[str], arrays: set[str], at: At) 
 def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | None = None, *, runs: int = 1) -> Program:
     """The program of a model with so many layers of each kind, and a cut behind them if it has stages."""
     axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
-    layers = tuple((each, runs * many) for each, many in one_each(practice, model.stack))
+    layers = tuple((kind, runs * many) for kind, many in one_each(practice, model.stack))
     return lower(model, laid, practice, dtypes or Dtypes(), axes, layers=(layers, ()) if laid.stages else (layers,))
 
 

@@ -55,7 +55,7 @@ def expert_axes(fields: LayoutFields | None, model: Model, at: At) -> tuple[Axes
     inside = {"tp": fields.tp}
     for role, axes, whose in (("ep", ep, {"dp": fields.dp, "cp": fields.cp, **inside}), ("etp", etp, inside)):
         for axis in axes:
-            if axis not in {one for own in whose.values() for one in own}:
+            if axis not in {name for own in whose.values() for name in own}:
                 message = f"layout.{role} names {axis}, which is no axis of {' or '.join(whose)}"
                 listed = ", ".join(f"{name}: {' '.join(own) or 'none'}" for name, own in whose.items())
                 raise InputError.one("experts-elsewhere", message, at("layout", role), f"take some of {listed}")
@@ -69,14 +69,14 @@ def expert_problems(model: Model, mesh: Mesh, at: At, **roles: Axes) -> Iterator
     """What of the experts does not come out even: their number over ep, their hidden size over etp, what is shared."""
     if not model.experts:
         return
-    for role, size, what in (
+    for role, size, noun in (
         ("ep", model.experts.experts, "experts"),
         ("etp", model.experts.hidden, "hidden size of an expert"),
         ("tp", model.experts.shared or 0, "hidden size of shared experts"),
     ):
         ways = mesh.size(*roles[role])
         if size % ways:
-            message = f"{what} {size} is not divisible by {role} {ways}"
+            message = f"{noun} {size} is not divisible by {role} {ways}"
             legal = "legal: " + ", ".join(map(str, divisors(size)))
             yield Problem("experts-not-divisible", message, at("layout", role), legal)
 
@@ -99,14 +99,14 @@ def levelled(practice: Practice, layout: Layout, placement: Placement, at: At) -
         raise InputError.one("no-copies", message, at(*here), "write flat, or split tokens: sequence_parallel: true")
     nodes = _nodes(home, placement, at(*here)) if "node" in of else ()
     axes: Mapping[Of, Axes] = {"node": nodes, "rank": home[len(nodes) :]}
-    levels = tuple(Level(one, axes[one]) for one in of if axes[one])
+    levels = tuple(Level(level, axes[level]) for level in of if axes[level])
     return replace(practice, rows=replace(practice.rows, levels=levels))
 
 
 def _nodes(home: Axes, placement: Placement, at: Any) -> Axes:
     """Of the axes that experts lie on those that tell nodes apart, which stand first."""
     inside = placement.levels[0]
-    lies = {axis: {placement.carriers[one.carrier].level for one in placement.pieces[axis]} for axis in home}
+    lies = {axis: {placement.carriers[piece.carrier].level for piece in placement.pieces[axis]} for axis in home}
     nodes = tuple(axis for axis in home if lies[axis] - {0})
     if both := [axis for axis in nodes if 0 in lies[axis]]:
         message = f"{both[0]} lies inside nodes ({inside}) and between them, so it does not tell nodes apart"
@@ -126,13 +126,13 @@ def _nodes(home: Axes, placement: Placement, at: Any) -> Axes:
 
 def _copies(question: Question, axes: Values) -> Iterator[tuple[Of, Any, Any]]:
     """Of each level how many nodes or ranks there are, and how many of these a token goes to."""
-    moe, said = question.model.experts, question.assume.routing.copies
+    moe, copies = question.model.experts, question.assume.routing.copies
     if not moe:
         return
     for of, parts in parts_of(question.practice.rows.levels, axes):
-        if said == "bound":
+        if copies == "bound":
             yield of, parts, most_reached(parts, moe.router)
-        elif said != "uniform" and (stated := getattr(said, of)) is not None:
+        elif copies != "uniform" and (stated := getattr(copies, of)) is not None:
             yield of, parts, stated if isinstance(stated, Fraction) else Fraction(str(stated))
         else:
             yield of, parts, reached(parts, moe.router)
@@ -208,10 +208,10 @@ def routing_assumptions(question: Question) -> Iterator[Assumption]:
 
 def _why(question: Question, of: Of) -> str:
     """Where a number of copies is from."""
-    moe, said = question.model.experts, question.assume.routing.copies
-    if said == "bound":
+    moe, copies = question.model.experts, question.assume.routing.copies
+    if copies == "bound":
         return "the most that its experts can lie on (assume.routing.copies)"
-    if said != "uniform" and getattr(said, of) is not None:
+    if copies != "uniform" and getattr(copies, of) is not None:
         return "as stated (assume.routing.copies)"
     if moe and moe.groups > 1:
         limit = f"the {moe.top_groups} of {moe.groups} groups with the best expert each"

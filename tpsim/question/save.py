@@ -78,7 +78,7 @@ def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
     data = question.stated.data
     for name, value in taken.items():
         stated: Any = data.get(name, {} if isinstance(value, dict) else None)
-        left = {key: one for key, one in value.items() if key not in stated} if isinstance(value, dict) else value
+        left = {key: entry for key, entry in value.items() if key not in stated} if isinstance(value, dict) else value
         if left and (isinstance(value, dict) or stated is None):
             yield name, left
 
@@ -96,11 +96,11 @@ def _said(question: Question) -> dict[str, Any]:
 
 def _placement(question: Question) -> dict[str, list[str]]:
     """The carriers of every axis of more than one chip."""
-    found: dict[str, list[str]] = {}
+    laid: dict[str, list[str]] = {}
     for axis, carriers in question.placement.binding.items():
-        mine = found.setdefault(question.axis_parents.get(axis, axis), [])
-        mine += [carrier for carrier in carriers if carrier not in mine]
-    return {axis: carriers for axis, carriers in found.items() if carriers}
+        own = laid.setdefault(question.axis_parents.get(axis, axis), [])
+        own += [carrier for carrier in carriers if carrier not in own]
+    return {axis: carriers for axis, carriers in laid.items() if carriers}
 
 
 def flow(value: Any) -> str:
@@ -110,7 +110,7 @@ def flow(value: Any) -> str:
     '{tp: [kv, rep], zero: 1, sequence_parallel: true, step: "< 30 s"}'
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{flow(str(key))}: {flow(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{flow(str(key))}: {flow(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
     plain = isinstance(value, str) and re.fullmatch(r"(?:[A-Za-z_/]|\.\.?/)[A-Za-z0-9_./-]*", value)

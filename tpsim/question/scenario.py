@@ -21,6 +21,7 @@ from tpsim.question.collective_choice import refuse_foreign, shown_where_forced
 from tpsim.question.context import check_shared, stated_context
 from tpsim.question.inputs import read_launch
 from tpsim.question.layout import cut
+from tpsim.question.memo import Memo, lowered
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.placing import placement_of, pointing_at
@@ -30,7 +31,6 @@ from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
 from tpsim.question.serving import inference_of, served, usual_launch
-from tpsim.question.shelf import Shelf, lowered
 from tpsim.question.stated import Source, Stated, stated
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def resolve(
     *,
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
-    shelf: Shelf | None = None,
+    memo: Memo | None = None,
 ) -> Question:
     """The question that a scenario asks.
 
@@ -55,21 +55,21 @@ def resolve(
     overrides  ``path=value`` each, e.g. ``layout.zero=3``; they come after the flags
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
                recompute, placement; None values were not given
-    shelf      machines and models that other scenarios of the same request have read
+    memo      machines and models that other scenarios of the same request have read
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
-    shelf = shelf or Shelf()
-    read = stated(scenario, overrides, flags or {}, shelf.scenario)
+    memo = memo or Memo()
+    read = stated(scenario, overrides, flags or {}, memo.scenario)
     file = read.file
-    base_model, model = _model(read, shelf)
-    base_machine, machine = _machine(read, shelf)
+    base_model, model = _model(read, memo)
+    base_machine, machine = _machine(read, memo)
     mesh = mesh_of(file, model, read.at)
     workload = inference_of(read, mesh) or _workload(file, mesh)
     split = cut(file, model, workload, mesh, read.at)
     placement = placement_of(read, machine, split)
-    practice = levelled(_practice(read, model, split.layout, shelf), split.layout, placement, read.at)
-    schedule, layers = pipeline(file, model, split, read.at, workload=workload, shelf=shelf)
+    practice = levelled(_practice(read, model, split.layout, memo), split.layout, placement, read.at)
+    schedule, layers = pipeline(file, model, split, read.at, workload=workload, memo=memo)
     question = Question(
         stated=read,
         model=model,
@@ -91,14 +91,14 @@ def resolve(
         split=layers,
     )
     _check(question)
-    return _told(_balanced(question, shelf))
+    return _told(_balanced(question, memo))
 
 
-def _balanced(question: Question, shelf: Shelf) -> Question:
+def _balanced(question: Question, memo: Memo) -> Question:
     """The question with its split mended where seconds are known, if that is asked for."""
     read = question.stated
     if question.schedule and read.file.pipeline and read.file.pipeline.layers == "balanced":
-        question = replace(question, split=balance(question, shelf))
+        question = replace(question, split=balance(question, memo))
     check_layers(question.practice, question.split or (question.model.layers,), read.at)
     return question
 
@@ -139,31 +139,31 @@ def _check_program(question: Question) -> None:
         ) from None
 
 
-def _model(read: Stated, shelf: Shelf) -> tuple[ModelRead, Model]:
+def _model(read: Stated, memo: Memo) -> tuple[ModelRead, Model]:
     """The model's file, and the model with the fields that the scenario changes.
 
     Such as ``model: {extends: gpt2-xl, vocab_padded: 50304}``.
     """
     with pointing_at(read.at("model")):
         name, beside = read.extended("model", "llama-3-8b")
-        base = shelf.model(name, beside=beside)
+        base = memo.model(name, beside=beside)
         model = base.model
         if not isinstance(read.file.model, str):
             model = with_fields(base, read.changes("model"), lambda *keys: read.at("model", *keys)).model
-        for what in unwritten(model):
-            message = f"{model.name} has {what}, which can be counted and is not planned yet"
+        for part in unwritten(model):
+            message = f"{model.name} has {part}, which can be counted and is not planned yet"
             raise InputError.one("not-supported-yet", message, remedy=f"tpsim model show {name} counts it")
         return base, model
 
 
-def _machine(read: Stated, shelf: Shelf) -> tuple[Machine, Machine]:
+def _machine(read: Stated, memo: Memo) -> tuple[Machine, Machine]:
     """The machine's file, and the machine with the fields that the scenario changes.
 
     Such as ``hardware: {extends: dgx-h100, levels: {network: {link: {bandwidth: 800 Gbit/s}}}}``.
     """
     with pointing_at(read.at("hardware")):
         name, beside = read.extended("hardware", "dgx-h100")
-        base = shelf.machine(spec.named("hardware", name, beside))
+        base = memo.machine(spec.named("hardware", name, beside))
         changed = not isinstance(read.file.hardware, str)
         return base, profile.with_fields(base, spec.part(read.document, "hardware")) if changed else base
 
@@ -208,7 +208,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
 
-def _practice(read: Stated, model: Model, laid: Layout, shelf: Shelf) -> Practice:
+def _practice(read: Stated, model: Model, laid: Layout, memo: Memo) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
     fields = read.file.practice
     groups = ("overlap", "ahead", "bucket", "rows")
@@ -218,8 +218,8 @@ def _practice(read: Stated, model: Model, laid: Layout, shelf: Shelf) -> Practic
     base = PRACTICES[fields.base]
     for name in groups:
         if (stated := getattr(fields, name)) is not None:
-            said = stated.model_dump(exclude={"buffers"}, exclude_none=True, exclude_unset=True)
-            changed[name] = replace(getattr(base, name), **said)
+            given = stated.model_dump(exclude={"buffers"}, exclude_none=True, exclude_unset=True)
+            changed[name] = replace(getattr(base, name), **given)
     practice = replace(base, **changed)
     if read.file.workload.kind != "train":
         return served(practice)
@@ -227,7 +227,7 @@ def _practice(read: Stated, model: Model, laid: Layout, shelf: Shelf) -> Practic
     bucket = buffered(read, practice.bucket, laid.zero, beside=overlap.gradients == "beside")
     practice = replace(practice, overlap=overlap, bucket=bucket)
     check_shared(practice, laid, model, read.at)
-    practice = recomputing(read, practice, model, laid, shelf)
+    practice = recomputing(read, practice, model, laid, memo)
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))
 
 

@@ -67,7 +67,7 @@ class Stated:
     def changes(self, key: str) -> dict[str, Any]:
         """What it changes in the file that a field names."""
         stated = getattr(self.file, key)
-        return {} if isinstance(stated, str) else {name: one for name, one in stated.items() if name != "extends"}
+        return {} if isinstance(stated, str) else {name: value for name, value in stated.items() if name != "extends"}
 
     @property
     def data(self) -> dict[str, Any]:

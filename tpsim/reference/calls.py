@@ -67,10 +67,10 @@ class Tally:
 
     def call(self, move: Move, dtype: str, array: str) -> Call:
         """The same in bytes of a dtype."""
-        each = bytes_of(dtype)
-        levels = {name: _in_bytes(level, each) for name, level in self.levels.items()}
-        counts = (each * self.injected, each * self.sent, each * self.received, self.messages)
-        up = each * self.uplink
+        width = bytes_of(dtype)
+        levels = {name: _in_bytes(level, width) for name, level in self.levels.items()}
+        counts = (width * self.injected, width * self.sent, width * self.received, self.messages)
+        up = width * self.uplink
         return Call(*counts, self.steps, levels, up, kind=move.kind, axes=move.axes, dtype=dtype, array=array)
 
 
@@ -109,9 +109,9 @@ def bytes_of(dtype: str) -> Any:
     return DTYPE_BYTES[dtype]
 
 
-def _in_bytes(level: LevelCall, each: int) -> LevelCall:
+def _in_bytes(level: LevelCall, width: int) -> LevelCall:
     return LevelCall(
-        {link: each * count for link, count in level.links.items()}, each * level.total, each * level.serial
+        {link: width * count for link, count in level.links.items()}, width * level.total, width * level.serial
     )
 
 

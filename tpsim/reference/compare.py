@@ -87,13 +87,13 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
 
 def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
     """The unsharded counterpart of every op that has one."""
-    mine, yours = ([op for op in program.ops if _comparable(op)] for program in (sharded, whole))
-    for left, right in zip(mine, yours, strict=False):
+    ops, others = ([op for op in program.ops if _comparable(op)] for program in (sharded, whole))
+    for left, right in zip(ops, others, strict=False):
         if label(left.output, left) != label(right.output, right):
             raise Misaligned(f"{label(left.output, left)} stands where one device has {label(right.output, right)}")
-    if len(mine) != len(yours):
-        raise Misaligned(f"{len(mine)} ops stand where one device has {len(yours)}")
-    return dict(zip(mine, yours, strict=True))
+    if len(ops) != len(others):
+        raise Misaligned(f"{len(ops)} ops stand where one device has {len(others)}")
+    return dict(zip(ops, others, strict=True))
 
 
 def _comparable(op: Op) -> bool:
@@ -241,21 +241,21 @@ def _moved(whole: Run, name: str, derived: Array) -> _Moved:
 def _slopes(whole: Run, every: list[_Moved]) -> Iterator[Slope]:
     """Of some parameters, each moved while all others stay."""
     for step in STEPS:
-        if far := [one for one in every if one.difference >= NEAR]:
-            hanging = _hanging(whole, {one.leaf for one in far})
+        if far := [change for change in every if change.difference >= NEAR]:
+            hanging = _hanging(whole, {change.leaf for change in far})
             losses = reruns(whole, _either_side(far, step), hanging, whole.program.results["loss"])
-            for one, (above, below) in zip(far, np.broadcast_to(losses, 2 * len(far)).reshape(-1, 2), strict=True):
-                gap = abs(float(above - below) / (2 * step) - one.slope)
-                one.difference = min(one.difference, gap / one.length)
-    return (Slope(one.name, one.difference) for one in every)
+            for change, (above, below) in zip(far, np.broadcast_to(losses, 2 * len(far)).reshape(-1, 2), strict=True):
+                gap = abs(float(above - below) / (2 * step) - change.slope)
+                change.difference = min(change.difference, gap / change.length)
+    return (Slope(change.name, change.difference) for change in every)
 
 
 def _either_side(moved: list[_Moved], step: float) -> dict[Array, Block]:
     """Of each parameter a value per run: two runs for each, in which that one is moved."""
     blocks = {}
-    for at, one in enumerate(moved):
-        blocks[one.leaf] = np.repeat(one.value[None], 2 * len(moved), axis=0)
-        blocks[one.leaf][2 * at : 2 * at + 2] += np.multiply.outer([step, -step], one.direction)
+    for at, change in enumerate(moved):
+        blocks[change.leaf] = np.repeat(change.value[None], 2 * len(moved), axis=0)
+        blocks[change.leaf][2 * at : 2 * at + 2] += np.multiply.outer([step, -step], change.direction)
     return blocks
 
 

@@ -95,8 +95,8 @@ class Devices:
         group = ShiftedGroup(self.grid, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
         run = self._plan(hop, group, parts, segments)
         stores = group.stores(run.switches)
-        for each in self._messages(run, stores.shape[-1]):
-            self._step(each, run, stores, np.add)
+        for messages in self._messages(run, stores.shape[-1]):
+            self._step(messages, run, stores, np.add)
         moved = group.moved(stores)
         return dict(zip(self.grid.devices, moved, strict=True)), self._tally(
             run, hop, segments, members, stores.shape[-1]
@@ -188,5 +188,5 @@ def _marked(run: Schedule, message: Message, letter: Letter, kind: MoveKind, ele
     send, cuts = message
     first, last = own_part(run, kind, send.source, elements)
     own = [marks[:, max(first - low, 0) : max(last - low, 0)] for (low, _), marks in zip(cuts, letter, strict=True)]
-    total, mine = (sum(np.nansum(marks, axis=1) for marks in each) for each in (letter, own))
-    return send, np.asarray(total, dtype=np.int64), np.asarray(mine, dtype=np.int64)
+    total, kept = (sum(np.nansum(marks, axis=1) for marks in group) for group in (letter, own))
+    return send, np.asarray(total, dtype=np.int64), np.asarray(kept, dtype=np.int64)

@@ -73,7 +73,7 @@ def execute(
         for op in program.ops:
             do(op)
     else:
-        turns = run.live.lives.turns
+        turns = run.live.lifetimes.turns
         Ranks(program, schedule, turns, do, partial(_posted, run), partial(_taken, run), ended).run()
     return run
 
@@ -101,11 +101,11 @@ def _side_by_side(run: Run, op: Op, device: Device) -> Blocks:
         return _blocks(run, op)
     several = {x: run.blocks[x][device] for x in op.inputs if run.blocks[x][device].ndim > len(x.dims)}
     own = []
-    for each in zip(*several.values(), strict=True):
-        one = copy(run)
-        alone = {x: {device: block} for x, block in zip(several, each, strict=True)}
-        one.blocks = {x: run.blocks[x] for x in op.inputs} | alone
-        own.append(_blocks(one, op)[device])
+    for blocks in zip(*several.values(), strict=True):
+        single = copy(run)
+        alone = {x: {device: block} for x, block in zip(several, blocks, strict=True)}
+        single.blocks = {x: run.blocks[x] for x in op.inputs} | alone
+        own.append(_blocks(single, op)[device])
     return {device: np.array(own)}
 
 
@@ -186,8 +186,8 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
     likes = {run.like(device): block for device, block in blocks.items()}
     beside = {device: likes[run.like(device)] for device in order if device not in holders}
     moved, call = play({**beside, **blocks})
-    mine = [place for place, device in enumerate(order) if device in holders]
-    counts = {name: getattr(call, name)[mine] for name in ("injected", "sent", "received", "messages")}
+    places = [place for place, device in enumerate(order) if device in holders]
+    counts = {name: getattr(call, name)[places] for name in ("injected", "sent", "received", "messages")}
     return {device: moved[device] for device in order if device in holders}, replace(call, **counts)
 
 

@@ -99,10 +99,10 @@ POINTWISE: Mapping[str, Function] = {
     "square": Function(lambda x: x * x, (lambda x: 2 * x,)),
     "mul": Function(lambda x, y: x * y, (lambda x, y: y + 0 * x, lambda x, y: x + 0 * y)),
     "div": Function(lambda x, y: x / y, (lambda x, y: 1 / y + 0 * x, lambda x, y: -x / y**2)),
-    "exp": Function(np.exp, (lambda made: made,)),
+    "exp": Function(np.exp, (lambda y: y,)),
     "sigmoid": Function(_sigmoid, (lambda x: _sigmoid(x) * (1.0 - _sigmoid(x)),)),
     "log": Function(np.log, (lambda x: 1 / x,)),
-    "tanh": Function(np.tanh, (lambda made: 1 - made**2,)),
+    "tanh": Function(np.tanh, (lambda y: 1 - y**2,)),
     "unit": Function(
         _unit,
         (lambda x, v: (v + EPSILON) ** -0.5 + 0 * x, lambda x, v: -0.5 * x * (v + EPSILON) ** -1.5),
@@ -154,12 +154,12 @@ def _window_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
 def _of_last_tokens(mask: Callable[..., Any]) -> Callable[..., Any]:
     """A mask over places of a cache that holds no more than it must: each has the last token that came to it."""
 
-    def held(sizes: Mapping[str, int], s: Any, place: Any) -> Any:
+    def is_kept(sizes: Mapping[str, int], s: Any, place: Any) -> Any:
         last = past(sizes) + sizes["s"] - 1
         token = last - (last - place) % sizes[HELD]
         return np.where(token < 0, MASKED, mask(sizes, s, token))
 
-    return held
+    return is_kept
 
 
 def _chunk_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:

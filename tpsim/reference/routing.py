@@ -32,9 +32,9 @@ def own(sizes: Mapping[str, Any], _b: Any, _s: Any, _i: Any, logits: Block, bias
     """
     scores = logits if bias is None else logits + bias
     if "gr" in sizes:
-        each = scores.reshape(*scores.shape[:-1], int(sizes["gr"]), -1)
-        groups = _best(np.sort(each, axis=-1)[..., -1 if bias is None else -PAIR :].sum(axis=-1), int(sizes["gt"]))
-        scores = np.where(np.repeat(groups, each.shape[-1], axis=-1) > 0, scores, -np.inf)
+        grouped = scores.reshape(*scores.shape[:-1], int(sizes["gr"]), -1)
+        groups = _best(np.sort(grouped, axis=-1)[..., -1 if bias is None else -PAIR :].sum(axis=-1), int(sizes["gt"]))
+        scores = np.where(np.repeat(groups, grouped.shape[-1], axis=-1) > 0, scores, -np.inf)
     return _best(scores, int(sizes["k"]))
 
 
@@ -95,8 +95,8 @@ def _turned(sizes: Mapping[str, Any]) -> Block:
 
 def turned_copies(sizes: Mapping[str, Any], parts: int) -> Fraction:
     """Of how many nodes, or ranks, out of so many the tokens have experts that choose `evenly`, but `apart`."""
-    each = parts_reached(parts, _turned(sizes)).sum(axis=-1)
-    return Fraction(int(each.sum()), each.size)
+    counts = parts_reached(parts, _turned(sizes)).sum(axis=-1)
+    return Fraction(int(counts.sum()), counts.size)
 
 
 def table(run: Run, filled: Filled) -> Table:
@@ -110,9 +110,9 @@ def table(run: Run, filled: Filled) -> Table:
         tokens = np.arange(chosen[..., 0].size).reshape(chosen.shape[:2])
         for part, window in enumerate(parts):
             ids = tokens[window].ravel()
-            mine = chosen[window].reshape(ids.size, -1)
-            for expert in range(mine.shape[-1]):
-                own_ids = ids[mine[:, expert] > 0]
+            picks = chosen[window].reshape(ids.size, -1)
+            for expert in range(picks.shape[-1]):
+                own_ids = ids[picks[:, expert] > 0]
                 if own_ids.size > rows:
                     chosen_by = f"{own_ids.size} tokens of part {part} choose expert {expert}"
                     raise ValueError(f"{chosen_by}, which has {rows} rows for them")
@@ -164,18 +164,18 @@ def carried(run: Run, op: Dispatch | Combine) -> Blocks:
 def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
     x, out = op.inputs[0], op.output
     if x.filled:
-        made = block[_copies(run, x, out, device)]
-        made[_rows_of(run, out, device) == EMPTY] = 0.0
-        return np.asarray(made)
+        rows = block[_copies(run, x, out, device)]
+        rows[_rows_of(run, out, device) == EMPTY] = 0.0
+        return np.asarray(rows)
     ids, own_ids = _rows(run, out, op.inputs[1], device)
     flat = block.reshape(-1, *block.shape[2:])
     if "i" in x.dims:
         experts = run.grid.window(device, out.type, run.sizes)[0]
-        made = flat[own_ids, np.arange(experts.start, experts.stop)[:, None]]
-        return np.asarray(np.where(ids == EMPTY, 0.0, made))
-    made = flat[own_ids]
-    made[ids == EMPTY] = 0.0
-    return np.asarray(made)
+        rows = flat[own_ids, np.arange(experts.start, experts.stop)[:, None]]
+        return np.asarray(np.where(ids == EMPTY, 0.0, rows))
+    rows = flat[own_ids]
+    rows[ids == EMPTY] = 0.0
+    return np.asarray(rows)
 
 
 def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
@@ -183,19 +183,19 @@ def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
     shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
     if out.filled:
         sums, filled = np.zeros(shape), _rows_of(run, rows, device) != EMPTY
-        for at, node, copy, made in zip(filled, *_copies(run, out, rows, device), block, strict=True):
-            sums[node[at], copy[at]] += made[at]  # an expert has each token once
+        for at, node, copy, copies in zip(filled, *_copies(run, out, rows, device), block, strict=True):
+            sums[node[at], copy[at]] += copies[at]  # an expert has each token once
         return sums
     ids, own_ids = _rows(run, rows, op.inputs[1], device)
-    made = np.zeros((shape[0] * shape[1], *shape[2:]))
+    copies = np.zeros((shape[0] * shape[1], *shape[2:]))
     here = ids != EMPTY
     if "i" in out.dims:
         expert, _ = np.nonzero(here)
-        made[own_ids[here], expert] = block[here]
+        copies[own_ids[here], expert] = block[here]
     else:
         for at, ids, own_rows in zip(here, own_ids, block, strict=True):
-            made[ids[at]] += own_rows[at]  # an expert has each token once
-    return made.reshape(shape)
+            copies[ids[at]] += own_rows[at]  # an expert has each token once
+    return copies.reshape(shape)
 
 
 def _rows_of(run: Run, rows: Array, device: Device) -> Table:
@@ -210,8 +210,8 @@ def _copies(run: Run, copies: Array, rows: Array, device: Device) -> tuple[Table
     """
     ids, kept = _rows_of(run, rows, device), _rows_of(run, copies, device)
     (first, _), (at, _) = (run.grid.window(device, x.type, run.sizes)[:2] for x in (rows, copies))
-    each = run.sizes[rows.dims[0]] // run.sizes[copies.dims[0]]
-    node = np.broadcast_to((np.arange(first.start, first.stop) // each - at.start)[:, None], ids.shape)
+    ratio = run.sizes[rows.dims[0]] // run.sizes[copies.dims[0]]
+    node = np.broadcast_to((np.arange(first.start, first.stop) // ratio - at.start)[:, None], ids.shape)
     places = np.full((kept.shape[0], int(max(ids.max(), kept.max())) + 2), EMPTY, dtype=np.int64)
     for place, tokens in zip(places, kept, strict=True):
         place[tokens[tokens != EMPTY]] = np.flatnonzero(tokens != EMPTY)
@@ -238,9 +238,9 @@ def _positions(run: Run, ids: Table) -> Table:
     return np.where(ids == EMPTY, EMPTY, ids - ids % length + run.positions[ids % length])
 
 
-def reordered(mine: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
+def reordered(run: Run, array: Array, whole: Run, other: Array, value: Block) -> Block:
     """`value`, which has the rows of `other` on one device, in the order that the rows of `array` have here."""
-    here, there = _positions(mine, _of(mine, array)), _of(whole, other)
+    here, there = _positions(run, _of(run, array)), _of(whole, other)
     ordered = np.zeros_like(value)
     at = np.zeros((there.shape[0], int(there.max()) + 1), dtype=np.int64)
     expert, row = np.nonzero(there != EMPTY)

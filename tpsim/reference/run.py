@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.program.lives import BUFFERS, Lives, in_microbatch, lives
+from tpsim.program.lifetimes import BUFFERS, Lifetimes, in_microbatch, lifetimes
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
 from tpsim.reference.calls import Call, bytes_of
@@ -50,7 +50,7 @@ class Live:
     levels  rank -> of every action the most bytes that each device of the rank held, and those when it had ended
     """
 
-    lives: Lives
+    lifetimes: Lifetimes
     beside: Mapping[str, int]
     mesh: Mesh
     levels: dict[int, list[list[tuple[int, int]]]] = field(default_factory=lambda: defaultdict(list))
@@ -62,13 +62,13 @@ class Live:
     def made(self, op: Op, elements: Mapping[Device, int]) -> None:
         """The output of `op` is there, with so many elements on every device that has it."""
         array = op.output
-        if array not in self.lives.makers:
+        if array not in self.lifetimes.makers:
             return
-        each = bytes_of(array.dtype) + sum(self.beside.get(name, 0) for name in self.lives.names(array))
-        ways = self.mesh.size(*self.lives.streamed.get(array, ()))
+        width = bytes_of(array.dtype) + sum(self.beside.get(name, 0) for name in self.lifetimes.names(array))
+        ways = self.mesh.size(*self.lifetimes.streamed.get(array, ()))
         there = min(BUFFERS, ways)
-        self._sizes[array] = {device: many * there // ways * each for device, many in elements.items()}
-        self._left[array] = len(self.lives.readers[array])
+        self._sizes[array] = {device: many * there // ways * width for device, many in elements.items()}
+        self._left[array] = len(self.lifetimes.readers[array])
         for device, size in self._sizes[array].items():
             self._held[device] += size
             self._most[device] = max(self._most[device], self._held[device])
@@ -76,7 +76,7 @@ class Live:
     def read(self, op: Op) -> None:
         """`op` has run, or what it sends has left: what it read as the last one is gone, and what nobody reads."""
         if in_microbatch(op.where):
-            for home in self.lives.read_by(op):
+            for home in self.lifetimes.read_by(op):
                 self._left[home] -= 1
                 self._drop(home)
             if op.output in self._left:
@@ -84,9 +84,9 @@ class Live:
 
     def ended(self, rank: int, devices: Iterable[Device]) -> None:
         """An action of a rank has ended."""
-        mine = list(devices)
-        self.levels[rank].append([(self._most[array], self._held[array]) for array in mine])
-        self._most.update({array: self._held[array] - self._most[array] for array in mine})
+        arrays = list(devices)
+        self.levels[rank].append([(self._most[array], self._held[array]) for array in arrays])
+        self._most.update({array: self._held[array] - self._most[array] for array in arrays})
 
     def _drop(self, array: Array) -> None:
         if not self._left[array] and array in self._sizes:
@@ -141,7 +141,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
-        self.live = Live(lives(self.program), self.beside, self.grid.mesh)
+        self.live = Live(lifetimes(self.program), self.beside, self.grid.mesh)
         order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
         self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))
 
@@ -163,8 +163,8 @@ class Run:
             return self.grid.devices
         if where.chunks not in self.held_by:
             ranks, pipe = {self.schedule.rank(chunk) for chunk in where.chunks}, self.program.pipe
-            mine = [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
-            self.held_by[where.chunks] = mine
+            devices = [device for device in self.grid.devices if self.grid.rank(device, pipe) in ranks]
+            self.held_by[where.chunks] = devices
         return self.held_by[where.chunks]
 
     def of_rank(self, rank: int) -> list[Device]:

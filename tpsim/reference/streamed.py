@@ -81,8 +81,8 @@ def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[B
     likes = {run.like(device): block for device, block in blocks.items()}
     every = {device: blocks.get(device, likes[run.like(device)]) for device in run.grid.devices}
     moved, tally = run.devices.shifted(move, every, parts)
-    mine = [place for place, device in enumerate(run.grid.devices) if device in blocks]
-    counts = {name: getattr(tally, name)[mine] for name in COUNTS}
+    places = [place for place, device in enumerate(run.grid.devices) if device in blocks]
+    counts = {name: getattr(tally, name)[places] for name in COUNTS}
     return {device: moved[device] for device in blocks}, replace(tally, **counts)
 
 
@@ -151,7 +151,7 @@ class KernelRun:
         sizes = {**self.run.sizes, KEYS: self.run.sizes[KEYS] // blocks}
         for step in range(blocks):
             before = dict(self.running)
-            self.now = {x: each[step] for x, (_, each) in streams.items()}
+            self.now = {x: blocks[step] for x, (_, blocks) in streams.items()}
             for op in self.ops:
                 if KEYS in op.output.dims or sums_blocks(op) or self._of_rows(op):
                     self._do(op, move, sizes, step, before)
@@ -164,18 +164,18 @@ class KernelRun:
         else:
             work = self.works.setdefault(op, work_of(op, run.grid, sizes, run.choose, run.positions))
         inputs = [self._value(x) for x in op.inputs]
-        made = of_devices(op, work, inputs, run.holders(op.where))
+        blocks = of_devices(op, work, inputs, run.holders(op.where))
         summed = [x for x in op.inputs if x not in self.known]
         self.hangs[op.output] = frozenset(
             y for x in summed for y in ({x} if x in self.running else self.hangs.get(x, ()))
         )
         if sums_blocks(op):
-            self.running[op.output] = self._merged(op, before, made) if op.output in before else made
+            self.running[op.output] = self._merged(op, before, blocks) if op.output in before else blocks
         elif KEYS not in op.output.dims:
             rows = self.running if any(x in self.running for x in summed) else self.known
-            rows[op.output] = made
+            rows[op.output] = blocks
         else:
-            self.now[op.output] = made
+            self.now[op.output] = blocks
 
     def _of_rows(self, op: Op) -> bool:
         """True for what is made of sums over blocks, row by row, and goes into blocks."""
@@ -184,11 +184,11 @@ class KernelRun:
     def _numbers(self, array: Array, move: Move, step: int, device: Device) -> list[Positions]:
         """The global indices of an array that is as wide as the block of a step."""
         run, n = self.run, self.run.grid.mesh.size(*move.axes)
-        each = numbers(array, run.grid, run.sizes, run.positions, device)
+        per_dim = numbers(array, run.grid, run.sizes, run.positions, device)
         block = (run.grid.rank(device, move.axes) - step) % n
         return [
             np.split(indices, n)[block] if dim == KEYS else indices
-            for dim, indices in zip(array.dims, each, strict=True)
+            for dim, indices in zip(array.dims, per_dim, strict=True)
         ]
 
     def _value(self, x: Array) -> Blocks:
@@ -197,14 +197,14 @@ class KernelRun:
                 return values[x]
         return self.run.blocks[x]
 
-    def _merged(self, op: Op, before: Mapping[Array, Blocks], made: Blocks) -> Blocks:
+    def _merged(self, op: Op, before: Mapping[Array, Blocks], blocks: Blocks) -> Blocks:
         """What was there before, corrected by what is known better now, with what this block makes."""
         old = before[op.output]
         if isinstance(op, Max):
-            return {device: np.maximum(old[device], block) for device, block in made.items()}
+            return {device: np.maximum(old[device], block) for device, block in blocks.items()}
         factors = {sums: self._factor(sums, before, op.output) for sums in self.hangs[op.output]}
         corrected = {}
-        for device, block in made.items():
+        for device, block in blocks.items():
             kept = old[device]
             for factor in factors.values():
                 kept = kept * factor[device]

@@ -67,9 +67,9 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
     shape = tuple(part.stop - part.start for part in grid.window(grid.devices[0], op.output.type, sizes))
 
     def work(_: Device, blocks: list[Block]) -> Block:
-        each = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
-        whole = (*each.shape[: each.ndim - len(shape)], *shape)
-        return each if each.shape == whole else np.broadcast_to(each, whole)
+        result = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
+        whole = (*result.shape[: result.ndim - len(shape)], *shape)
+        return result if result.shape == whole else np.broadcast_to(result, whole)
 
     return work
 
@@ -80,12 +80,12 @@ def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, 
     Where it holds a window alone, the place of a token is taken by the one that comes so many later.
     """
     along, rows = op.inputs[1].dims.index("s"), op.inputs[1].dims.index("s")
-    made, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], rows, 0)
+    cache, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], rows, 0)
     first, room = grid.window(device, op.output.type, sizes)[along].start, sizes[op.output.dims[along]]
     for token, row in enumerate(new, start=past(sizes)):
-        if 0 <= token % room - first < len(made):
-            made[token % room - first] = row
-    return np.moveaxis(made, 0, along)
+        if 0 <= token % room - first < len(cache):
+            cache[token % room - first] = row
+    return np.moveaxis(cache, 0, along)
 
 
 def _elementwise(op: Op, sizes: Mapping[str, int]) -> Callable[[list[Block]], Block]:
@@ -119,24 +119,24 @@ def _product(left: Array, right: Array, out: Array) -> Work:
     numpy's einsum would loop over the last dim alone, however short; matrices are so small that a library of matrices
     begins no threads.
     """
-    each = [dim for dim in left.dims if dim in right.dims and dim in out.dims]
+    batch = [dim for dim in left.dims if dim in right.dims and dim in out.dims]
     summed = [dim for dim in left.dims if dim in right.dims and dim not in out.dims]
-    rows, columns = ([dim for dim in x.dims if dim not in (*each, *summed)] for x in (left, right))
-    made = (*each, *rows, *columns)
-    back = [made.index(dim) for dim in out.dims]
-    first = _turned(left, (*each, *rows, *summed))
-    second = _turned(right, (*each, *summed, *columns))
+    rows, columns = ([dim for dim in x.dims if dim not in (*batch, *summed)] for x in (left, right))
+    dims = (*batch, *rows, *columns)
+    back = [dims.index(dim) for dim in out.dims]
+    first = _turned(left, (*batch, *rows, *summed))
+    second = _turned(right, (*batch, *summed, *columns))
 
     def work(_: Device, blocks: list[Block]) -> Block:
         (a, beside), (b, others) = first(blocks[0]), second(blocks[1])
         sizes = dict(zip(left.dims, blocks[0].shape[len(beside) :], strict=True))
         sizes |= zip(right.dims, blocks[1].shape[len(others) :], strict=True)
         sums, wide = prod(sizes[dim] for dim in summed), prod(sizes[dim] for dim in columns)
-        of_each = [sizes[dim] for dim in each]
+        of_each = [sizes[dim] for dim in batch]
         a = a.reshape((*beside, *of_each, *([sizes[dim] for dim in rows] or [1]), sums))
         b = b.reshape((*others, *of_each, *(1 for _ in rows[1:]), sums, wide))
         beside = beside or others
-        whole = np.matmul(a, b).reshape((*beside, *(sizes[dim] for dim in made)))
+        whole = np.matmul(a, b).reshape((*beside, *(sizes[dim] for dim in dims)))
         return np.asarray(whole.transpose((*range(len(beside)), *(len(beside) + place for place in back))))
 
     return work
@@ -172,7 +172,7 @@ def index_block(
     inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
     fn = INDEX[op.fn] if choose is None else choose
-    return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), [len(each) for each in own])
+    return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), [len(indices) for indices in own])
 
 
 def numbers(
@@ -195,8 +195,8 @@ def _alignment(x: Array, out: Array) -> Callable[[Block], Block]:
     """Gives a block of `x`, or several, its dims in the order of `out`, and a dim of one where `x` lacks it."""
     order = [x.dims.index(dim) for dim in out.dims if dim in x.dims]
     places = tuple(slice(None) if dim in x.dims else None for dim in out.dims)
-    beside, each = [0, *(place + 1 for place in order)], (slice(None), *places)
-    return lambda block: block.transpose(order)[places] if block.ndim == len(order) else block.transpose(beside)[each]
+    beside, cuts = [0, *(place + 1 for place in order)], (slice(None), *places)
+    return lambda block: block.transpose(order)[places] if block.ndim == len(order) else block.transpose(beside)[cuts]
 
 
 def _coefficient(scale: Scale, sizes: Mapping[str, int]) -> float:

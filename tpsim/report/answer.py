@@ -167,10 +167,10 @@ PLAIN: Mapping[Any, Schema] = {
 def document_schema(kind: type[Answer], name: str) -> Schema:
     """The JSON Schema of what `kind` writes, named `name`. Unknown fields are no error to a reader."""
     named: dict[str, Schema] = {}
-    made = {part: _field(kind, part, named) for part in DOCUMENT if part not in ("schema", "result")}
-    made["schema"] = {"const": kind.schema, "title": "Schema", "type": "string"}
-    made["result"] = _shape(kind, named)
-    whole = _map({part: made[part] for part in DOCUMENT}, DOCUMENT)
+    fields = {part: _field(kind, part, named) for part in DOCUMENT if part not in ("schema", "result")}
+    fields["schema"] = {"const": kind.schema, "title": "Schema", "type": "string"}
+    fields["result"] = _shape(kind, named)
+    whole = _map({part: fields[part] for part in DOCUMENT}, DOCUMENT)
     titles = {"description": f"What `tpsim {name}` says.", "title": f"{name.title()}Output"}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{name}.json", "$defs": _sorted(named)}
     return {**head, **_sorted({**whole, **titles})}
@@ -218,10 +218,10 @@ def _map(fields: Mapping[str, Schema], required: Sequence[str]) -> Schema:
 def _field(kind: type[Record], name: str, named: dict[str, Schema]) -> Schema:
     """The schema of one attribute, with its title and its meaning."""
     type_, meaning = _declared(kind, name)
-    made = _shape(type_, named)
-    title = {} if "$ref" in made else {"title": name.title().replace("_", " ")}
+    shape = _shape(type_, named)
+    title = {} if "$ref" in shape else {"title": name.title().replace("_", " ")}
     description = {"description": f"{meaning[0].upper()}{meaning[1:].rstrip('.')}."} if meaning else {}
-    return _sorted({**made, **title, **description})
+    return _sorted({**shape, **title, **description})
 
 
 def _declared(kind: type, name: str) -> tuple[Any, str]:
@@ -231,8 +231,8 @@ def _declared(kind: type, name: str) -> tuple[Any, str]:
         return get_args(attribute.__orig_class__)[0], attribute.meaning  # type: ignore[attr-defined]  # of what is subscripted
     function = {property: "fget", cached_property: "func"}.get(type(attribute))
     if function:
-        made = getattr(attribute, function)
-        return get_type_hints(made, include_extras=True)["return"], _paragraph(getdoc(made) or "")
+        declared = getattr(attribute, function)
+        return get_type_hints(declared, include_extras=True)["return"], _paragraph(getdoc(declared) or "")
     owner = next(base for base in kind.__mro__ if name in get_annotations(base))
     alone = SimpleNamespace(__annotations__={name: re.sub(r"^ClassVar\[(.*)\]$", r"\1", get_annotations(owner)[name])})
     types = get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)

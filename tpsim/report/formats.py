@@ -57,8 +57,8 @@ class NoNumber(ValueError):  # noqa: N818  # it says what was found
 def json_text(document: Mapping[str, Any]) -> str:
     """`document` as JSON, what is not printable as an escape. Raises NoNumber, with the place, for infinity or nan."""
     try:
-        made = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        return "\n".join(map(_escaped, made.split("\n")))
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return "\n".join(map(_escaped, text.split("\n")))
     except ValueError:
         raise NoNumber(next(_endless(document, ""))) from None
 
@@ -88,7 +88,7 @@ TOLD = b"tpsim"
 
 
 def write_parquet(
-    path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], told: Mapping[str, Any]
+    path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], summary: Mapping[str, Any]
 ) -> None:
     """Write rows with what is told beside them.
 
@@ -96,7 +96,7 @@ def write_parquet(
     """
     pa, parquet = _arrow()
     schema = pa.schema(
-        [(name, pa.type_for_alias(kind)) for name, kind in columns.items()], metadata={TOLD: json.dumps(told)}
+        [(name, pa.type_for_alias(kind)) for name, kind in columns.items()], metadata={TOLD: json.dumps(summary)}
     )
     whole = [{name: row.get(name) for name in columns} for row in rows]
     beside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -27,11 +27,11 @@ def text(document: Document, limit: int = LIMIT) -> str:
     if document.silent:
         return ""
     rows = max((len(table.rows) for table in document.tables), default=0)
-    made = "\n\n".join(_parts(document, rows)) + "\n"
-    while len(made) > limit and rows:
+    page = "\n\n".join(_parts(document, rows)) + "\n"
+    while len(page) > limit and rows:
         rows = rows * 3 // 4
-        made = "\n\n".join(_parts(document, rows)) + "\n"
-    return made if len(made) <= limit else made[: limit - 4] + "...\n"
+        page = "\n\n".join(_parts(document, rows)) + "\n"
+    return page if len(page) <= limit else page[: limit - 4] + "...\n"
 
 
 def _parts(document: Document, most: int) -> Iterator[str]:

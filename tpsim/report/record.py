@@ -64,8 +64,8 @@ class Record(Mapping[str, Any]):
 @cache
 def names(kind: type[Record]) -> Mapping[str, bool]:
     """The names that documents may show of a record, each with True if they always do."""
-    told = kind.told or tuple(one.name for one in fields(kind))  # type: ignore[arg-type]  # a dataclass
-    return {name.rstrip("?"): not name.endswith("?") for name in told}
+    listed = kind.told or tuple(field.name for field in fields(kind))  # type: ignore[arg-type]  # a dataclass
+    return {name.rstrip("?"): not name.endswith("?") for name in listed}
 
 
 def plain(value: Any, name: str = "") -> Any:

@@ -179,12 +179,12 @@ def as_text(table: Table) -> TableText:
     values = [[row.get(column.key) for row in table.rows] for column in table.columns]
     kinds = [column.kind for column in table.columns]
     common = {kind: scale(_numbers(kind, kinds, values), kind) for kind in COMPARED if kind in kinds}
-    made = [cells(column, kind, common.get(kind)) for column, kind in zip(values, kinds, strict=True)]
+    columns = [cells(column, kind, common.get(kind)) for column, kind in zip(values, kinds, strict=True)]
     return TableText(
         headers=[column.header for column in table.columns],
-        units=[unit for unit, _ in made],
+        units=[unit for unit, _ in columns],
         right=[column.kind not in ("text", "bar") for column in table.columns],
-        rows=[list(row) for row in zip(*(texts for _, texts in made), strict=True)],
+        rows=[list(row) for row in zip(*(texts for _, texts in columns), strict=True)],
     )
 
 

@@ -108,7 +108,7 @@ def sorts(picture: Picture) -> list[str]:
 
 def left_out(picture: Picture, seen: Picture) -> str:
     """What of a picture cannot be seen; "" where all can."""
-    whole, drawn = (sum(map(len, each.lanes.values())) if isinstance(each, Spans) else 0 for each in (picture, seen))
+    whole, drawn = (sum(map(len, part.lanes.values())) if isinstance(part, Spans) else 0 for part in (picture, seen))
     return "what is shorter than a pixel or two is drawn together with its neighbours" if drawn < whole else ""
 
 

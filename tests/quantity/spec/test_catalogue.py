@@ -9,7 +9,7 @@ from tpsim.quantity.errors import InputError
 
 
 @pytest.fixture
-def shelf(tmp_path, monkeypatch):
+def memo(tmp_path, monkeypatch):
     """A package folder beside which the library stands, as in a checkout."""
     package = tmp_path / "repo" / "tpsim"
     for name in (
@@ -27,20 +27,20 @@ def shelf(tmp_path, monkeypatch):
     return package
 
 
-def test_the_library_stands_beside_the_package_in_a_checkout(shelf):
-    assert spec.find("hardware", "tpu-v5e") == shelf.parent / "hardware" / "tpu-v5e.yaml"
-    assert spec.find("models", "llama-3-8b") == shelf.parent / "scenarios" / "models" / "llama-3-8b.yaml"
+def test_the_library_stands_beside_the_package_in_a_checkout(memo):
+    assert spec.find("hardware", "tpu-v5e") == memo.parent / "hardware" / "tpu-v5e.yaml"
+    assert spec.find("models", "llama-3-8b") == memo.parent / "scenarios" / "models" / "llama-3-8b.yaml"
     assert spec.names("scenarios") == ["first"]
 
 
-def test_the_library_stands_in_the_package_when_installed(shelf):
-    inside = shelf / "_data" / "hardware"
+def test_the_library_stands_in_the_package_when_installed(memo):
+    inside = memo / "_data" / "hardware"
     inside.mkdir(parents=True)
     (inside / "tpu-v4.yaml").write_text("a: 1\n")
     assert spec.names("hardware") == ["tpu-v4"]
 
 
-def test_folders_of_ones_own_are_searched_after_the_shipped_ones(shelf, tmp_path, monkeypatch):
+def test_folders_of_ones_own_are_searched_after_the_shipped_ones(memo, tmp_path, monkeypatch):
     own = tmp_path / "own"
     (own / "hardware").mkdir(parents=True)
     for path in (own / "lab.yaml", own / "hardware" / "rack.yaml", own / "tpu-v5e.yaml"):
@@ -48,18 +48,18 @@ def test_folders_of_ones_own_are_searched_after_the_shipped_ones(shelf, tmp_path
     monkeypatch.setenv("TPSIM_PATH", str(own))
     assert spec.names("hardware") == ["dgx-h100", "lab", "rack", "tpu-v5e"]
     assert spec.find("hardware", "lab") == own / "lab.yaml"
-    assert spec.find("hardware", "tpu-v5e").parent == shelf.parent / "hardware"
+    assert spec.find("hardware", "tpu-v5e").parent == memo.parent / "hardware"
 
 
-@pytest.mark.usefixtures("shelf")
-def test_a_name_of_something_else_is_said_to_be_that(shelf):
+@pytest.mark.usefixtures("memo")
+def test_a_name_of_something_else_is_said_to_be_that(memo):
     with pytest.raises(InputError) as error:
         spec.find("scenarios", "dgx-h100")
     assert str(error.value).splitlines() == [
         'error[unknown-scenario]: "dgx-h100" is a machine, not a scenario',
         "  = ask of it by flags: --model llama-3-8b --hw dgx-h100 --seq 4096",
         "  = known: first",
-    ], shelf
+    ], memo
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():

@@ -25,8 +25,8 @@ def read(path: Path | str, *, collective: str | None = None, ranks: int | None =
     log = load(path)
     if "\n".join(log.lines).lstrip().startswith("{"):
         return (nccl.read_json(log),)
-    found = (*nccl_text.read(log, collective, ranks), *osu.read(log, ranks))
-    if not found:
+    runs = (*nccl_text.read(log, collective, ranks), *osu.read(log, ranks))
+    if not runs:
         known = "known: what nccl-tests and rccl-tests print, nccl-tests' -J JSON, OSU micro-benchmarks' latency tests"
         log.refuse("no-measurements", "the log holds no run of a known benchmark", 0, "keep the header lines", known)
-    return found
+    return runs

@@ -39,7 +39,7 @@ class Log:
     sha256: str
     lines: tuple[str, ...]
 
-    def found(self, pattern: re.Pattern[str], first: int = 1, last: int | None = None) -> Iterator[tuple[int, Match]]:
+    def matches(self, pattern: re.Pattern[str], first: int = 1, last: int | None = None) -> Iterator[tuple[int, Match]]:
         """Where a pattern stands within those lines, both ends included: the number of the line, and the match."""
         matches = ((at, pattern.search(line)) for at, line in enumerate(self.lines[first - 1 : last], first))
         return ((at, match) for at, match in matches if match)
@@ -125,7 +125,7 @@ class LogRow:
     @property
     def unchecked(self) -> bool:
         """True if nobody counted."""
-        return next((self.halves[0][one] for one in WRONG if one in self.halves[0]), "N/A") == "N/A"
+        return next((self.halves[0][column] for column in WRONG if column in self.halves[0]), "N/A") == "N/A"
 
 
 PARTS_OF_V: Mapping[tuple[str, str], int] = {

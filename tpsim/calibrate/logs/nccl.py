@@ -109,7 +109,7 @@ def table(log: Log, labels: int, end: int) -> list[LogRow]:
     groups = [[name for name in names[a : b + 1] if name in FIGURES] for a, b in stretches(starts, len(names) - 1)]
     _refuse_other_columns(log, labels, groups)
     in_place = len(groups) == 1 and "in-place" in above and "out-of-place" not in above
-    heads = dict(log.found(_HEAD, labels + 1, end))
+    heads = dict(log.matches(_HEAD, labels + 1, end))
     rows = []
     for line, last in stretches(heads, end):
         head = heads[line]
@@ -133,8 +133,8 @@ def _refuse_other_columns(log: Log, labels: int, groups: Sequence[Sequence[str]]
         if name not in groups[0]:
             log.refuse("no-bandwidth", f"the table has no {name}", labels, "keep the table as it was printed")
     if TIMES[1] in groups[0]:
-        what = "the table holds CPU times: until calls returned, not until data arrived"
-        log.refuse("cpu-times", what, labels, "run without -C")
+        problem = "the table holds CPU times: until calls returned, not until data arrived"
+        log.refuse("cpu-times", problem, labels, "run without -C")
     below = "".join(log.lines[labels : labels + 1])
     for unit in re.findall(r"\((\S+?)\)", below) if below.startswith("#") else []:
         if unit not in UNITS:
@@ -200,8 +200,8 @@ def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[LogRow]:
         if not halves:
             log.refuse("no-time", f"{size} bytes have no result", line, column=1)
         if "cpu_time" in halves[0]:
-            what = "the file holds CPU times: until calls returned, not until data arrived"
-            log.refuse("cpu-times", what, line, "run without -C", column=1)
+            problem = "the file holds CPU times: until calls returned, not until data arrived"
+            log.refuse("cpu-times", problem, line, "run without -C", column=1)
         time, counted = _number(log, halves[0], "time", line), halves[0].get("nwrong") is not None
         yield LogRow(
             int(size), line, [{"time": time, **({WRONG[0]: 0} if counted else {})}], not row.get("out_of_place")
@@ -220,7 +220,7 @@ def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
     config = data["config"]
     threads, per_thread = int(config.get("nthreads", 1)), int(config.get("ngpus", 1))
     processes = config.get("devices") or []
-    if len({one.get("group") for one in processes}) > 1:
+    if len({process.get("group") for process in processes}) > 1:
         several_groups(log, 0)
     ranks = max(1, len(processes)) * threads * per_thread
     if ranks == 1:
@@ -235,7 +235,7 @@ def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
         kind,
         ranks,
         launch=launched(per_thread, int(config.get("graph", 0))),
-        nodes=len({one.get("hostname") for one in processes}) or None,
+        nodes=len({process.get("hostname") for process in processes}) or None,
         library=f"nccl {version(int(data['nccl_version']))}" if "nccl_version" in data else "",
         **forced,
     )

@@ -48,8 +48,8 @@ def read(log: Log, collective: str | None, ranks: int | None) -> Iterator[Run]:
     for first, last in stretches(_starts(log), len(log.lines)):
         labels = _first(log, LABELS, first, last)
         if labels is None:
-            what = "a run begins here and prints no table"
-            log.refuse("no-table", what, first, "did it fail, or did several processes print at once?")
+            problem = "a run begins here and prints no table"
+            log.refuse("no-table", problem, first, "did it fail, or did several processes print at once?")
         footer = _first(log, FOOTER, labels, last)
         end = (footer or _first(log, STARTING, labels, last) or last + 1) - 1
         yield _Section(log, before, first, labels, end, last, whole=footer is not None).run(collective, ranks)
@@ -68,7 +68,7 @@ def _starts(log: Log) -> Iterator[int]:
 
 
 def _first(log: Log, pattern: re.Pattern[str], first: int, last: int) -> int | None:
-    return next((number for number, _ in log.found(pattern, first, last)), None)
+    return next((number for number, _ in log.matches(pattern, first, last)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class _Section:
         threads, per_thread = (int(options[1]), int(options[2])) if options else (1, 1)
         count, hosts = self.devices(threads * per_thread) or (ranks, None)
         if count is None:
-            what = "nothing says how many ranks took part"
-            self.log.refuse("unknown-ranks", what, self.labels, "keep the lines '#  Rank ...', or give --ranks")
+            problem = "nothing says how many ranks took part"
+            self.log.refuse("unknown-ranks", problem, self.labels, "keep the lines '#  Rank ...', or give --ranks")
         texts = self.log.lines[self.before - 1 : self.end]
         blocking = _first(self.log, BLOCKING, self.first, self.labels) is not None
         forced, remarks = nccl.way_of_running(texts, aggregated=self.option("agg iters"), blocking=blocking)
@@ -109,8 +109,8 @@ class _Section:
         run = Run(kind, count, launch=launch, nodes=hosts, library=self.library(), **forced)
         _refuse_contradictions(self.log, rows, run)
         doubts = (self.log.remark(self.labels, text) for text in nccl.doubts(rows))
-        said = (self.log.remark(self.first, text) for text in remarks)
-        return with_points(self.log, nccl.TOOL, run, rows, (*doubts, *self.cut(rows[-1]), *said))
+        remarked = (self.log.remark(self.first, text) for text in remarks)
+        return with_points(self.log, nccl.TOOL, run, rows, (*doubts, *self.cut(rows[-1]), *remarked))
 
     def option(self, name: str) -> int:
         """A number of the line of options; 0 if it is not there."""
@@ -119,7 +119,7 @@ class _Section:
 
     def refuse_failed(self) -> None:
         """No run that failed, or whose values were wrong, is worth reading: its times are of something else."""
-        for number, match in self.log.found(FAILURE, self.first, self.last):
+        for number, match in self.log.matches(FAILURE, self.first, self.last):
             if match[1] is None:
                 self.log.refuse("failed-run", "the run failed here", number)
             if int(match[1]):
@@ -133,41 +133,41 @@ class _Section:
 
         Raises InputError if some are missing, if there is only one, or if several groups ran at once.
         """
-        found = list(self.log.found(DEVICE, self.first, self.labels))
-        if not found:
+        devices = list(self.log.matches(DEVICE, self.first, self.labels))
+        if not devices:
             return None
-        line, ranks = found[-1][0], {int(match[1]) for _, match in found}
+        line, ranks = devices[-1][0], {int(match[1]) for _, match in devices}
         cut = _first(self.log, CUT_LIST, self.first, self.labels) is not None
-        count = len({(match[3], match[4]) for _, match in found}) * per_process if cut else len(ranks)
+        count = len({(match[3], match[4]) for _, match in devices}) * per_process if cut else len(ranks)
         if not cut and max(ranks) + 1 != count:
             message = f"{count} devices are listed, the last one is rank {max(ranks)}"
             self.log.refuse("devices-missing", message, line)
-        if len({match[2] for _, match in found}) > 1:
+        if len({match[2] for _, match in devices}) > 1:
             nccl.several_groups(self.log, line)
         if count == 1:
             nccl.one_rank(self.log, line)
-        hosts = {match[4] for _, match in found}
+        hosts = {match[4] for _, match in devices}
         return count, None if None in hosts else len(hosts)
 
-    def collective(self, rows: Sequence[LogRow], ranks: int, given: str | None) -> str:
+    def collective(self, rows: Sequence[LogRow], ranks: int, stated: str | None) -> str:
         """By the program's name, where it is in the log; else by what only one collective prints."""
         above = reversed(self.log.lines[self.before - 1 : self.labels - 1])
         named = next(filter(None, map(nccl.collective, above)), None)
-        alike = [one for one in (named or given,) if one] or _alike(rows, ranks)
+        alike = [name for name in (named or stated,) if name] or _alike(rows, ranks)
         if len(alike) != 1:
-            what = "nothing says which collective this is"
+            problem = "nothing says which collective this is"
             might = f"by its columns it may be {' or '.join(alike)}" if alike else ""
             remedy = "keep the command line, or give --collective"
-            self.log.refuse("unknown-collective", what, self.labels, remedy, might)
+            self.log.refuse("unknown-collective", problem, self.labels, remedy, might)
         return alike[0]
 
     def library(self) -> str:
         """NCCL or RCCL with its version, as far as the log says it."""
-        said = next(self.log.found(LIBRARY, self.before, self.end), None)
-        if said is None:
+        match = next(self.log.matches(LIBRARY, self.before, self.end), None)
+        if match is None:
             tool = any(line.startswith("rccl-tests:") for line in self.log.lines[self.before - 1 : self.end])
             return "rccl" if tool else ""
-        code, name, version = said[1].groups()
+        code, name, version = match[1].groups()
         return f"nccl {nccl.version(int(code))}" if code else f"{name.lower()} {version}"
 
     def cut(self, last: LogRow) -> Iterator[str]:
@@ -213,4 +213,4 @@ def _alike(rows: Sequence[LogRow], ranks: int) -> list[str]:
     printed = _printed_factor(rows)
     moving, reducing = ("all_gather", "all_to_all", "permute"), ("all_reduce", "reduce_scatter")
     meant = {kind: bus_factor(Run(kind, ranks)) for kind in (moving if rows[0].redop in {"", "none"} else reducing)}
-    return [kind for kind, one in meant.items() if printed is None or (one and abs(printed - one) <= SLACK * one)]
+    return [kind for kind, bus in meant.items() if printed is None or (bus and abs(printed - bus) <= SLACK * bus)]

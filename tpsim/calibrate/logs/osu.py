@@ -43,7 +43,7 @@ def read(log: Log, ranks: int | None) -> Iterator[Run]:
     Raises InputError for what cannot be trusted.
     """
     before = 1
-    for title, last in stretches((number for number, _ in log.found(OTHER_TITLE)), len(log.lines)):
+    for title, last in stretches((number for number, _ in log.matches(OTHER_TITLE)), len(log.lines)):
         yield from _test(log, before, title, last, ranks)
         before = title
 
@@ -53,13 +53,13 @@ def _test(log: Log, before: int, title: int, last: int, ranks: int | None) -> It
     match = TITLE.match(log.lines[title - 1])
     if match is None or match[3] not in NAMES:
         log.refuse("unknown-test", "this OSU test is not read", title, "read are: " + ", ".join(NAMES))
-    said = [int(command[1]) for _, command in log.found(COMMAND, before, title)]
-    count = said[-1] if said else ranks
+    stated = [int(command[1]) for _, command in log.matches(COMMAND, before, title)]
+    count = stated[-1] if stated else ranks
     if count is None:
-        what, remedy = "nothing says how many ranks took part", "write the command line above it (mpirun -n 8 osu_...)"
-        log.refuse("unknown-ranks", what, title, f"{remedy}, or give --ranks")
+        text, remedy = "nothing says how many ranks took part", "write the command line above it (mpirun -n 8 osu_...)"
+        log.refuse("unknown-ranks", text, title, f"{remedy}, or give --ranks")
     run = Run(NAMES[match[3]], count, launch=TOOL, library=match[1].lower())
-    tables = [number for number, _ in log.found(LABELS, title, last)]
+    tables = [number for number, _ in log.matches(LABELS, title, last)]
     if not tables:
         log.refuse("no-table", "the test prints no table", title, "did it fail?")
     on_hosts = run.library == "mpi" and not match[2]
@@ -73,12 +73,12 @@ def _rows(log: Log, table: int, end: int) -> list[LogRow]:
     if labels[:1] != [AVERAGE]:
         log.refuse("unknown-unit", "the table holds no average latency in us", table, "give a latency test")
     rows = []
-    for number, match in log.found(ROW, table + 1, end):
+    for number, match in log.matches(ROW, table + 1, end):
         (figures,) = by_label(log, number, match[1], match[2].split(), [labels])
         rows.append(LogRow(int(match[1]), number, [{"time": figures[AVERAGE], WRONG[0]: "Fail" in figures.values()}]))
     if not rows:
         log.refuse("no-rows", "the table has no rows", table)
     refuse_wrong(log, rows)
-    for number, _ in log.found(INVALID, table + 1, end):
+    for number, _ in log.matches(INVALID, table + 1, end):
         log.refuse("wrong-values", "values were wrong", number, "mend that first: the times mean nothing")
     return rows

@@ -77,18 +77,18 @@ def headed(text: Text, block: Attention, x: Array) -> tuple[Array, Array, Array]
 
 def _projected(text: Text, x: Array) -> Iterator[Array]:
     """Queries, keys and values: a product each, or one for those that are fused, whose selection costs nothing."""
-    made = {
+    arrays = {
         name: text.linear(f"attention.{name}", ("b", "s", *dims), x, f"W{name}", f"b{name}")
         for name, dims in PROJECTIONS[text.practice.qkv].items()
     }
     for name, dims in HEADS.items():
-        (fused,) = (array for array in made if name in array)
+        (fused,) = (array for array in arrays if name in array)
         if fused != name:
-            slots = made[fused]
+            slots = arrays[fused]
             wanted = tuple(dim for dim in (*slots.dims, *dims) if dim in SLOTS or dim == "r")
             chosen = text.trace.index(f"{name}_slot", wanted, x.dtype)
-            made[name] = text.trace.einsum(f"attention.{name}", ("b", "s", *dims), slots, chosen)
-        yield made[name]
+            arrays[name] = text.trace.einsum(f"attention.{name}", ("b", "s", *dims), slots, chosen)
+        yield arrays[name]
 
 
 def _rotated(text: Text, block: Attention, x: Array) -> Array:

@@ -76,7 +76,7 @@ def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]
         k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
         v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
     with text.inside("attention", "heads", "attention"):
-        q, q_rope, k, k_rope, v = (trace.pin(one, "heads", "") for one in (q, q_rope, k, k_rope, v))
+        q, q_rope, k, k_rope, v = (trace.pin(array, "heads", "") for array in (q, q_rope, k, k_rope, v))
         plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), q, k)
         rotated = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, k_rope)
         weights = softmax(text, trace.lin("attention.scores", plain, rotated), scale(block))

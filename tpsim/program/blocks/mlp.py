@@ -22,14 +22,14 @@ def parameters(block: Mlp, _: Practice) -> Iterator[Parameter]:
 
 
 def projections(
-    kind: FeedForward, block: str, each: tuple[str, ...], hidden: str, *, bias: bool = False
+    kind: FeedForward, block: str, leading: tuple[str, ...], hidden: str, *, bias: bool = False
 ) -> Iterator[Parameter]:
-    """Those of a feed-forward, or of many with a dim for `each`, which bear other names."""
+    """Those of a feed-forward, or of many with a dim for `leading`, which bear other names."""
     names, own = ("1", "2", *(("gate",) if kind in GATED else ())), "" if block == "mlp" else f"_{block}"
     for name in names:
-        yield Parameter(f"W{name}{own}", (*each, "h", hidden), block, first=("h",) if name == "2" else ())
+        yield Parameter(f"W{name}{own}", (*leading, "h", hidden), block, first=("h",) if name == "2" else ())
     for name in names if bias else ():
-        yield Parameter(f"b{name}{own}", (*each, "h" if name == "2" else hidden), block)
+        yield Parameter(f"b{name}{own}", (*leading, "h" if name == "2" else hidden), block)
 
 
 def write(text: Text, block: Mlp, x: Array) -> Array:

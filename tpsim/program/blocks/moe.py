@@ -70,8 +70,8 @@ def write(text: Text, block: Moe, x: Array) -> Array:
         back = back if early else trace.einsum("combine.weighed", back.dims, back, picked)
         for level, sent in reversed([*zip(levels, copies, strict=True)]):
             back = returned(trace, back, level, chosen, sent)
-        made = combine(trace, "combine.out", back, chosen, x)
-    return made if shared is None else _joined(text, made, shared)
+        combined = combine(trace, "combine.out", back, chosen, x)
+    return combined if shared is None else _joined(text, combined, shared)
 
 
 def _announced(text: Text, chosen: Array) -> None:

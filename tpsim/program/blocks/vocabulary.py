@@ -35,9 +35,9 @@ def looked_up(text: Text, ids: str, name: str) -> Array:
     trace, dtype = text.trace, text.dtypes.activations
     with text.inside("embedding", "vocab"):
         hot = trace.index("one_hot", ("b", "s", "v"), dtype, trace.leaf(ids, ("b", "s"), "vocab", "int32", "index"))
-        found = trace.einsum(name, ("b", "s", "h"), hot, text.use("E"), dtype=dtype)
+        vectors = trace.einsum(name, ("b", "s", "h"), hot, text.use("E"), dtype=dtype)
     with text.inside("embedding", "residual"):
-        return trace.pin(found, "residual", "")
+        return trace.pin(vectors, "residual", "")
 
 
 def embedded(text: Text) -> Array:
@@ -46,8 +46,8 @@ def embedded(text: Text) -> Array:
     with text.inside("embedding", "residual"):
         if text.model.positions == "learned":
             where = trace.index("position_one_hot", ("s", "p"), dtype)
-            found = trace.einsum("positions", ("s", "h"), where, text.use("P"), dtype=dtype)
-            x = trace.lin("embedding.sum", x, found)
+            positions = trace.einsum("positions", ("s", "h"), where, text.use("P"), dtype=dtype)
+            x = trace.lin("embedding.sum", x, positions)
         if text.model.embedding_scale:
             x = trace.lin("embedding.scaled", x, scales=(Scale(1.0, (("h", 0.5),)),))
     with text.inside("embedding", "residual", "add.embedding"):

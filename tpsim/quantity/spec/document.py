@@ -120,8 +120,8 @@ def _set(data: Any, path: Keys, value: object, depth: int, place: Place | None) 
         return [*data[:key], _set(data[key], path, value, depth + 1, place), *data[key + 1 :]]
     if data is not None and not isinstance(data, dict):
         here = ".".join(map(str, path[:depth]))
-        what = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
-        raise InputError.one("bad-override", what, place, f"set {here} itself")
+        problem = f"{here} is a list of {len(data)}" if isinstance(data, list) else f"{here} has no fields"
+        raise InputError.one("bad-override", problem, place, f"set {here} itself")
     inside = data or {}
     if value is None and depth == len(path) - 1 and key in inside:
         return {other: kept for other, kept in inside.items() if other != key}
@@ -182,9 +182,9 @@ def extended(
             raise InputError.one("circular-extends", message, document.place(EXTENDS), "break the circle")
         below, own = extended(base, load, parts, chain), with_value(document, (EXTENDS,), None, None)
     for key, load_part in parts.items():
-        given = document.data.get(key)
-        if isinstance(given, str) or (isinstance(given, dict) and EXTENDS in given):
-            at = (key,) if isinstance(given, str) else (key, EXTENDS)
+        link = document.data.get(key)
+        if isinstance(link, str) or (isinstance(link, dict) and EXTENDS in link):
+            at = (key,) if isinstance(link, str) else (key, EXTENDS)
             own = with_value(own, at, None, None)
             below = with_value(below, (key,), None, None) if below and key in below.data else below
             part = _named(document, at, partial(load_part, own if below is None else _laid_on(below, own)))
@@ -236,13 +236,13 @@ def _lists(items: Any, other: Any) -> bool:
 
 def _numbered(document: Document, key: str, names: Sequence[str], of: str) -> Document:
     """The document with a list of items, or with what a map says of items by name, under the items' numbers."""
-    given = document.data[key]
-    if isinstance(given, list):
-        return with_data(document, {**document.data, key: dict(enumerate(given))})
-    for name in given:
+    entries = document.data[key]
+    if isinstance(entries, list):
+        return with_data(document, {**document.data, key: dict(enumerate(entries))})
+    for name in entries:
         if name not in names:
             raise unknown(str(name), f"item of {key} of {of}", names, document.key_place(key, name))
-    items = {names.index(name): changes or {} for name, changes in given.items()}
+    items = {names.index(name): changes or {} for name, changes in entries.items()}
     spots = {
         (key, names.index(str(at[1])), *at[2:]) if at[:1] == (key,) and len(at) > 1 else at: spot
         for at, spot in document.spots.items()

@@ -63,8 +63,8 @@ def model_at(model: type[BaseModel], keys: Keys, data: Any = None) -> type[BaseM
     declared = types_at(model, keys)
     entries = [part for type_ in declared if get_origin(type_) is dict for part in branches(get_args(type_)[1])]
     models = [type_ for type_ in (*declared, *entries) if isinstance(type_, type) and issubclass(type_, BaseModel)]
-    told = (known for known in models if isinstance(data, dict) and _chosen(known, data))
-    return next(told, next(iter(models), None))
+    fitting = (known for known in models if isinstance(data, dict) and _chosen(known, data))
+    return next(fitting, next(iter(models), None))
 
 
 def _chosen(model: type[BaseModel], data: Mapping[str, Any]) -> bool:

@@ -60,15 +60,15 @@ def header_problem(document: Document, model: type[BaseModel]) -> Problem | None
     """What is wrong with the line ``tpsim: hardware/1``, if the model asks for one: kind and version come first."""
     header = model.model_fields.get("tpsim")
     due = str(next(iter(get_args(header.annotation)), "")) if header else ""
-    given = document.data.get("tpsim")
-    if not due or given == due:
+    declared = document.data.get("tpsim")
+    if not due or declared == due:
         return None
     kind, _, version = due.partition("/")
     place = document.place("tpsim") if "tpsim" in document.data else document.place()
     write = f"write tpsim: {due}"
-    if given is None:
+    if declared is None:
         return Problem("missing-header", "the file does not say what it is", place, f"its first line is tpsim: {due}")
-    its_kind, slash, its_version = str(given).partition("/")
+    its_kind, slash, its_version = str(declared).partition("/")
     if its_kind == kind and slash and its_version.isdecimal():
         newer = int(its_version) > int(version)
         message = f"this is version {its_version} of the {kind} format; this tpsim reads version {version}"
@@ -76,7 +76,7 @@ def header_problem(document: Document, model: type[BaseModel]) -> Problem | None
     if slash and its_version.isdecimal() and not suggest(its_kind, [kind]):
         message = f"this is a {its_kind} file where a {kind} file is due"
         return Problem("wrong-kind", message, place, f"name a {kind} file")
-    return Problem("bad-header", f'"{given}" is not a kind of file', place, write)
+    return Problem("bad-header", f'"{declared}" is not a kind of file', place, write)
 
 
 def problems(
@@ -90,14 +90,14 @@ def problems(
     missing = [wrong for wrong in located if wrong.type == "missing"]
     extra = [wrong for wrong in located if wrong.type == "extra_forbidden"]
     rest = [wrong for wrong in located if wrong not in missing and wrong not in extra]
-    made = []
+    refused = []
     for wrong in extra:
         problem, meant = _unknown(wrong, document, model, foreign, missing)
         missing = [other for other in missing if other is not meant]
-        made.append(problem)
-    made += [_missing(wrong, document, model) for wrong in missing]
-    made += [_wrong(wrong, document, model) for wrong in rest]
-    return list(dict.fromkeys(made))
+        refused.append(problem)
+    refused += [_missing(wrong, document, model) for wrong in missing]
+    refused += [_wrong(wrong, document, model) for wrong in rest]
+    return list(dict.fromkeys(refused))
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,8 @@ def _unknown(
     """The problem of an unknown field, and the missing field that it is a misspelling of."""
     *around, last = wrong.keys
     here, name = tuple(around), str(last)
-    given = _held(document.data, here)
-    owner = model_at(model, here, given)
+    data = _held(document.data, here)
+    owner = model_at(model, here, data)
     place = document.key_place(*wrong.keys)
     message = f'"{name}" is not a field of {noun(owner)}'
     fields = list(owner.model_fields) if owner else []
@@ -181,7 +181,7 @@ def _unknown(
         same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
-    free = [field for field in fields if field not in given or not _beside(document, place, (*here, field))]
+    free = [field for field in fields if field not in data or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
     remedy = f'did you mean "{near}"?' if near else "remove it"
     return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")
@@ -222,11 +222,11 @@ def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Probl
     if cause is not None:
         return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
     if wrong.type in {"literal_error", "enum"}:
-        told = meanings(model_at(model, wrong.keys[:-1]), str(wrong.keys[-1]))
+        notes = meanings(model_at(model, wrong.keys[:-1]), str(wrong.keys[-1]))
         stated = [part for part in types_at(model, wrong.keys) if get_origin(part) is Literal]
         known = [str(choice) for part in stated for choice in get_args(part)]
         known = known or re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *told])
+        remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *notes])
         return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
     if wrong.type == "union_tag_invalid":
         tag, known = context["tag"], re.findall(r"'([^']*)'", context["expected_tags"])

@@ -125,8 +125,8 @@ class _Reader:
             self._refuse("empty-file", "the file is empty", Place(self.path, 0, 0, ""), FIELDS)
         first = next(self.events)
         if not isinstance(first, yaml.MappingStartEvent):
-            what = "a list" if isinstance(first, yaml.SequenceStartEvent) else "a single value"
-            self._refuse("not-a-map", f"the file holds {what}", self._at(first), FIELDS)
+            content = "a list" if isinstance(first, yaml.SequenceStartEvent) else "a single value"
+            self._refuse("not-a-map", f"the file holds {content}", self._at(first), FIELDS)
         data: dict[str, Any] = self._value(first, (), None)
         next(self.events)
         last = next(self.events)

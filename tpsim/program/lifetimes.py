@@ -30,7 +30,7 @@ Turn = tuple[int, bool, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class Lifetimes:
     """The arrays of a program's microbatches that have bytes.
 
     homes    array -> the array whose bytes it has, its own or those that it is a view of; none for what has no bytes
@@ -65,7 +65,7 @@ class Lives:
         return any(_stands(op) != _stands(self.makers[array]) for op in self.readers[array])
 
 
-def lives(program: Program, *, interiors: bool = False) -> Lives:
+def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
     """Read off the ops of a program, whole or with one traced layer.
 
     interiors  True to count what never leaves the fused kernel that makes it, too: it is neither stored nor moved
@@ -75,7 +75,7 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
     for op in ops:
         if (home := _home(op, homes)) is not None:
             homes[op.output] = home
-    everything, turns = Lives(homes, {}, {}, {}), _turns(ops, program.ahead)
+    everything, turns = Lifetimes(homes, {}, {}, {}), _turns(ops, program.ahead)
     readers: dict[Array, list[Op]] = defaultdict(list)
     for op in sorted(ops, key=turns.__getitem__):
         for home in everything.read_by(op):
@@ -85,7 +85,7 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
     nowhere = set(sums)
     if not interiors:
         nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home])}
-    return Lives(
+    return Lifetimes(
         {array: home for array, home in homes.items() if home not in nowhere},
         {home: op for home, op in makers.items() if home not in nowhere},
         {home: tuple(readers[home]) for home in makers if home not in nowhere},
@@ -94,7 +94,9 @@ def lives(program: Program, *, interiors: bool = False) -> Lives:
         frozenset(
             home
             for home, op in makers.items()
-            if op.where.block != "embedding" and readers[home] and all(one.output in sums for one in readers[home])
+            if op.where.block != "embedding"
+            and readers[home]
+            and all(reader.output in sums for reader in readers[home])
         ),
     )
 
@@ -176,15 +178,15 @@ def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
     begins: dict[Hashable, int] = {}
     for place, op in enumerate(ops):
         begins.setdefault(_run_of(op), place)
-    made: dict[Array, int] = {}
+    begun_at: dict[Array, int] = {}
     turns = {}
     for place, op in enumerate(ops):
-        sooner = [made[x] for x in op.inputs if x in made] if op.output.role == "gradient" else []
+        sooner = [begun_at[x] for x in op.inputs if x in begun_at] if op.output.role == "gradient" else []
         if early := is_gather(op) and op.where.index("layers") is not None:
             runs = (_run_of(op, before=n) for n in range(min(ahead, len(begins)), -1, -1))
-            begun = next(begins[one] for one in runs if one in begins)
-        made[op.output] = begun if early else max(sooner, default=place)
-        turns[op] = (made[op.output], not early, place)
+            begun = next(begins[run] for run in runs if run in begins)
+        begun_at[op.output] = begun if early else max(sooner, default=place)
+        turns[op] = (begun_at[op.output], not early, place)
     return turns
 
 

@@ -79,8 +79,8 @@ class Drifted(Answer):
     def _versions(self) -> list[str]:
         """That another tpsim made the old side, unless a cause says it."""
         old, new = self.drift.old.version, self.drift.new.version
-        told = any(cause.name == VERSION for cause in self.drift.causes)
-        return [] if old == new or told or not self.drift else [f"tpsim changed since: {old} -> {new}"]
+        named = any(cause.name == VERSION for cause in self.drift.causes)
+        return [] if old == new or named or not self.drift else [f"tpsim changed since: {old} -> {new}"]
 
     @property
     def edits(self) -> tuple[CauseOfDrift, ...]:
@@ -195,11 +195,11 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
     texts: dict[str, str] = {}
     moved = {number.quantity for number in drift.moved if number.scenario == name and number.part is None}
     sides = [lock.scenarios[name] for lock in (drift.old, drift.new)]
-    for what, (keys, dimension) in SIZES.items():
+    for quantity, (keys, dimension) in SIZES.items():
         if moved & {*keys} and all(key in side.results for side in sides for key in keys):
             old, new = (total(side.result(key) for key in keys) for side in sides)
             share = change(old, new)
-            texts[what] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
+            texts[quantity] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
     return texts
 
 

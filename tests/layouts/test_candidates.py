@@ -12,14 +12,14 @@ import pytest
 
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
+from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.layouts.walk import _most, _walked, alive, begins, settled, together
-from tpsim.layouts.weighed import weigh
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.divisibility import divisors
+from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
-from tpsim.question.shelf import Shelf
 
 GEMMA_2 = Path(__file__).parents[1] / "data" / "hf" / "gemma-2-2b.json"
 TINY = {"model": {"extends": "gpt-tiny", "layers": 4}, "hardware": "dgx-h100"}
@@ -175,11 +175,11 @@ def planned(bounded):
 
 
 def weighed(scenario, work, chips, vary, every):
-    shelf = Shelf()
+    memo = Memo()
     document = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}
-    found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak)
-    assert len(found.found) > 5
-    return [(one, priced(one.space.question(one.layout, shelf), shelf)) for one in found.found[:: 4 * every]]
+    found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak)
+    assert len(found.candidates) > 5
+    return [(one, priced(one.space.question(one.layout, memo), memo)) for one in found.candidates[:: 4 * every]]
 
 
 def test_kernels_alone_take_no_longer_than_all_that_is_issued(bounded):
@@ -221,10 +221,10 @@ def test_what_a_stack_keeps_and_the_buffers_of_its_buckets_are_in_it(practice, z
 
 
 def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
-    shelf, chips, batch = Shelf(), 12, 12
+    memo, chips, batch = Memo(), 12, 12
     document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "global_batch": batch}, "chips": chips}
-    (space,) = spaces(document, flags={}, overrides=(), vary=["microbatches=1,2,3,4", "recompute=none"], shelf=shelf)
-    found = weigh([space], shelf, held_at_peak)
+    (space,) = spaces(document, flags={}, overrides=(), vary=["microbatches=1,2,3,4", "recompute=none"], memo=memo)
+    found = evaluate([space], memo, held_at_peak)
     reasons: Counter[str] = Counter()
     legal = covered = 0
     for tp, cp, pp in product(divisors(chips), repeat=3):
@@ -253,12 +253,12 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
                 **({"pipeline": {"schedule": name, "chunks": v}} if pp > 1 else {}),
             }
             try:
-                resolve(asked, shelf=shelf)
+                resolve(asked, memo=memo)
                 legal += 1
             except InputError as error:
                 reasons[error.problems[0].slug] += 1
     assert reasons == found.refused
-    assert (len(found.found), found.considered) == (legal, legal + reasons.total())
+    assert (len(found.candidates), found.considered) == (legal, legal + reasons.total())
     assert (found.covered, covered > 0, "sequence-not-divisible" in reasons) == (covered, True, True)
     assert {"batch-not-divisible", "heads-not-divisible", "layers-not-divisible", "microbatches-not-divisible"} <= set(
         reasons
@@ -307,10 +307,10 @@ def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():
         "workload": {**WORK, "seq": 2048},
         "chips": 16,
     }
-    shelf, vary = Shelf(), ["tp=1", "pp=4", "schedule=1f1b", "microbatches=4"]
-    several = spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf)
-    found = weigh(several, shelf, held_at_peak)
-    assert (found.refused, found.found) == ({"no-closed-form": found.considered}, [])
+    memo, vary = Memo(), ["tp=1", "pp=4", "schedule=1f1b", "microbatches=4"]
+    several = spaces(document, flags={}, overrides=(), vary=vary, memo=memo)
+    found = evaluate(several, memo, held_at_peak)
+    assert (found.refused, found.candidates) == ({"no-closed-form": found.considered}, [])
     assert found.considered > 5
 
 
@@ -318,24 +318,24 @@ def test_a_collective_that_nobody_takes_part_in_holds_nothing_up_in_a_bound():
     """Experts that recompute on one tensor rank: sums over it waited in line, which no plan has."""
     mixtral = SPACES["experts on a part of the data shards, beside kernels that run again"][0]
     document = {"tpsim": "scenario/1", **mixtral, "workload": {**WORK, "seq": 2048}, "chips": 16}
-    shelf, vary = Shelf(), ["tp=1", "pp=2", "ep=2", "microbatches=2", "zero=3", "schedule=1f1b", "recompute=full"]
-    found = weigh(spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf), shelf, held_at_peak)
-    (one,) = found.found
+    memo, vary = Memo(), ["tp=1", "pp=2", "ep=2", "microbatches=2", "zero=3", "schedule=1f1b", "recompute=full"]
+    found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak)
+    (one,) = found.candidates
     one.family.bound(nearer=True)
-    step = priced(one.space.question(one.layout, shelf), shelf).step.time_s
+    step = priced(one.space.question(one.layout, memo), memo).step.time_s
     assert one.step_s == pytest.approx(float(step), rel=1e-3)
     assert one.step_s <= step * (1 + 1e-9)
 
 
 def test_numbers_of_chips_are_weighed_together_as_each_alone():
     document, vary = {"tpsim": "scenario/1", **TINY, "workload": WORK}, ["schedule=1f1b", "zero=0,1", "recompute=none"]
-    shelf = Shelf()
-    both = spaces(document, flags={}, overrides=(), vary=[*vary, "chips=4,8"], shelf=shelf)
-    found = weigh(both, shelf, held_at_peak)
-    alone = [weigh([one], shelf, held_at_peak) for one in both]
+    memo = Memo()
+    both = spaces(document, flags={}, overrides=(), vary=[*vary, "chips=4,8"], memo=memo)
+    found = evaluate(both, memo, held_at_peak)
+    alone = [evaluate([one], memo, held_at_peak) for one in both]
     assert len({id(one.group) for one in found.families}) < sum(len({id(f.group) for f in w.families}) for w in alone)
-    assert _told(found.found) == _told([one for each in alone for one in each.found])
-    assert {one.space.chips for one in found.found} == {4, 8}
+    assert _told(found.candidates) == _told([one for each in alone for one in each.candidates])
+    assert {one.space.chips for one in found.candidates} == {4, 8}
 
 
 def _told(found):
@@ -357,54 +357,54 @@ def test_what_is_alive_with_several_numbers_of_microbatches_is_that_of_each(sche
 
 
 def test_any_number_of_stages_runs_the_same_tasks():
-    shelf = Shelf()
+    memo = Memo()
     document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "microbatches": 4}}
     roles = {"layout": {"pp": "pipe", "dp": "data"}}
-    asked = [resolve({**document, **roles, "mesh": {"pipe": pp, "data": 2}}, shelf=shelf) for pp in (2, 4)]
+    asked = [resolve({**document, **roles, "mesh": {"pipe": pp, "data": 2}}, memo=memo) for pp in (2, 4)]
     for one in asked:
-        priced(one, shelf)
-    assert len({id(shelf.lowered(one)) for one in asked}) == 1
-    assert len(shelf.lowered(asked[0]).known) == 1
+        priced(one, memo)
+    assert len({id(memo.lowered(one)) for one in asked}) == 1
+    assert len(memo.lowered(asked[0]).known) == 1
 
 
 def space_of(scenario, chips, vary, **work):
     document = {"tpsim": "scenario/1", **scenario, "workload": {**WORK, "seq": 2048, **work}, "chips": chips}
-    shelf = Shelf()
-    (space,) = spaces(document, flags={}, overrides=(), vary=vary, shelf=shelf)
-    return space, shelf
+    memo = Memo()
+    (space,) = spaces(document, flags={}, overrides=(), vary=vary, memo=memo)
+    return space, memo
 
 
 def test_a_sequence_that_is_split_though_data_shards_can_take_others_is_covered_and_gains_nothing():
     """Asked for by itself, it is looked at: as many more data shards hold no more, and take no longer."""
     scenario = {"model": {"extends": "llama-3-8b", "layers": 4}, **H100}
     vary = ["tp=1,2", "pp=1,2", "microbatches=2,4", "zero=0,3", "recompute=none,selective", "schedule=1f1b"]
-    space, shelf = space_of(scenario, 8, [*vary, "cp=2"])
-    found = weigh([space], shelf, held_at_peak)
+    space, memo = space_of(scenario, 8, [*vary, "cp=2"])
+    found = evaluate([space], memo, held_at_peak)
     assert found.covered == 0
     batch = WORK["global_batch"]
-    several = [one.layout for one in found.found if batch > one.layout.dp * one.layout.microbatches]
+    several = [one.layout for one in found.candidates if batch > one.layout.dp * one.layout.microbatches]
     for split in several[::7]:
         asked = (split, split._replace(dp=2 * split.dp, cp=1))
-        slow, quick = (priced(space.question(one, shelf), shelf) for one in asked)
+        slow, quick = (priced(space.question(one, memo), memo) for one in asked)
         assert quick.step.time_s <= slow.step.time_s
         assert quick.memory.peak_bytes <= slow.memory.peak_bytes
-    whole, shelf = space_of(scenario, 8, vary)
-    every = weigh([whole], shelf, held_at_peak)
-    looked = {one.layout for one in every.found}
+    whole, memo = space_of(scenario, 8, vary)
+    every = evaluate([whole], memo, held_at_peak)
+    looked = {one.layout for one in every.candidates}
     assert len(several) > 40
     assert not looked & {*several}
-    assert looked > {one.layout for one in found.found} - {*several}
+    assert looked > {one.layout for one in found.candidates} - {*several}
     assert every.covered >= len(several)
 
 
 def test_where_a_model_cannot_share_sequences_so_those_layouts_are_refused_and_the_others_looked_at():
     vary = ["pp=1", "tp=1", "microbatches=1", "zero=0", "recompute=none"]
     ring = {"model": str(GEMMA_2), **H100, "practice": {"context": "ring"}}
-    space, shelf = space_of(ring, 2, vary, global_batch=2)
-    found = weigh([space], shelf, held_at_peak)
-    assert (found.refused, [one.layout.cp for one in found.found], found.covered) == ({}, [1], 1)
-    space, shelf = space_of(ring, 4, vary, global_batch=2)
-    found = weigh([space], shelf, held_at_peak)
+    space, memo = space_of(ring, 2, vary, global_batch=2)
+    found = evaluate([space], memo, held_at_peak)
+    assert (found.refused, [one.layout.cp for one in found.candidates], found.covered) == ({}, [1], 1)
+    space, memo = space_of(ring, 4, vary, global_batch=2)
+    found = evaluate([space], memo, held_at_peak)
     assert (found.refused, found.legal) == ({"not-streamed": 1, "batch-not-divisible": 1}, 0)
 
 

@@ -17,7 +17,7 @@ from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
-from tpsim.question.shelf import structure
+from tpsim.question.memo import structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tpsim.layouts.layout import Layout
     from tpsim.layouts.sorts import Sorts
     from tpsim.layouts.space import Space
+    from tpsim.question.memo import Memo
     from tpsim.question.question import Question
     from tpsim.question.requirements import Limit
-    from tpsim.question.shelf import Shelf
 
 
 Room = tuple[float, float]
@@ -98,20 +98,20 @@ class Family:
 
     def bound(self, *, nearer: bool, at: int | None = None) -> None:
         """Work out what seconds they take at least, nearer of all that is issued; at: on the mesh of this one alone."""
-        mine = self.room_bytes >= 0  # of a layout that does not fit nobody asks how fast it were
+        fits = self.room_bytes >= 0  # of a layout that does not fit nobody asks how fast it were
         if nearer:
             meshes = self.group.on[self.cells]
             turn = ~self.looked & (True if at is None else meshes == meshes[at])
             self.looked |= turn
-            mine = mine & turn
-        if self.nearer and mine.any():
-            self.step_s[mine] = self.nearer(self.cells[mine], alone=not nearer)
+            fits = fits & turn
+        if self.nearer and fits.any():
+            self.step_s[fits] = self.nearer(self.cells[fits], alone=not nearer)
             limits = self.group.example.limits
-            self.may_do[mine] = _may_do(limits, self.step_s[mine], self.peak_bytes[mine], self.tokens)
+            self.may_do[fits] = _may_do(limits, self.step_s[fits], self.peak_bytes[fits], self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class Candidate:
     """One layout of a family."""
 
     family: Family
@@ -144,7 +144,7 @@ class Weighed:
 
 
 @dataclass
-class Weighing:
+class Evaluation:
     """Layouts weighed, and how many there were; covered: those that are not looked at, for another one does better."""
 
     considered: int = 0
@@ -155,33 +155,33 @@ class Weighing:
     @property
     def legal(self) -> int:
         """How many are not refused."""
-        return sum(int(one.legal.sum()) for one in self.families)
+        return sum(int(family.legal.sum()) for family in self.families)
 
     @property
     def fitting(self) -> int:
         """How many of these a chip holds."""
-        return sum(int(one.fitting.sum()) for one in self.families)
+        return sum(int(family.fitting.sum()) for family in self.families)
 
     @property
-    def found(self) -> list[Weighed]:
+    def candidates(self) -> list[Candidate]:
         """All that are not refused, one by one."""
-        return [Weighed(one, int(at)) for one in self.families for at in np.flatnonzero(one.legal)]
+        return [Candidate(family, int(at)) for family in self.families for at in np.flatnonzero(family.legal)]
 
 
-def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf], Room]) -> Weighing:
+def evaluate(spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room]) -> Evaluation:
     """Every legal layout of some spaces.
 
     held  bytes at the peak of a question and what room they leave, for layouts that are split by seconds
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
-    whole = Weighing()
+    whole = Evaluation()
     alike: list[tuple[Space, defaultdict[Hashable, list[Group]]]] = []
     for space in spaces:
-        legal = Legal(space, shelf)
+        legal = Legal(space, memo)
         whole.considered += legal.considered
         whole.covered += legal.covered
         whole.refused += legal.refused
-        programs = next((each for one, each in alike if not space.differs(one)), None)
+        programs = next((programs for earlier, programs in alike if not space.differs(earlier)), None)
         if programs is None:
             programs = defaultdict(list)
             alike.append((space, programs))
@@ -190,32 +190,32 @@ def weigh(spaces: Sequence[Space], shelf: Shelf, held: Callable[[Question, Shelf
     for _, programs in alike:
         prices: dict[Hashable, Any] = {}
         for groups in programs.values():
-            whole.families += _Weigher(joined(groups), shelf, prices, whole.refused, held).families()
+            whole.families += _Evaluator(joined(groups), memo, prices, whole.refused, measure).families()
     if not whole.considered:
-        Legal(spaces[0], shelf).refuse_nothing()
+        Legal(spaces[0], memo).refuse_nothing()
     return whole
 
 
 @dataclass
-class _Weigher:
+class _Evaluator:
     """What weighs the layouts of one program, and counts those that have no price."""
 
     group: Group
-    shelf: Shelf
+    memo: Memo
     prices: dict[Hashable, Any]
     refused: Counter[str]
-    held: Callable[[Question, Shelf], Room]
+    held: Callable[[Question, Memo], Room]
 
     def __post_init__(self) -> None:
         group = self.group
-        self.figures = Figures(group.example, group.meshes, group.on, group.microbatches, self.shelf, self.prices)
+        self.figures = Figures(group.example, group.meshes, group.on, group.microbatches, self.memo, self.prices)
         self.figures.calls.price_all()
         self.bounds = Bounds(self.figures)
 
     @cached_property
     def lone(self) -> Bounds:
         """Bounds of layouts without stages: all that is issued follows from a program of their own."""
-        return Bounds(replace(self.figures, example=self.group.lone(self.shelf)))
+        return Bounds(replace(self.figures, example=self.group.lone(self.memo)))
 
     def families(self) -> Iterator[Family]:
         """All of them."""
@@ -236,47 +236,49 @@ class _Weigher:
             yield self._family(schedule, chunks, self._sorts(pp, layers), np.concatenate(members), peaks)
 
     def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
-        asked = self.group.example
-        key = ("sorts", pp, layers, asked.practice.recompute_layers, asked.model.stack)
+        question = self.group.example
+        key = ("sorts", pp, layers, question.practice.recompute_layers, question.model.stack)
         if key not in self.prices:
-            self.prices[key] = sorts(layers, pp, asked.practice, asked.model.stack)
+            self.prices[key] = sorts(layers, pp, question.practice, question.model.stack)
         return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
-    def _family(self, schedule: str, chunks: int, each: Sorts, cells: Any, peaks: Peaks) -> Family:
-        asked = self.group.example
-        held = peaks.peak_bytes(cells, schedule, each)
-        room = float(asked.machine.chip.memory_capacity.value) - (held + asked.assume.memory.beside(held))
-        overlap = asked.practice.overlap
+    def _family(self, schedule: str, chunks: int, sorts: Sorts, cells: Any, peaks: Peaks) -> Family:
+        question = self.group.example
+        peak_bytes = peaks.peak_bytes(cells, schedule, sorts)
+        room = float(question.machine.chip.memory_capacity.value) - (
+            peak_bytes + question.assume.memory.beside(peak_bytes)
+        )
+        overlap = question.practice.overlap
         blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
 
         def seconds(some: Any, *, alone: bool) -> Any:
-            own = not alone and each.ranks == ALONE < self.group.first.pp
-            return (self.lone if own else self.bounds).step_s(some, schedule, each, blocking=blocking, alone=alone)
+            own = not alone and sorts.ranks == ALONE < self.group.first.pp
+            return (self.lone if own else self.bounds).step_s(some, schedule, sorts, blocking=blocking, alone=alone)
 
-        found = Family(
+        family = Family(
             self.group,
             schedule,
             chunks,
             cells,
             np.zeros(len(cells)),
-            held,
+            peak_bytes,
             room,
             *_true(cells),
             ~_true(cells)[0],
             seconds,
         )
-        found.bound(nearer=False)
-        return found
+        family.bound(nearer=False)
+        return family
 
     def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
         """Layouts that are split by the seconds of their layers: each asked for itself, its kernels their bound."""
         layouts = (self.group.layout(int(cell), schedule, chunks) for cell in cells)
         space = self.group.spaces[int(self.group.on[cells[0]])]
-        asked = [space.question(layout, self.shelf) for layout in layouts]
-        peaks, rooms = zip(*(self.held(one, self.shelf) for one in asked), strict=True)
-        least = [self.bounds.worked_s(cell, one) for cell, one in zip(cells, asked, strict=True)]
-        steps, held, room = np.array([least, peaks, rooms])
-        return Family(self.group, schedule, chunks, cells, steps, held, room, *_true(cells), _true(cells)[0])
+        asked = [space.question(layout, self.memo) for layout in layouts]
+        peaks, rooms = zip(*(self.held(question, self.memo) for question in asked), strict=True)
+        least = [self.bounds.worked_s(cell, question) for cell, question in zip(cells, asked, strict=True)]
+        steps, peak_bytes, room = np.array([least, peaks, rooms])
+        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, *_true(cells), _true(cells)[0])
 
 
 def _true(cells: Any) -> tuple[Any, Any]:
@@ -294,8 +296,8 @@ def _may_do(limits: Sequence[Limit], step_s: Any, peak_bytes: Any, tokens: int) 
     with np.errstate(divide="ignore"):
         least = {"step": step_s, "peak": peak_bytes, "tokens_per_s": tokens / step_s}
     exact = {"peak": "<=>", "step": "<", "tokens_per_s": ">"}
-    asked = [one for one in limits if one.name in exact and one.relation[0] in exact[one.name]]
+    asked = [limit for limit in limits if limit.name in exact and limit.relation[0] in exact[limit.name]]
     able: Any = np.ones(len(step_s), dtype=bool)
-    for one in asked:
-        able = able & one.holds(least[one.name])
+    for limit in asked:
+        able = able & limit.holds(least[limit.name])
     return able

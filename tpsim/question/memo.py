@@ -57,15 +57,15 @@ class Lowered:
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
         practice, shards = question.practice, question.mesh.size(*question.layout.data)
-        made = Actions(self.program.ops, question.stages, calls, practice, shards, lambda call: call.elements(sizes))
-        counted = (shards, *map(made.elements, filter(made.counts, calls))) if practice.counts_elements else ()
-        apart = any(call.where.place == "step" and made.beside_once(call) for call in calls)
+        actions = Actions(self.program.ops, question.stages, calls, practice, shards, lambda call: call.elements(sizes))
+        counted = (shards, *map(actions.elements, filter(actions.counts, calls))) if practice.counts_elements else ()
+        apart = any(call.where.place == "step" and actions.beside_once(call) for call in calls)
         key = (practice, question.stages if apart else None, counted, *map(id, calls))
-        return self.known.setdefault(key, made)
+        return self.known.setdefault(key, actions)
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class Memo:
     """Files that were read and programs that were lowered; it lives as long as one request, so nothing grows stale."""
 
     documents: dict[Path, Document] = field(default_factory=dict)
@@ -102,14 +102,14 @@ class Shelf:
         return self.schedules[asked]
 
     def layer(
-        self, model: Model, laid: Layout, practice: Practice, found: Callable[[], tuple[set[str], set[str]]]
+        self, model: Model, laid: Layout, practice: Practice, compute: Callable[[], tuple[set[str], set[str]]]
     ) -> tuple[set[str], set[str]]:
         """The kernels of a layer's forward and what they make, by name; it knows no states, and not what overlaps."""
         table = ((name, *dims.items()) for name, dims in laid.table.items() if name not in BEHIND)
         asked = replace(practice, overlap=Overlap())
         key = (*choices(model).items(), model.stack, *table, asked, *practice.rows.levels, bool(laid.stages))
         if key not in self.layers:
-            self.layers[key] = found()
+            self.layers[key] = compute()
         return self.layers[key]
 
     def lowered(self, question: Question) -> Lowered:
