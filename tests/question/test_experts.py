@@ -93,3 +93,35 @@ def test_a_capacity_is_planned_and_not_verified():
     assert row.logical_bytes == 536_870_912 * 5 // 4
     with pytest.raises(InputError, match="with a capacity other rows are dropped on fewer devices"):
         shrink(question)
+
+
+MIXTRAL = {"model": "mixtral-8x7b", "hw": "dgx-h100", "seq": 4096}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "flags", "mesh", "roles"),
+    [
+        (None, {"dp": 32, "tp": 2, "ep": 8}, {"data": 4, "expert": 8, "tensor": 2}, (("data", "expert"), ("expert",))),
+        (
+            None,
+            {"chips": 64, "tp": 2, "ep": 8},
+            {"data": 4, "expert": 8, "tensor": 2},
+            (("data", "expert"), ("expert",)),
+        ),
+        (None, {"dp": 8, "ep": 8}, {"data": 8, "tensor": 1}, (("data",), ("data",))),
+        (None, {"dp": 8, "ep": "data"}, {"data": 8, "tensor": 1}, (("data",), ("data",))),
+        (None, {"mesh": "data=4,expert=2", "ep": 2}, {"data": 4, "expert": 2}, (("data", "expert"), ("expert",))),
+        ("mixtral-8x7b-h100", {"ep": 4}, {"data": 16, "expert": 4}, (("data", "expert"), ("expert",))),
+    ],
+)
+def test_a_number_of_the_ep_flag_parts_the_shards_of_dp(scenario, flags, mesh, roles):
+    question = resolve(scenario, flags={**({} if scenario else MIXTRAL), **flags})
+    assert question.mesh.axes == mesh
+    assert (question.layout.roles["dp"], question.layout.roles["ep"]) == roles
+
+
+def test_experts_that_do_not_part_the_shards_of_dp_are_refused_with_what_would():
+    with pytest.raises(InputError) as error:
+        resolve(None, flags={**MIXTRAL, "dp": 32, "ep": 3})
+    assert error.value.problems[0].message == "experts lie on a part of dp: 32 shards do not part by 3"
+    assert error.value.problems[0].remedy == "give a divisor: --ep 1"

@@ -81,6 +81,7 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "tp": click.option("--tp", metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."),
     "dp": click.option("--dp", metavar="N|AXIS", help="Data parallelism: its size, or the mesh axes that it takes."),
     "cp": click.option("--cp", metavar="N|AXIS", help="Context parallelism: its size, or the mesh axes that it takes."),
+    "ep": click.option("--ep", metavar="N|AXIS", help="Expert parallelism: its size, a part of dp, or its mesh axes."),
     "pp": click.option("--pp", metavar="N|AXIS", help="Pipeline parallelism: its stages, or the mesh axis of them."),
     "schedule": click.option("--schedule", metavar="NAME", help="How the stages of a pipeline take turns."),
     "chunks": click.option("--chunks", type=Whole(), metavar="N", help="Chunks of layers on each stage."),

@@ -132,6 +132,7 @@ class Flags(TypedDict, total=False):
     tp: int | str | None
     dp: int | str | None
     cp: int | str | None
+    ep: int | str | None
     pp: int | str | None
     schedule: str | None
     chunks: int | None
@@ -177,9 +178,12 @@ STAGES, STAGES_AXIS = "pp", "pipe"
 ADDED: Mapping[str, str] = {STAGES: STAGES_AXIS, "cp": "context"}
 """Roles that a scenario may be without, and the axis that each gets: stages major to all others, context beside tp."""
 
+EXPERTS, EXPERTS_AXIS = "ep", "expert"
+"""The role of experts, and the axis that they get: a part of that of dp."""
+
 FLAGS: Mapping[str, str] = {
     **{".".join(keys): f"--{name.replace('_', '-')}" for name, keys in PATHS.items()},
-    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp", "cp", STAGES)},
+    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp", "cp", STAGES, EXPERTS)},
     **{name: f"--{name}" for name in ("mesh", "placement")},
 }
 """The flag of a scenario's field, by its path."""

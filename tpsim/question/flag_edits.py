@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
-from tpsim.question.edits import ADDED, AXES, PATHS, STAGES, Edit, Keys, flag_words
+from tpsim.question.edits import ADDED, AXES, EXPERTS, EXPERTS_AXIS, PATHS, STAGES, Edit, Keys, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import SCENARIOS, format_of
 
@@ -23,13 +23,8 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
         _known(name)
     paths = {**PATHS, "batch": _batch(data)}
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
-    return [
-        *_mesh_edits(options),
-        *_added_edits(options, data),
-        *_size_edits(options, data),
-        *_placement_edits(options),
-        *simple,
-    ]
+    sized = [*_mesh_edits(options), *_added_edits(options, data), *_size_edits(options, data)]
+    return [*sized, *_expert_edits(options, data, sized), *_placement_edits(options), *simple]
 
 
 def _batch(data: Mapping[str, Any]) -> Keys:
@@ -86,13 +81,13 @@ def _refuse_mesh(text: str, message: str) -> None:
 
 
 def _known(name: str) -> None:
-    if name in PATHS or name in {"mesh", "placement", *ADDED, *AXES}:
+    if name in PATHS or name in {"mesh", "placement", *ADDED, *AXES, EXPERTS}:
         return
     if path := foreign_name(name):
         raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=f"tpsim calls this {path}")
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
-    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ADDED, *AXES], form="--{}")
+    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ADDED, *AXES, EXPERTS], form="--{}")
     raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
 
 
@@ -137,7 +132,7 @@ def _against_mesh(numbers: Mapping[str, Any], options: Mapping[str, Any]) -> Ite
     """A mesh flag already gives the sizes; a tp or dp beside it may only repeat them."""
     axes = parse_mesh(options["mesh"]) if "mesh" in options else {}
     for role, size in numbers.items():
-        if axes.get({**AXES, **ADDED}[role]) != int(size):
+        if axes.get({**AXES, **ADDED, EXPERTS: EXPERTS_AXIS}[role]) != int(size):
             text = f"{_word('mesh', options['mesh'])} {_word(role, size)}"
             raise InputError.one(
                 "size-given-twice",
@@ -184,6 +179,58 @@ def _with_axis(mesh: Mapping[str, Any], role: str, size: int, beside: str | None
     return dict([*list(mesh.items())[:at], (ADDED[role], size), *list(mesh.items())[at:]])
 
 
+def _expert_edits(options: Mapping[str, Any], data: Mapping[str, Any], sized: Sequence[Edit]) -> Iterator[Edit]:
+    """The ep flag: a name gives the role to axes; a number parts the shards of dp, and experts lie on the inner part.
+
+    sized  the edits of the other flags that size axes
+    """
+    if EXPERTS not in options:
+        return
+    text, size = _word(EXPERTS, options[EXPERTS]), str(options[EXPERTS])
+    if not _is_count(size):
+        yield Edit(("layout", EXPERTS), size.split(","), text)
+    elif "mesh" in options:
+        yield from _against_mesh({EXPERTS: size}, options)
+        yield from () if "dp" in options else [Edit(("layout", "dp"), [AXES["dp"], EXPERTS_AXIS], text)]
+        yield Edit(("layout", EXPERTS), [EXPERTS_AXIS], text)
+    else:
+        yield from _parted(int(size), text, data, _sized(data, sized))
+
+
+def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, Any]) -> Iterator[Edit]:
+    """So many shards of dp for experts: on an axis of their own, which is there or new, unless these are all."""
+    shards, own = _names("dp", data), _names(EXPERTS, data)
+    outer = [axis for axis in shards if axis not in own]
+    if (len(outer), len(own)) != (1, 1) or own[0] not in shards:
+        outer, own = [_axis_of("dp", data, text)], []
+    sizes = [mesh[axis] for axis in (*outer, *own)]
+    whole = -1 if -1 in sizes else prod(sizes)
+    if whole != -1 and (not many or whole % many):
+        message = f"experts lie on a part of dp: {whole} shards do not part by {many}"
+        place = Edit((EXPERTS,), many, text, 6).place
+        raise InputError.one("experts-not-divisible", message, place, f"give a divisor: --ep {gcd(whole, many)}")
+    if many == whole and not own:
+        yield Edit(("layout", EXPERTS), outer, text)
+        return
+    at = {axis: at for at, axis in enumerate(mesh)}[outer[0]]
+    left = {outer[0]: whole if whole == -1 else whole // many, (own or [EXPERTS_AXIS])[0]: many}
+    axes = [*list(mesh)[: at + 1], *(() if own else left), *list(mesh)[at + 1 :]]
+    yield Edit(("mesh",), {axis: left.get(axis, mesh.get(axis)) for axis in axes}, text)
+    yield Edit(("layout", "dp"), [*left], text)
+    yield Edit(("layout", EXPERTS), [*left][1:], text)
+
+
+def _sized(data: Mapping[str, Any], edits: Sequence[Edit]) -> dict[str, Any]:
+    """The mesh of `data` with these edits made."""
+    mesh = dict(data["mesh"]) if isinstance(data.get("mesh"), Mapping) else {}
+    for edit in edits:
+        if edit.keys == ("mesh",):
+            mesh = dict(edit.value)
+        elif edit.keys[0] == "mesh":
+            mesh[edit.keys[1]] = edit.value
+    return mesh
+
+
 def _axis_of(role: str, data: Mapping[str, Any], text: str) -> str:
     axis = _single_axis(role, data)
     if axis is None:
@@ -198,10 +245,16 @@ def _axis_of(role: str, data: Mapping[str, Any], text: str) -> str:
 
 def _single_axis(role: str, data: Mapping[str, Any]) -> str | None:
     """The one axis that has the role in `data`, None if there is none or more than one."""
+    names = _names(role, data)
+    return names[0] if len(names) == 1 else None
+
+
+def _names(role: str, data: Mapping[str, Any]) -> list[str]:
+    """The axes that have the role in `data`; none where it states them in no way that can be read."""
     layout = data.get("layout")
     axes = layout.get(role) if isinstance(layout, Mapping) else None
     names = [axes] if isinstance(axes, str) else axes
-    return names[0] if isinstance(names, list) and len(names) == 1 and isinstance(names[0], str) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
 def _chips(data: Mapping[str, Any]) -> int | None:
