@@ -116,8 +116,9 @@ def test_what_a_rank_waits_for_on_its_way_is_of_the_send_that_brings_it():
     step = staged().pipeline.step
     for stage in step.stages[1:-1]:
         flights = Counter()
-        for message, flight_s, _ in step.ran.gaps(stage.rank):
-            flights[message.channel.act] += flight_s
+        for late, before in zip(step.ran.late[stage.rank], [0, *step.ran.ends[stage.rank]], strict=True):
+            if late:
+                flights[late.channel.act] += late.end - max(late.start, before)
         sends = {row.call.where.act: row.exposed_s for row in stage.rows if row.collective == "send"}
         assert sends == pytest.approx(flights)
         assert flights["F"] != flights["B"]

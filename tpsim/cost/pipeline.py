@@ -23,11 +23,11 @@ from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from tpsim.cost.actions import Actions
     from tpsim.cost.pieces import Clock
-    from tpsim.cost.ran import Gap, Ran
+    from tpsim.cost.ran import Ran, Waits
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
@@ -248,8 +248,8 @@ class Work:
     def _stage(self, ran: Ran, full: Full, span: Span, time_s: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank in a step that takes so long: until its first action it waits from its end in the step before."""
         rank, idle, own = full.rank, time_s - span.seconds, self.own[full.rank]
-        gaps = ran.gaps(rank, span.start - idle)
-        walked = self._walked(gaps, full)
+        waits = ran.waits(rank, span.start - idle)
+        walked = self._walked(waits, full)
         rows = full.spread(
             [
                 replace(row, exposed_s=self._exposed_s(row, walked[id(row.call)]), pulls=pulls.get(id(row.call), 0))
@@ -258,13 +258,13 @@ class Work:
         )
         met = span.end - full.end - own.shared_s
         first = 0 if ran.late[rank][0] else idle
-        bubble_s = total([wait_s for _, _, wait_s in gaps]) + met + first
+        bubble_s = waits.wait_s + met + first
         in_order = in_flight(self.schedule, rank)
         kinds = Counter(self.schedule.kinds.of[rank])
         host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
         return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end, host_s)
 
-    def _walked(self, gaps: Iterable[Gap], full: Full) -> Counter[int]:
+    def _walked(self, waits: Waits, full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
         exposed: Counter[Any] = Counter(full.tail.exposed)
         for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():
@@ -274,8 +274,8 @@ class Work:
         sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
         # A rank at an end of the stack sends one way only, and receives the other way.
         calls: dict[str, int] = dict.fromkeys("FB", next(iter(sent.values()), 0)) | sent
-        for message, flight_s, _ in gaps:
-            exposed[calls[message.channel.act]] += flight_s
+        for act, flight_s in waits.flight_s.items():
+            exposed[calls[act]] += flight_s
         return exposed
 
     def _exposed_s(self, row: Row, walked: Any) -> Any:

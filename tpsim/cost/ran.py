@@ -6,12 +6,13 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Pass, made
+from tpsim.program.schedules import Act, Pass
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.program.schedules import Act, PipelineSchedule
+    from tpsim.program.schedules import PipelineSchedule
 
 Place = tuple[int, int]
 """A rank, and the number of an action in its order."""
@@ -34,17 +35,15 @@ class Message(NamedTuple):
     cause: Place | Message | None
 
 
-class Gap(NamedTuple):
-    """What lies before an action of a rank, or behind its last one.
+class Waits(NamedTuple):
+    """How long a rank waits for messages: those that it takes or, if sends block, gives.
 
-    message   the last to arrive of those that the rank takes or, if sends block, gives there
-    flight_s  seconds in which the rank waits while that message is on its way
-    wait_s    seconds in which it waits for another rank, before the message sets off
+    wait_s    seconds in which it waits for another rank, before a message sets off
+    flight_s  by act, seconds in which it waits while a message is on its way
     """
 
-    message: Message
-    flight_s: Any
     wait_s: Any
+    flight_s: Mapping[Act, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,8 @@ class Ran:
 
     def done(self, rank: int) -> Any:
         """When a rank has ended its last action and sent what it made there."""
-        end, late = self.ends[rank][-1], self.late[rank][-1]
-        if late is None:
-            return end
-        _, flight_s, wait_s = _gap(late, end)
-        return end + flight_s + wait_s
+        late = self.late[rank][-1]
+        return self.ends[rank][-1] if late is None else late.end
 
     @property
     def end(self) -> Any:
@@ -78,13 +74,19 @@ class Ran:
         """From the first start to the last end of the rank where that is longest."""
         return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
 
-    def gaps(self, rank: int, opened: Any = 0) -> list[Gap]:
-        """What lies before actions of a rank, and behind its last one, wherever it waits for a message.
+    def waits(self, rank: int, opened: Any = 0) -> Waits:
+        """How long a rank waits before its actions, and behind its last one.
 
         opened  when the gap before its first action began
         """
-        befores = [opened, *self.ends[rank]]
-        return [_gap(late, before) for late, before in zip(self.late[rank], befores, strict=True) if late]
+        waits, flights = [], defaultdict[Act, list[Any]](list)
+        for late, before in zip(self.late[rank], [opened, *self.ends[rank]], strict=True):
+            if late is not None:
+                channel, start, end, _ = late
+                away = max(before, start)
+                waits.append(away - before)
+                flights[channel.act].append(end - away)
+        return Waits(total(waits), {act: total(seconds) for act, seconds in flights.items()})
 
     def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
         """The actions, and the messages between them, that the end of a rank hangs on, or an action; the last first."""
@@ -107,12 +109,6 @@ class Ran:
                     if (channel := channel_of(self.schedule, part)) is not None:
                         of[channel].append(part)
         return (of[message.channel].popleft() for message in self.messages)
-
-
-def _gap(late: Message, opened: Any) -> Gap:
-    """The gap that opens then and ends when a message arrives."""
-    away = max(opened, late[1])
-    return made(Gap, (late, late[2] - away, away - opened))
 
 
 def channel_of(schedule: PipelineSchedule, part: Pass | None) -> Channel | None:
