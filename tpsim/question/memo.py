@@ -14,7 +14,7 @@ from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
-from tpsim.program.practice import Overlap
+from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.trace import book_path
 from tpsim.quantity import spec
@@ -120,8 +120,9 @@ class Memo:
         return self.programs[key]
 
     def _once(self, question: Question, made: Callable[[], Begun]) -> Begun:
-        """What is begun alike with each place of gradients and states."""
-        key = structure(question, without=BEHIND), question.practice.under(question.layout)
+        """What is begun alike with each place of gradients and states, and whatever runs beside compute."""
+        practice = replace(question.practice.under(question.layout), overlap=Overlap(), bucket=Bucket(), ahead=Ahead())
+        key = structure(replace(question, practice=practice), without=BEHIND)
         if key not in self.begun:
             self.begun[key] = made()
         return self.begun[key]
