@@ -92,7 +92,7 @@ def test_a_name_that_is_not_known_is_answered_with_the_nearest(tpsim):
 
 @pytest.mark.parametrize(
     ("line", "number"),
-    [("time", "step.time_s"), ("memory", "memory.peak"), ("band", "step.time_s"), ("change", "step.time_s")],
+    [("time", "step.time_s"), ("memory", "memory.peak"), ("band", "step.band"), ("change", "step.time_s")],
 )
 def test_a_line_of_a_plan_is_told_from_a_number_and_points_at_one(tpsim, line, number):
     ran = tpsim("explain", line, "llama3-70b-h100")

@@ -89,17 +89,14 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more, and recompute.
 
     Leaving sequence parallelism is not among them: it looks faster than it is, since the work that it splits (norms,
-    sums) is not counted. Nor are microbatches where they decide the batch. For speed ZeRO 2 is not: every microbatch
-    scatters what ZeRO 1 scatters once, beside the same work at best.
+    sums) is not counted. Nor are microbatches where they decide the batch.
     """
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
     full, least_s = plan.memory.room_bytes < 0, LEAST * plan.step.time_s
     exposed = plan.step.exposed_s >= least_s
     if (full or _states_s(plan) >= least_s) and mesh.size(*layout.data) > 1:
         above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
-        scattered = layout.zero == 1 and plan.question.practice.zero1 == "scatter"
-        faster = () if scattered else above[:1]
-        yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *faster)))
+        yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))
     if full and FULL not in plan.question.practice.recompute:
         yield "recompute=full"
     if exposed and not layout.sequence_parallel and mesh.size(*layout.roles.get("tp", ())) > 1:

@@ -290,7 +290,7 @@ def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
 PRINTED = {
     "time": ("the time of a step", "step.time_s"),
     "memory": ("what the fullest chip holds", "memory.peak"),
-    "band": ("where 8 of 10 published runs like it lie about step.time_s (docs/steps.md)", "step.time_s"),
+    "band": ("where 8 of 10 published runs like it lie", "step.band"),
     "change": ("the best of a few edits that were planned, each as `tpsim diff` compares it", "step.time_s"),
 }
 """The lines that end a plan, none of them a number: what each is, and the number behind it."""

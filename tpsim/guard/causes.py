@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from tpsim.guard.lock import Fact
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
-from tpsim.guard.moved_numbers import change, keys
+from tpsim.guard.moved_numbers import change, few, keys
 from tpsim.guard.uses import PROFILE
 from tpsim.report.record import Record
 
@@ -143,7 +143,7 @@ def _together(causes: Iterable[CauseOfDrift]) -> Iterator[CauseOfDrift]:
     for cause in causes:
         groups.setdefault((cause.old, cause.new, cause.note), []).append(cause)
     for group in groups.values():
-        yield replace(group[0], name=_and_more([cause.name for cause in group]))
+        yield replace(group[0], name=few([cause.name for cause in group], 1))
 
 
 def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) -> CauseOfDrift:
@@ -187,12 +187,7 @@ def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[C
     # A number that was there before is not made with a new one.
     for names, note, silent in ((gone, "gone", False), (came, f"new: {STILL}", True)):
         if names:
-            yield CauseOfDrift("formula", _and_more(names), None, None, note, follows=names, silent=silent)
-
-
-def _and_more(names: Sequence[str]) -> str:
-    first, *more = names
-    return f"{first} and {len(more)} more" if more else first
+            yield CauseOfDrift("formula", few(names, 1), None, None, note, follows=names, silent=silent)
 
 
 def _texts(old: FormulaFact, new: FormulaFact) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.guard.causes import CauseOfDrift, Fixed
-from tpsim.guard.moved_numbers import HELD, change, is_outcome, outcome, relative
+from tpsim.guard.moved_numbers import HELD, change, few, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
@@ -201,16 +201,6 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
             share = change(old, new)
             texts[quantity] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
     return texts
-
-
-def few(names: Sequence[str], most: int = 3) -> str:
-    """Some names, the rest counted.
-
-    >>> few(["a", "b"]), few(list("abcdefgh"), 6)
-    ('a, b', 'a, b, c, d, e, f and 2 more')
-    """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 STEP = {"compute": "compute_s", "exposed communication": "exposed_s", "bubble": "bubble_s", "host": "host_s"}

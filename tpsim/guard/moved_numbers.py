@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tpsim.answers.verdict import signed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import CallName, ScenarioFact
@@ -133,3 +133,13 @@ K = TypeVar("K")
 def keys(old: Mapping[K, Any], new: Mapping[K, Any]) -> list[K]:
     """The keys of both, in the order of the new one, then those that are gone."""
     return list(dict.fromkeys([*new, *old]))
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Some names, the rest counted.
+
+    >>> few(["a", "b"]), few(list("abcdefgh"), 6)
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

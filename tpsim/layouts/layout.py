@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpsim.layouts.vary import ROLES
+from tpsim.question.edits import ROLES
 
 if TYPE_CHECKING:
     from tpsim.program.practice import Rows

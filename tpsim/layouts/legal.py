@@ -16,12 +16,11 @@ from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Laid, Layout, Parts, Ways
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
-from tpsim.layouts.vary import ROLES
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.context import check_shared
 from tpsim.question.divisibility import divisors
-from tpsim.question.edits import STAGES
+from tpsim.question.edits import ROLES, STAGES
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline

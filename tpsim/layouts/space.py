@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.layouts.vary import ROLES, read_varied, refuse_mesh, refuse_stated, stands, stated_flags
+from tpsim.layouts.vary import read_varied, refuse_mesh, refuse_stated, stands, stated_flags
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS, PATHS, STAGES, edited, read_override
+from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
 from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve

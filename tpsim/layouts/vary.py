@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import (
-    EXPERTS,
-    EXPERTS_AXIS,
-    PATHS,
-    STAGES,
-    STAGES_AXIS,
-    Edit,
-    edited,
-    flag_words,
-    read_override,
-)
+from tpsim.question.edits import PATHS, ROLES, Edit, edited, flag_words, read_override
 from tpsim.question.flag_edits import parse_mesh
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.pipeline import known_schedule
@@ -31,15 +21,6 @@ if TYPE_CHECKING:
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Keys
-
-ROLES: Mapping[str, str] = {
-    STAGES: STAGES_AXIS,
-    "dp": "data",
-    EXPERTS: EXPERTS_AXIS,
-    "cp": "context",
-    "tp": "tensor",
-}
-"""The roles of a mesh that is searched, major first, and the axis that each gets; experts lie on a part of dp."""
 
 NAMES: Mapping[str, Keys] = {**PATHS, **{role: ("mesh", axis) for role, axis in ROLES.items()}}
 """What `--vary` calls a field instead of its path."""

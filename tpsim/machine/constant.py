@@ -39,7 +39,7 @@ class Constant:
     file: str = field(default="", compare=False)
 
 
-class Figures:
+class HasConstants:
     """What figures make up: a machine, and every part of it that has some; a dataclass each."""
 
     __slots__ = ()
@@ -53,7 +53,7 @@ def _constants(part: Any) -> Iterator[Constant]:
     for inner in inside(part).values():
         if isinstance(inner, Constant):
             yield inner
-        elif inner and isinstance(inner, Figures | dict | tuple):
+        elif inner and isinstance(inner, HasConstants | dict | tuple):
             yield from _constants(inner)
 
 
@@ -64,7 +64,7 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 def inside(part: Any) -> Mapping[Any, Any]:
     """What may have figures in a part: fields by name, a map's values by key, a tuple's by place."""
-    if isinstance(part, Figures):
+    if isinstance(part, HasConstants):
         return {name: getattr(part, name) for name in _names(type(part))}  # type: ignore[arg-type]  # a class is hashable
     if isinstance(part, dict):
         return part

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
-from tpsim.machine.constant import Constant, Figures, Kind, inside
+from tpsim.machine.constant import Constant, HasConstants, Kind, inside
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import largest, over
 
@@ -34,7 +34,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tile(Figures):
+class Tile(HasConstants):
     """What a product is cut into: a tile is what one unit of the chip works on, and all units make a wave.
 
     least      rows or columns that kernels for few rows cut tiles down to; None: the tile is the unit, and stays whole
@@ -49,7 +49,7 @@ class Tile(Figures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chip(Figures):
+class Chip(HasConstants):
     """One chip: dense peaks per dtype, memory, its way to the host, and what kernels reach.
 
     generation         of chips between which collectives take alike, beside their bytes; "" if none is stated
@@ -75,7 +75,7 @@ class Chip(Figures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level(Figures):
+class Level(HasConstants):
     """One level of the network, with the figures of ONE link in ONE direction.
 
     shape        members along each physical axis at most; empty without bound
@@ -133,7 +133,7 @@ class Level(Figures):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine(Figures):
+class Machine(HasConstants):
     """A machine as its profile describes it; levels innermost first.
 
     below     path and hash of every file that its own is laid on
@@ -181,7 +181,7 @@ def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     new = {name: changed(value, change) for name, value in parts.items()}
     if all(new[name] is value for name, value in parts.items()):
         return part
-    if isinstance(part, Figures):
+    if isinstance(part, HasConstants):
         return replace(part, **new)  # type: ignore[type-var]  # a dataclass
     return new if isinstance(part, Mapping) else tuple(new.values())  # type: ignore[return-value]  # of the same types
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpsim.machine.constant import Figures
+from tpsim.machine.constant import HasConstants
 
 if TYPE_CHECKING:
     from tpsim.machine.constant import Constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted(Figures):
+class Counted(HasConstants):
     """What a library counts with when it chooses among its ways: not what they take.
 
     latency      per call
@@ -27,7 +27,7 @@ class Counted(Figures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendezvous(Figures):
+class Rendezvous(HasConstants):
     """From which size on a message waits for its receiver instead of going ahead into a buffer.
 
     above    bytes of the longest message that does not wait
@@ -39,7 +39,7 @@ class Rendezvous(Figures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning(Figures):
+class Tuning(HasConstants):
     """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
 
     None is the figure of whatever is less particular: algorithm with protocol, algorithm, protocol, level.

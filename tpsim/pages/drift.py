@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
-from tpsim.guard.drift_result import SIGN, few, outcomes, sizes, values
-from tpsim.guard.moved_numbers import change, outcome, relative, same
+from tpsim.guard.drift_result import SIGN, outcomes, sizes, values
+from tpsim.guard.moved_numbers import change, few, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Document, Table, present
 

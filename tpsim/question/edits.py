@@ -174,22 +174,20 @@ PATHS: Mapping[str, Keys] = {
 }
 """Flags that set one field -> that field; mesh, placement, tp and dp say more than one."""
 
-STAGES, STAGES_AXIS = "pp", "pipe"
-ADDED: Mapping[str, str] = {STAGES: STAGES_AXIS, "cp": "context"}
-"""Roles that a scenario may be without, and the axis that each gets: stages major to all others, context beside tp."""
+STAGES, EXPERTS = "pp", "ep"
 
-EXPERTS, EXPERTS_AXIS = "ep", "expert"
-"""The role of experts, and the axis that they get: a part of that of dp."""
+ROLES: Mapping[str, str] = {STAGES: "pipe", "dp": "data", EXPERTS: "expert", "cp": "context", "tp": "tensor"}
+"""The axis that a role gets when flags alone, or a search, make the mesh, major first; experts lie on a part of dp."""
+
+ADDED, AXES = (STAGES, "cp"), ("dp", "tp")
+"""Roles that a scenario may be without, and those that a mesh from flags alone always has."""
 
 FLAGS: Mapping[str, str] = {
     **{".".join(keys): f"--{name.replace('_', '-')}" for name, keys in PATHS.items()},
-    **{f"layout.{role}": f"--{role}" for role in ("tp", "dp", "cp", STAGES, EXPERTS)},
+    **{f"layout.{role}": f"--{role}" for role in ROLES},
     **{name: f"--{name}" for name in ("mesh", "placement")},
 }
 """The flag of a scenario's field, by its path."""
-
-AXES: Mapping[str, str] = {"dp": "data", "tp": "tensor"}
-"""The axis that a role gets when flags alone make the mesh, major first."""
 
 
 def flag_words(flags: Mapping[str, Any]) -> Iterator[str]:

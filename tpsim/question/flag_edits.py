@@ -8,7 +8,7 @@ from math import gcd, prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
-from tpsim.question.edits import ADDED, AXES, EXPERTS, EXPERTS_AXIS, PATHS, STAGES, Edit, Keys, flag_words
+from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, Keys, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import SCENARIOS, format_of
 
@@ -46,8 +46,8 @@ def bare_scenario(flags: Mapping[str, Any], overrides: Sequence[str] = ()) -> di
         if flags.get(name) is None:
             remedy = f"add it: {NEEDED[name]}" + ("; or name a scenario: qwen2-7b-h100" if name == "model" else "")
             raise InputError.one("missing-flag", f"--{name} is needed without a scenario", remedy=remedy)
-    axes = parse_mesh(flags["mesh"]) if flags.get("mesh") else dict.fromkeys(AXES.values(), 1)
-    layout = {role: axis for role, axis in AXES.items() if axis in axes}
+    axes = parse_mesh(flags["mesh"]) if flags.get("mesh") else dict.fromkeys((ROLES[role] for role in AXES), 1)
+    layout = {role: ROLES[role] for role in AXES if ROLES[role] in axes}
     return {"tpsim": "scenario/1", "mesh": axes, "layout": layout, "workload": {}}
 
 
@@ -81,13 +81,13 @@ def _refuse_mesh(text: str, message: str) -> None:
 
 
 def _known(name: str) -> None:
-    if name in PATHS or name in {"mesh", "placement", *ADDED, *AXES, EXPERTS}:
+    if name in PATHS or name in {"mesh", "placement", *ROLES}:
         return
     if path := foreign_name(name):
         raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=f"tpsim calls this {path}")
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
-    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ADDED, *AXES, EXPERTS], form="--{}")
+    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ROLES], form="--{}")
     raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
 
 
@@ -132,7 +132,7 @@ def _against_mesh(numbers: Mapping[str, Any], options: Mapping[str, Any]) -> Ite
     """A mesh flag already gives the sizes; a tp or dp beside it may only repeat them."""
     axes = parse_mesh(options["mesh"]) if "mesh" in options else {}
     for role, size in numbers.items():
-        if axes.get({**AXES, **ADDED, EXPERTS: EXPERTS_AXIS}[role]) != int(size):
+        if axes.get(ROLES[role]) != int(size):
             text = f"{_word('mesh', options['mesh'])} {_word(role, size)}"
             raise InputError.one(
                 "size-given-twice",
@@ -157,13 +157,13 @@ def _added_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterato
             yield Edit(("layout", role), size.split(","), text)
         elif "mesh" in options:
             yield from _against_mesh({role: size}, options)
-            yield Edit(("layout", role), [ADDED[role]], text)
+            yield Edit(("layout", role), [ROLES[role]], text)
         elif axis := _single_axis(role, data):
             mesh[axis] = int(size)
             yield Edit(("mesh", axis), int(size), text)
         else:
             mesh = _with_axis(mesh, role, int(size), _single_axis("tp", data))
-            yield Edit(("layout", role), [ADDED[role]], text)
+            yield Edit(("layout", role), [ROLES[role]], text)
             yield Edit(("mesh",), dict(mesh), text)
     chips = options.get("chips") or data.get("chips") or _chips(data)
     counted = [_word(role, size) for role, size in sizes.items() if _is_count(size) and "mesh" not in options]
@@ -176,7 +176,7 @@ def _added_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterato
 def _with_axis(mesh: Mapping[str, Any], role: str, size: int, beside: str | None) -> dict[str, Any]:
     """The mesh with an axis for a role: of stages first, of context before that of tp."""
     at = 0 if role == STAGES or beside is None or beside not in mesh else list(mesh).index(beside)
-    return dict([*list(mesh.items())[:at], (ADDED[role], size), *list(mesh.items())[at:]])
+    return dict([*list(mesh.items())[:at], (ROLES[role], size), *list(mesh.items())[at:]])
 
 
 def _expert_edits(options: Mapping[str, Any], data: Mapping[str, Any], sized: Sequence[Edit]) -> Iterator[Edit]:
@@ -191,8 +191,8 @@ def _expert_edits(options: Mapping[str, Any], data: Mapping[str, Any], sized: Se
         yield Edit(("layout", EXPERTS), size.split(","), text)
     elif "mesh" in options:
         yield from _against_mesh({EXPERTS: size}, options)
-        yield from () if "dp" in options else [Edit(("layout", "dp"), [AXES["dp"], EXPERTS_AXIS], text)]
-        yield Edit(("layout", EXPERTS), [EXPERTS_AXIS], text)
+        yield from () if "dp" in options else [Edit(("layout", "dp"), [ROLES["dp"], ROLES[EXPERTS]], text)]
+        yield Edit(("layout", EXPERTS), [ROLES[EXPERTS]], text)
     else:
         yield from _parted(int(size), text, data, _sized(data, sized))
 
@@ -213,7 +213,7 @@ def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, An
         yield Edit(("layout", EXPERTS), outer, text)
         return
     at = {axis: at for at, axis in enumerate(mesh)}[outer[0]]
-    left = {outer[0]: whole if whole == -1 else whole // many, (own or [EXPERTS_AXIS])[0]: many}
+    left = {outer[0]: whole if whole == -1 else whole // many, (own or [ROLES[EXPERTS]])[0]: many}
     axes = [*list(mesh)[: at + 1], *(() if own else left), *list(mesh)[at + 1 :]]
     yield Edit(("mesh",), {axis: left.get(axis, mesh.get(axis)) for axis in axes}, text)
     yield Edit(("layout", "dp"), [*left], text)
