@@ -1,6 +1,7 @@
 """The command ``tpsim``, and ``python -m tpsim``: the command line, which ends quietly if it is interrupted."""
 
 import gc
+import os
 import sys
 
 INTERRUPTED = 130
@@ -15,8 +16,9 @@ def main() -> None:
         from tpsim.cli.main import run
 
         code = run(sys.argv[1:])
-        gc.freeze()  # when Python ends it would look through all that is there, several times over
-        sys.exit(code)
+        if "multiprocessing" in sys.modules:  # workers are told that there is no more to do
+            sys.exit(code)
+        os._exit(code)  # all is written: to take apart what is in memory takes longer than many an answer
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

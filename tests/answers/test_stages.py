@@ -482,3 +482,14 @@ def test_a_plan_keeps_nothing_of_every_action_but_the_orders_that_are_shared():
     assert [one for one in gc.get_objects() if isinstance(one, Ran) and one.schedule is orders] == []
     assert all(one.peak.kinds is orders.kinds.of[one.peak_rank] for one in result.each)
     assert len(result.memory.peak.course) == len(result.pipeline.step.ran.starts[0]) == 2 * orders.microbatches
+
+
+def test_ranks_that_a_step_was_not_asked_for_are_told_later_as_they_would_have_been():
+    work = plan("llama3-405b-h100-pipeline").pipeline.step.work
+    whole, brief = work.step(), work.step(briefly=True)
+    assert brief.whole is None
+    assert brief.pacing == whole.pacing
+    assert (brief.time_s, brief.ended_s, brief.stages, brief.formula) == (
+        *(whole.time_s, whole.ended_s),
+        *(whole.stages, whole.formula),
+    )

@@ -91,20 +91,25 @@ def fitting(question: Question, memo: Memo) -> PlanResult | None:
         return plan if plan.memory.room_bytes >= 0 else None
     lowered = memo.lowered(question)
     chips = [*takewhile(lambda chip: chip.room_bytes >= 0, chips_at_most(question, lowered, memo))]
-    return _priced(question, lowered, memo, tuple(chips)) if len(chips) == question.stages.ranks else None
+    return _priced(question, lowered, memo, (*chips,), briefly=True) if len(chips) == question.stages.ranks else None
 
 
 def _priced(
-    question: Question, lowered: Lowered, memo: Memo, chips: tuple[ChipMemory, ...] | None = None
+    question: Question,
+    lowered: Lowered,
+    memo: Memo,
+    chips: tuple[ChipMemory, ...] | None = None,
+    *,
+    briefly: bool = False,
 ) -> PlanResult:
     sizes = sizes_of(question)
     calls = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, calls)
     rows = price(calls, sizes, pricer(question))
     chips = chips or tuple(chips_at_most(question, lowered, memo))
-    pipeline = in_stages(question, lowered, sizes, rows, chips) if question.schedule else None
-    step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step()
-    pacing, useful = step.pacing, total(stage.compute.useful_flops for stage in step.stages)
+    pipeline = in_stages(question, lowered, sizes, rows, chips, briefly=briefly) if question.schedule else None
+    step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step(briefly=True)
+    pacing, useful = step.pacing, total(rank.compute.useful_flops for rank in step.work.own)
     work, stage_sizes = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
     plan = PlanResult(question, stage_sizes, pacing.rows, work, fullest(chips), lowered, memo, pipeline, pacing.host_s)
     if not isfinite(plan.step.time_s):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
+    from tpsim.fabric.wires import Route
     from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
@@ -126,8 +127,12 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
     volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
 
     @cache
+    def over(route: Route) -> Any:
+        return sent(question, route, volume).time_s
+
+    @cache
     def hop(source: int, target: int) -> Any:
-        return sent(question, route_of(question, axes, source, target), volume).time_s
+        return over(route_of(question, axes, source, target))
 
     clock = Clock(
         rows,
@@ -144,14 +149,23 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
 
 
 def in_stages(
-    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], chips: tuple[ChipMemory, ...]
+    question: Question,
+    lowered: Lowered,
+    sizes: Sizes,
+    rows: Sequence[Row],
+    chips: tuple[ChipMemory, ...],
+    *,
+    briefly: bool = False,
 ) -> Pipeline:
-    """The pipeline of a question that has one: its step beside what `chips` rank holds."""
+    """The pipeline of a question that has one: its step beside what `chips` rank holds.
+
+    briefly  ranks that the step does not hang on are worked out when they are asked for
+    """
     if question.schedule is None:
         raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
     try:
-        whole = work_of(question, lowered, sizes, rows).step()
+        whole = work_of(question, lowered, sizes, rows).step(briefly=briefly)
     except InputError as error:  # a schedule that deadlocks, which knows no file
         place = question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")
         raise InputError(replace(problem, place=place) for problem in error.problems) from None

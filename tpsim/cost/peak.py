@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import accumulate, compress, groupby, zip_longest
+from itertools import accumulate, compress, groupby, islice, zip_longest
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -104,7 +104,7 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
     known = {
         kind: [courses.of(chunks[chunk], acts) for chunk, acts in _taken_together(examples[kind])] for kind in {*kinds}
     }
-    places = [place for place, kind in enumerate(kinds) for _ in known[kind]]
+    places = (place for place, kind in enumerate(kinds) for _ in known[kind])
     run = [course for kind in kinds for course in known[kind]]
     levels = list(accumulate(map(attrgetter("left"), run), initial=0))
     tops = list(map(add, levels, map(attrgetter("top"), run)))
@@ -112,7 +112,7 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
     before: Held = Held()
     for course, times in Counter(run[:passed]).items():
         before = _plus(before, course.net, times)
-    return Peak(places[passed], _plus(before, run[passed].most, 1), kinds, known)
+    return Peak(next(islice(places, passed, None)), _plus(before, run[passed].most, 1), kinds, known)
 
 
 def _taken_together(action: Action) -> Iterator[tuple[int, str]]:

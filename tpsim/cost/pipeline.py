@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
 from tpsim.cost.critical_path import Path
@@ -64,6 +64,19 @@ class Stage:
         return total(row.exposed_s for row in self.rows)
 
 
+class Told(NamedTuple):
+    """What can be said of a step beside how long it is.
+
+    stages   every rank in it
+    counts   what its length hangs on: how often each pass and send stands on the path that is critical
+    seconds  of one of each
+    """
+
+    stages: tuple[Stage, ...]
+    counts: Mapping[str, int]
+    seconds: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Pipelined:
     """A step in stages.
@@ -72,28 +85,40 @@ class Pipelined:
     time_s   from the first action of the rank where that is longest until it has ended: so long after one step begins
              the next, which every rank starts on its own unless it waits for all others, as a norm makes it
     ended_s  from the first start of all until the last rank has ended
-    last     the rank that time_s hangs on
-    counts   what that hangs on: how often each pass and send stands on the path that is critical
-    seconds  of one of each
+    pacing   the rank that time_s hangs on
+    whole    what else there is to say; None: worked out when it is asked for
     """
 
     work: Work
-    stages: tuple[Stage, ...]
     time_s: Any
     ended_s: Any
-    last: int
-    counts: Mapping[str, int]
-    seconds: Mapping[str, Any]
+    pacing: Stage
+    whole: Told | None = None
 
     @cached_property
     def ran(self) -> Ran:
         """When every action began and ended: so much that it is not kept, but run again for who looks at it."""
         return self.work.ran()
 
+    @cached_property
+    def told(self) -> Told:
+        """Every rank, and what the length of the step hangs on."""
+        return self.whole or self.work.step().told
+
     @property
-    def pacing(self) -> Stage:
-        """The rank that the step hangs on."""
-        return self.stages[self.last]
+    def stages(self) -> tuple[Stage, ...]:
+        """Every rank."""
+        return self.told.stages
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each pass and send stands on the path that its length hangs on."""
+        return self.told.counts
+
+    @property
+    def seconds(self) -> Mapping[str, Any]:
+        """Of one of each."""
+        return self.told.seconds
 
     @property
     def formula(self) -> str:
@@ -131,23 +156,27 @@ class Work:
         taken = dict(zip(self.schedule.kinds.examples, self.kinds, strict=True))
         return run(self.schedule, lambda action: taken[action].through.seconds, self._sent_s, blocking=self.blocking)
 
-    def step(self) -> Pipelined:
-        """One step, as it takes its turn among steps that are alike."""
+    def step(self, *, briefly: bool = False) -> Pipelined:
+        """One step, as it takes its turn among steps that are alike; briefly: told of the rank that it hangs on."""
         ran = self.ran()
         full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
         spans = self._spans(ran, [stage.end for stage in full])
         longest = max(spans, key=lambda span: span.seconds)
         last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
         path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop)
-        counts, seconds = path.counts()
         sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
         pulls = path.pulls(self.own[last], full[last].tail, sends)
         if full[last].late_s:
             pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
-        if once := longest.end - ran.done(last):
-            counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
-        stages = tuple(self._stage(ran, full[span.rank], span, longest.seconds, pulls) for span in spans)
-        return Pipelined(self, stages, longest.seconds, max(span.end for span in spans), last, counts, seconds)
+        asked = [spans[last]] if briefly else spans
+        stages = {span.rank: self._stage(ran, full[span.rank], span, longest.seconds, pulls) for span in asked}
+        whole = None
+        if not briefly:
+            counts, seconds = path.counts()
+            if once := longest.end - ran.done(last):
+                counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
+            whole = Told((*stages.values(),), counts, seconds)
+        return Pipelined(self, longest.seconds, max(span.end for span in spans), stages[last], whole)
 
     @cached_property
     def kinds(self) -> list[Timed]:

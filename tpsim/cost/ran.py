@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,12 +28,15 @@ class Channel(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one pass sends to the chunk behind or before it: when it sets off and arrives, and what sets it off."""
+    """What one pass sends to the chunk behind or before it: when it sets off and arrives.
+
+    cause  what sets it off: the rank whose action ends then, or the message before it
+    """
 
     channel: Channel
     start: Any
     end: Any
-    cause: Place | Message | None
+    cause: int | Message
 
 
 class Waits(NamedTuple):
@@ -82,10 +86,12 @@ class Ran:
         waits, flights = [], defaultdict[Act, list[Any]](list)
         for late, before in zip(self.late[rank], [opened, *self.ends[rank]], strict=True):
             if late is not None:
-                channel, start, end, _ = late
-                away = max(before, start)
-                waits.append(away - before)
-                flights[channel.act].append(end - away)
+                channel, away, end, _ = late
+                if away > before:
+                    waits.append(away - before)
+                else:
+                    away = before
+                flights[channel[0]].append(end - away)
         return Waits(total(waits), {act: total(seconds) for act, seconds in flights.items()})
 
     def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
@@ -93,7 +99,15 @@ class Ran:
         at = self._before(rank, len(self.ends[rank]) if place is None else place)
         while at is not None:
             yield at
-            at = at.cause if isinstance(at, Message) else self._before(*at)
+            at = self._sets_off(at) if isinstance(at, Message) else self._before(*at)
+
+    def _sets_off(self, message: Message) -> Place | Message | None:
+        """What a message sets off upon; nothing for one that sets off before its rank has run anything."""
+        cause = message.cause
+        if isinstance(cause, Message):
+            return cause
+        place = bisect_right(self.ends[cause], message.start) - 1
+        return (cause, place) if place >= 0 else None
 
     def _before(self, rank: int, place: int) -> Place | Message | None:
         """What an action starts upon: a message, else the action before it."""

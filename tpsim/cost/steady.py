@@ -51,19 +51,19 @@ class Steady(Turns):
 
     def _open(self, rank: int, place: int) -> None:
         """A gap opens: what can leaves, and what the rank needs before its next action is waited for."""
-        kinds, holds, start, here = self.kinds[rank], self.holds[rank][place], self.opened[rank], (rank, place - 1)
+        kinds, holds, start = self.kinds[rank], self.holds[rank][place], self.opened[rank]
         gives, takes = self.gives[kinds[place - 1]], self.takes[kinds[place]]
         self.places[rank], missing = place, len(gives) if holds else 0
         for way, _ in takes:
             way.ahead -= 1
             missing += way.ahead < 0
             if holds:
-                way.there.append((start, here))
+                way.there.append((start, rank))
         self.missing[rank] = missing
         if not missing:
             self.ready.append(rank)
         for way, flight in gives:
-            way.given.append((start, here, flight, holds))
+            way.given.append((start, rank, flight, holds))
             self._let_off(way)
         for way, _ in takes:
             if way.given:
@@ -73,12 +73,12 @@ class Steady(Turns):
         """What has been given sets off, in order, but what its taker must have come for."""
         given, caught, there = way.given, way.caught, way.there
         while given and (there or not caught[0]):
-            start, place, flight, holds = given.popleft()
+            start, rank, flight, holds = given.popleft()
             if caught.popleft():
                 come, taker = there.popleft()
                 if come > start:
-                    start, place = come, taker
-            self.set_off(way, flight, start, place)
+                    start, rank = come, taker
+            self.set_off(way, flight, start, rank)
             way.ahead += 1
             if way.ahead <= 0:
                 self.released(way.channel.receiver)
@@ -97,13 +97,14 @@ class Paired(Turns):
         """All ranks before their first actions."""
         super().__init__(*args)
         known: dict[tuple[int, int], tuple[int, int]] = {}
-        for order, kinds in zip(self.schedule.orders, self.kinds, strict=True):
-            forward = [{part.act for part in action} == {"F"} for action in order]
+        sends_on = [{part.act for part in example} == {"F"} for example in self.schedule.kinds.examples]
+        for of, kinds in zip(self.schedule.kinds.of, self.kinds, strict=True):
+            forward = [sends_on[kind] for kind in of]
             if forward.index(False) == sum(forward):
                 continue
-            for at, both in enumerate(pairwise(forward)):
-                if both == (True, False):
-                    pair = kinds[at], kinds[at + 1]
+            for at, (first, second) in enumerate(pairwise(forward)):
+                if first and not second:
+                    pair = of[at], of[at + 1]
                     kinds[at : at + 2] = known[pair] = known.get(pair) or self._pair(*pair)
 
     def _pair(self, first: int, second: int) -> tuple[int, int]:

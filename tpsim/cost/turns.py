@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.ran import Channel, Message, Place, Ran, channel_of
+from tpsim.cost.ran import Channel, Message, Ran, channel_of
 from tpsim.program.schedules import made
 from tpsim.quantity.errors import InputError
 
@@ -31,7 +31,7 @@ class Way:
     Where messages hold ranks up but in steady state, in order:
 
     caught  whether each is taken where its rank is held up
-    there   when ranks have come to take such ones
+    there   when ranks have come to take such ones, and which
     given   those that have not set off
     """
 
@@ -40,12 +40,16 @@ class Way:
     latest: Message | None = None
     coming: deque[Message] = field(default_factory=deque)
     caught: deque[bool] = field(default_factory=deque)
-    there: deque[tuple[Any, Place]] = field(default_factory=deque)
+    there: deque[tuple[Any, int]] = field(default_factory=deque)
     given: deque[Given] = field(default_factory=deque)
 
 
-Given = tuple[Any, Place, Any, bool]
-"""A message that has not set off: from when on it could, and its place; its seconds on the way, if its rank waits."""
+Given = tuple[Any, int, Any, bool]
+"""A message that has not set off: from when on it could, and its rank; its seconds on the way, if its rank waits."""
+
+
+Gap = list[tuple[Way, Any, int, int]]
+"""What a rank exchanges between two actions: channels, seconds on the way, 1 if it gives or -1, the other ranks."""
 
 
 class Turns:
@@ -82,13 +86,13 @@ class Turns:
     def ran(self) -> Ran:
         """All of it. Raises InputError where no rank can go on."""
         open_, gives, takes = self.opener(), self.gives, self.takes
-        opened, ranks, holds = self.opened, self.kinds, self.holds
+        opened, ranks, holds, places, seconds = self.opened, self.kinds, self.holds, self.places, self.seconds
         starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
         for rank in range(len(ranks)):
             open_(rank, 0)
         while self.ready:
             rank = self.ready.pop()
-            kinds, place, start, late = ranks[rank], self.places[rank], opened[rank], None
+            kinds, place, start, late = ranks[rank], places[rank], opened[rank], None
             for way, _ in gives[kinds[place - 1]] if holds[rank][place] else ():
                 if way.latest[2] > start:  # type: ignore[index]  # it has set off
                     late, start = way.latest, way.latest[2]  # type: ignore[index]
@@ -99,7 +103,7 @@ class Turns:
             lates[rank].append(late)
             if place + 1 < len(kinds):
                 starts[rank].append(start)
-                opened[rank] = end = start + self.seconds[kinds[place]]
+                opened[rank] = end = start + seconds[kinds[place]]
                 ends[rank].append(end)
                 open_(rank, place + 1)
         if stuck := [rank for rank, missing in enumerate(self.missing) if missing]:
@@ -108,7 +112,7 @@ class Turns:
 
     def opener(self) -> Callable[[int, int], None]:
         """What opens a gap of a rank."""
-        return self._meet if self.blocking else self._leave
+        return self._meeting() if self.blocking else self._leave
 
     def _leave(self, rank: int, place: int) -> None:
         """A gap opens: what the last action made leaves, and what the next one wants is waited for."""
@@ -122,38 +126,46 @@ class Turns:
             self.ready.append(rank)
         for way, flight in self.gives[kinds[place - 1]]:
             way.ahead += 1
-            self.set_off(way, flight, self.opened[rank], (rank, place - 1))
+            self.set_off(way, flight, self.opened[rank], rank)
             if way.ahead <= 0:
                 self.released(way.channel[2])
 
-    def _meet(self, rank: int, place: int) -> None:
-        """An exchange opens: each message leaves as soon as both its ranks have come for it."""
-        kinds = self.kinds[rank]
-        self.places[rank] = place
-        gives, takes = self.gives[kinds[place - 1]], self.takes[kinds[place]]
-        self.missing[rank] = len(gives) + len(takes)
-        if not self.missing[rank]:
-            self.ready.append(rank)
-        for way, flight in gives:
-            way.ahead += 1
-            if way.ahead <= 0:
-                self._exchange(way, flight, way.channel[2], rank)
-        for way, flight in takes:
-            way.ahead -= 1
-            if way.ahead >= 0:
-                self._exchange(way, flight, way.channel[1], rank)
+    def _meeting(self) -> Callable[[int, int], None]:
+        """Opens an exchange: each message leaves as soon as both its ranks have come for it."""
+        ranks, opened, places, missing, ready = self.kinds, self.opened, self.places, self.missing, self.ready
+        gaps, set_off = dict[tuple[int, int], Gap](), self.set_off
 
-    def _exchange(self, way: Way, flight: Any, first: int, rank: int) -> None:
-        """A message between a rank that has come first and one that comes now."""
-        late = first if self.opened[first] > self.opened[rank] else rank
-        self.set_off(way, flight, self.opened[late], (late, self.places[late] - 1))
-        self.released(way.channel[1])
-        self.released(way.channel[2])
+        def meet(rank: int, place: int) -> None:
+            kinds, here, lacks = ranks[rank], opened[rank], 0
+            places[rank] = place
+            pair = kinds[place - 1], kinds[place]
+            if (gap := gaps.get(pair)) is None:
+                gaps[pair] = gap = self._gap(*pair)
+            for way, flight, sign, other in gap:
+                ahead = way.ahead = way.ahead + sign
+                if ahead * sign > 0:  # the other rank has not come
+                    lacks += 1
+                    continue
+                late = other if opened[other] > here else rank
+                set_off(way, flight, opened[late], late)
+                missing[other] -= 1
+                if not missing[other]:
+                    ready.append(other)
+            missing[rank] = lacks
+            if not lacks:
+                ready.append(rank)
 
-    def set_off(self, way: Way, flight: Any, start: Any, place: Place) -> None:
+        return meet
+
+    def _gap(self, before: int, after: int) -> Gap:
+        """What a rank exchanges between two actions of these kinds."""
+        gives = [(way, flight, 1, way.channel.receiver) for way, flight in self.gives[before]]
+        return [*gives, *((way, flight, -1, way.channel.sender) for way, flight in self.takes[after])]
+
+    def set_off(self, way: Way, flight: Any, start: Any, rank: int) -> None:
         """A message flies, behind others of its channel, when the later of its ranks is there."""
         latest = way.latest
-        cause: Place | Message | None = place if place[1] >= 0 else None
+        cause: int | Message = rank
         if latest is not None and latest[2] > start:
             start, cause = latest[2], latest
         way.latest = message = made(Message, (way.channel, start, start + flight, cause))

@@ -85,7 +85,11 @@ class PipelineSchedule:
         for order in self.orders:
             of.append([])
             for action in order:
-                key = tuple([(act, chunk, j == 0, j == last) for act, chunk, j in action])
+                (act, chunk, j), (other, to, k) = action[0], action[-1]
+                # The ends tell what has one pass or two, as nearly all have.
+                key: Hashable = (act, chunk, other, to, len(action))
+                if not 0 < j == k < last or action[1:-1]:
+                    key = tuple([(act, chunk, j == 0, j == last) for act, chunk, j in action])
                 if key not in numbers:
                     numbers[key] = len(examples)
                     examples.append(action)

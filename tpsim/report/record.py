@@ -60,6 +60,10 @@ class Record(Mapping[str, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __bool__(self) -> bool:
+        """True: whether there is a record is often asked, and to count its names works out what may be left out."""
+        return True
+
 
 @cache
 def names(kind: type[Record]) -> Mapping[str, bool]:
