@@ -588,8 +588,8 @@ FAULTS = [
     Fault(
         "a launch is paid among one device",
         Ways._single,
-        "where_many(group.n, self.launch_s",
-        "largest(0, self.launch_s",
+        "where_many(group.n, launch_s",
+        "largest(0, launch_s",
         "one_device_pays_nothing",
         "dgx-h100",
     ),

@@ -11,7 +11,7 @@ from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive
 from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
-from tpsim.machine.cost import FREE, Cost, Count, Derived
+from tpsim.machine.cost import FREE, Count, Derived, Way
 from tpsim.machine.groups import groups
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
@@ -93,7 +93,7 @@ class Timing(Derived):
     curve_s: Any
 
     def __init__(
-        self, cost: Cost, asked: Asked | None, curves: tuple[MeasuredCurve, ...] = (), curve_s: Any = None
+        self, cost: Way, asked: Asked | None, curves: tuple[MeasuredCurve, ...] = (), curve_s: Any = None
     ) -> None:
         """A way as what was asked, with what curves add to its seconds."""
 
@@ -103,8 +103,9 @@ class Timing(Derived):
                 return cost.launch_s + value
             return value + curve_s if number == "time_s" and curves else value
 
-        super().__init__(cost.algorithm, cost.protocol, of, cost.stages, time=True)
-        self.__dict__.update(asked=asked, curves=curves, curve_s=curve_s if curves else 0, chosen_by=cost.counted)
+        super().__init__(cost.algorithm, cost.protocol, of, time=True)
+        self.asked, self.curves, self.curve_s = asked, curves, curve_s if curves else 0
+        self._chosen_by = cost.counted
 
     @cached_property
     def wire(self) -> Any:
@@ -119,7 +120,7 @@ class Timing(Derived):
     @property
     def counted(self) -> Count | None:
         """What the library's own count says of the way, if that chose it; None if the least time did."""
-        return self.__dict__["chosen_by"]  # type: ignore[no-any-return]  # a count
+        return self._chosen_by
 
     @property
     def constants(self) -> tuple[str, ...]:
