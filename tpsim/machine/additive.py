@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import wire
 from tpsim.machine.algorithms import ACROSS
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     CountedWays = Sequence[tuple[Way, Count]]
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceQuestion:
+class ChoiceQuestion(NamedTuple):
     """What the ways are for.
 
     V      bytes of the whole array
@@ -45,8 +43,9 @@ class ChoiceQuestion:
 
 def taken(ways: Sequence[Way], question: ChoiceQuestion) -> Way:
     """What a library takes of these ways: what it counts least for, or what takes least where it counts nothing."""
-    free = within_limits([way for way in ways if way.counted is None])
-    counted = [(way, way.counted) for way in ways if way.counted is not None]
+    counts = [(way, way.counted) for way in ways]
+    free = within_limits([way for way, count in counts if count is None])
+    counted = [(way, count) for way, count in counts if count is not None]
     return least([_by_count(counted, question), *free] if counted else free)
 
 
@@ -90,8 +89,7 @@ def _in_use(count: Count, every: Sequence[Count], question: ChoiceQuestion) -> t
     return largest(0, *slower, *never), smallest(*faster)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What is forced instead of chosen; None leaves it to the library, and the launch to the profile."""
 
     launch: Launch = None

@@ -124,7 +124,7 @@ FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Figures:
-    """A level's figures for one algorithm with one protocol, by their names in a `Tuning`, in SI units; None: not stated.
+    """A level's figures for one algorithm with one protocol, in SI units, by their names in a `Tuning`; None: unstated.
 
     Each is looked up once, when it is first read: a machine tells which constants were.
     """

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.machine.algorithm import Crossing, Levels
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
@@ -32,8 +31,15 @@ Moved = dict[tuple[int, "MoveKind", str], "Mapping[str, tuple[Traffic, Any]]"]
 """By group, move and the algorithm that it must be: what algorithms put on the wires, and what stays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ways:
+class Offer(NamedTuple):
+    """An algorithm that runs on a level, which it meets as a link, with what a call costs whatever the way."""
+
+    algorithm: str
+    link: Link
+    launch_s: float
+
+
+class Ways(NamedTuple):
     """One collective over several groups with one protocol.
 
     moved   what is the same for all protocols
@@ -84,12 +90,16 @@ class Ways:
         """The ways over both levels that are possible, if the route is two levels of switches."""
         if len(self.groups) != PAIR_OF_LEVELS or not all(group.switched for group in self.groups):
             return []
-        offers = [{"", *group.level.algorithms} for group in self.groups]
-        return [
-            name
-            for name, way in ACROSS.items()
-            if self.kind in way.moves and all(need in has for need, has in zip(way.needs, offers, strict=True))
-        ]
+        inner, outer = self.groups
+        key = ("across", inner.level.name, outer.level.name, self.kind)
+        if key not in outer.links:
+            has = ({"", *inner.level.algorithms}, {"", *outer.level.algorithms})
+            outer.links[key] = [
+                name
+                for name, way in ACROSS.items()
+                if self.kind in way.moves and way.needs[0] in has[0] and way.needs[1] in has[1]
+            ]
+        return outer.links[key]  # type: ignore[no-any-return]  # names
 
     def _takes(self, name: str) -> bool:
         """True for a way that is forced; of ways that are not, for plain ones and those of the outer level."""
@@ -148,24 +158,16 @@ class Ways:
         if key not in self.moved:
             self.moved[key] = self._moved(group, kind, V, only)
         moved = self.moved[key]
-        return [
-            self._single(group, self._sending(at, link, moved[name][0]), launch_s, name, *moved[name])
-            for name, link, launch_s in self._offers(group, tuple(moved))
-        ]
+        return [self._single(at, offer, *moved[offer.algorithm]) for offer in self._offers(group, tuple(moved))]
 
-    def _offers(self, group: Group, names: tuple[str, ...]) -> list[tuple[str, Link, float]]:
-        """Of these algorithms those that run with this protocol, each with its link and the harness's launch."""
+    def _offers(self, group: Group, names: tuple[str, ...]) -> list[Offer]:
+        """Of these algorithms those that run with this protocol."""
         alone = self.forced is None and not self.each and len(self.groups) == PAIR_OF_LEVELS
-        key = (group.level.name, names, self.protocol, self.launch, alone)
+        key = ("offers", group.level.name, names, self.protocol, self.launch, alone)
         if key not in group.links:
             met = [(name, group.link(name, self.protocol)) for name in names if not (alone and _alone(group, name))]
-            group.links[key] = [(name, link, self._harness_s(link)) for name, link in met if link is not None]
+            group.links[key] = [Offer(name, link, self._harness_s(link)) for name, link in met if link is not None]
         return group.links[key]  # type: ignore[no-any-return]  # offers
-
-    def _sending(self, at: int, link: Link, traffic: Traffic) -> Link:
-        """A level with its messages: a small one is not spread over a node's cards, so that all of it goes by one."""
-        met = self.groups[at].sharing(link)
-        return met.sending(lambda: traffic.message * product(group.n for group in self.groups[:at]))
 
     def _moved(self, group: Group, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
@@ -175,9 +177,15 @@ class Ways:
         names = [only] if forced else [] if self.each else on_offer(group, kind)
         return {name: (traffic(group, kind, name, V), None if ALGORITHMS[name].hardware else own) for name in names}
 
-    def _single(self, group: Group, link: Link, launch_s: float, name: str, traffic: Traffic, own: Any) -> Cost:
-        launch = where_many(group.n, launch_s + link.latency_s(group.n))
-        return single(link, (name, self.protocol), traffic, own, launch)
+    def _single(self, at: int, offer: Offer, traffic: Traffic, own: Any) -> Cost:
+        """An algorithm on one level; a small message is not spread over a node's cards, so that all of it goes by one.
+
+        own  bytes that a device sends to itself
+        """
+        group, inside = self.groups[at], self.groups[:at]
+        link = group.sharing(offer.link).sending(lambda: traffic.message * product(other.n for other in inside))
+        launch = where_many(group.n, offer.launch_s + link.latency_s(group.n))
+        return single(link, (offer.algorithm, self.protocol), traffic, own, launch)
 
     def _harness_s(self, link: Link) -> float:
         """What a call costs whatever the way: the launch of the harness."""
@@ -195,7 +203,7 @@ class Ways:
         """One way over two levels."""
         way, (inner, outer) = ACROSS[name], self.groups
         if way.in_turn is not None:
-            yield from replace(self, forced=None, each=way.in_turn).level_by_level(V, name)
+            yield from self._replace(forced=None, each=way.in_turn).level_by_level(V, name)
         if way.run is None:
             return
         n = inner.n * outer.n
