@@ -588,8 +588,8 @@ FAULTS = [
     Fault(
         "a launch is paid among one device",
         Ways._single,
-        "where_many(group.n, launch_s",
-        "largest(0, launch_s",
+        "where_many(group.n, offer.launch_s",
+        "largest(0, offer.launch_s",
         "one_device_pays_nothing",
         "dgx-h100",
     ),
@@ -603,9 +603,9 @@ FAULTS = [
     ),
     Fault(
         "a measured curve holds for a forced algorithm",
-        timing.time,
+        timing._timed,
         "not choice.forced and",
-        "protocol is None and",
+        "choice.protocol is None and",
         "a_measured_curve_says_what_was_measured_and_nothing_else",
         "elsewhere {'algorithm'",
     ),
