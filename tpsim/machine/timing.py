@@ -168,7 +168,7 @@ def time(
         raise unknown(cost_model, "cost model", COST_MODELS)
     if kind == "slice":
         return Timing(FREE, None)
-    asked = Asked(machine, route, kind, V, cost_model, Choice(launch, algorithm, protocol), change, streamed)
+    asked = Asked(machine, tuple(route), kind, V, cost_model, Choice(launch, algorithm, protocol), change, streamed)
     if type(V) not in PLAIN or any(type(segment.n) is not int for segment in route):
         return _timed(asked)
     known, key = machine.timed, (type(V), *asked[1:])
