@@ -222,7 +222,7 @@ def test_a_device_that_is_never_sent_its_part_ends_the_run_with_a_mismatch(monke
 
 def test_wrong_link_bytes_of_an_algorithm_are_seen(monkeypatch):
     ring = algorithms.FORMS["switch"]["all_reduce"]["ring"]
-    busier = {**algorithms.FORMS["switch"]["all_reduce"], "ring": lambda V, n: replace(ring(V, n), link_serial=V)}
+    busier = {**algorithms.FORMS["switch"]["all_reduce"], "ring": lambda V, n: ring(V, n)._replace(link_serial=V)}
     monkeypatch.setitem(algorithms.FORMS["switch"], "all_reduce", busier)
     found = failing(SMALL)
     assert set(found) == {"links"}

@@ -152,7 +152,7 @@ class Other:
 
     def __init__(self, timing, times):
         self.timing, self.time_s = timing, timing.time_s * times
-        self.stages = [replace(one, bandwidth_s=one.bandwidth_s * times) for one in timing.stages]
+        self.stages = [one._replace(bandwidth_s=one.bandwidth_s * times) for one in timing.stages]
 
     def __getattr__(self, name):
         return getattr(self.timing, name)

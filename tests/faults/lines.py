@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.judges import KV, LLAMA, SP, STAGES, TP
 from tpsim.algebra import contract, legality, meetings, moves, planner, reshard, search
-from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, pipeline, segments
+from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, piece, pipeline
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import combined, curve, forms, groups, permutes, timing
 from tpsim.machine import cost as ways
@@ -588,8 +588,8 @@ FAULTS = [
     Fault(
         "a launch is paid among one device",
         Ways._single,
-        "where_many(group.n, self.launch_s",
-        "largest(0, self.launch_s",
+        "where_many(group.n, offer.launch_s",
+        "largest(0, offer.launch_s",
         "one_device_pays_nothing",
         "dgx-h100",
     ),
@@ -603,9 +603,9 @@ FAULTS = [
     ),
     Fault(
         "a measured curve holds for a forced algorithm",
-        timing.time,
+        timing._timed,
         "not choice.forced and",
-        "protocol is None and",
+        "choice.protocol is None and",
         "a_measured_curve_says_what_was_measured_and_nothing_else",
         "elsewhere {'algorithm'",
     ),
@@ -700,17 +700,17 @@ FAULTS = [
     ),
     Fault(
         "a grid counts one of equal collectives",
-        grid.merged_rows,
-        "row.count * len(group)",
-        "row.count",
+        grid.Traced.priced,
+        "map(len, self.groups)",
+        "[1] * len(self.groups)",
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),
     Fault(
         "a grid counts one of equal products",
-        grid.Traced.priced,
-        "total(kernel.count(sizes) for kernel in group)",
-        "group[0].count(sizes)",
+        grid.Traced._counts,
+        "total(runs[kernel.loops] for kernel in group)",
+        "runs[group[0].loops]",
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),
@@ -725,17 +725,17 @@ FAULTS = [
     ),
     Fault(
         "a collective beside compute holds it up",
-        segments.Step.task,
-        "if first.beside",
-        "if first.call is None",
+        piece.Piece.__post_init__,
+        "if self.beside",
+        "if self.call is None",
         "law: gradients by layer",
         "broken",
     ),
     Fault(
         "a collective that is not beside compute lets it go on",
-        segments.Step.task,
-        "if first.beside",
-        "if first.call",
+        piece.Piece.__post_init__,
+        "if self.beside",
+        "if self.call",
         "law: gradients that block",
         "broken",
     ),

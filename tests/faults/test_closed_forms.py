@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.faults.judges import wrong_form, wrong_torus
@@ -28,7 +26,7 @@ def test_a_wrong_factor_in_a_closed_form_is_counted_on_links(monkeypatch, topolo
 
         def wrong(V, n, fault=fault):
             traffic = right(V, n)
-            return replace(traffic, **{field: fault(getattr(traffic, field), n)})
+            return traffic._replace(**{field: fault(getattr(traffic, field), n)})
 
         monkeypatch.setitem(FORMS[topology][kind], name, wrong)
         assert wrong_form(topology, kind, name) == {field}
@@ -46,7 +44,7 @@ def test_a_wrong_factor_in_a_form_of_a_torus_is_counted_on_links(monkeypatch, ki
 
     def wrong(V, axes):
         traffic = right(V, axes)
-        return replace(traffic, **{field: 2 * getattr(traffic, field)})
+        return traffic._replace(**{field: 2 * getattr(traffic, field)})
 
     monkeypatch.setitem(TORUS_FORMS[kind], name, wrong)
     assert wrong_torus(kind, name, SHAPE, JOINED) == {field}

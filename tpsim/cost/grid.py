@@ -6,9 +6,9 @@ chips an axis has, and the batch, are only sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
@@ -26,7 +26,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import largest, total, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Sequence
 
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.memory import Standing
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers
-    from tpsim.program.op import Program
+    from tpsim.program.op import Op, Program
     from tpsim.program.practice import Practice
 
 
@@ -77,11 +77,9 @@ class Traced:
 
         Raises InputError where the practice counts elements, of which every layout has others.
         """
-        rows = merged_rows(self.groups, sizes, pricer)
+        rows = price([group[0] for group in self.groups], sizes, pricer, map(len, self.groups))
         works = [kernel_s(group[0], sizes, machine, dtype, efficiency) for group in self.kernels]
-        compute_s = total(
-            s * total(kernel.count(sizes) for kernel in group) for s, group in zip(works, self.kernels, strict=True)
-        )
+        compute_s = total(s * count for s, count in zip(works, self._counts(sizes), strict=True))
         return Priced(
             compute_s=compute_s,
             communication_s=total(row.busy_s for row in rows),
@@ -89,6 +87,12 @@ class Traced:
             wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
             static_bytes=self.standing.memory(sizes).static_bytes,
         )
+
+    def _counts(self, sizes: Sizes) -> list[Any]:
+        """Runs per step and device of the kernels of each group together."""
+        alike = {kernel.loops: kernel for kernel in chain.from_iterable(self.kernels)}
+        runs = {loops: kernel.count(sizes) for loops, kernel in alike.items()}
+        return [total(runs[kernel.loops] for kernel in group) for group in self.kernels]
 
     def _step_s(self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes) -> Any:
         """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once."""
@@ -99,8 +103,13 @@ class Traced:
         def share(call: Collective) -> Any:
             return step_share(calls[id(call)].ranks, calls[id(call)].timing)
 
+        def call_s(call: Collective) -> Any:
+            return calls[id(call)].timing.time_s
+
+        def op_s(op: Op) -> Any:
+            return seconds_of.get(id(op), 0)
+
         def seconds(piece: Piece) -> Any:
-            call_s, op_s = (lambda call: calls[id(call)].timing.time_s), (lambda op: seconds_of.get(id(op), 0))
             return piece_s(piece, call_s, op_s, share)
 
         layers, microbatches = whole(sizes.loops[ALIKE]), whole(sizes.loops["microbatches"])
@@ -137,14 +146,3 @@ def traced(program: Program, practice: Practice, of: Layers) -> Traced:
     calls = [call for group in groups for call in group]
     actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, _elements)
     return Traced(program, tuple(map(tuple, groups)), tuple(map(tuple, works.values())), actions, of, standing(program))
-
-
-def merged_rows(groups: Iterable[Sequence[Collective]], sizes: Sizes, pricer: Pricer) -> list[Row]:
-    """One row per group of equal collectives, counting the calls of all."""
-    groups = tuple(groups)
-    rows = price([group[0] for group in groups], sizes, pricer)
-    counted = []
-    for row, group in zip(rows, groups, strict=True):
-        count = row.count * len(group)
-        counted.append(replace(row, count=count, exposed_s=row.timing.time_s * count))
-    return counted

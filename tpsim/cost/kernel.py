@@ -61,6 +61,11 @@ class Kernel:
         """True for a product of a layer with one of its weights."""
         return not self.on_scores and self.where.block in {"attention", "mlp", "experts", "shared"}
 
+    @cached_property
+    def loops(self) -> tuple[str, ...]:
+        """The loops in which it stands; that of layers by their kind."""
+        return self.where.repeats
+
     def count(self, sizes: Sizes) -> Any:
         """Runs per step and device."""
         return self.program.times(self.where, sizes.loops)

@@ -67,6 +67,8 @@ class Piece:
     What follows from these is asked of every layer that a piece stands for, and worked out once:
 
     lane        where it runs
+    waits       lanes that it waits for
+    holds       lanes that it holds
     beside      True for a call that runs beside compute
     streamed    True for a call whose blocks travel beside what a kernel makes of each
     settles     True for a call whose result nothing in its action waits for
@@ -82,6 +84,8 @@ class Piece:
     share: Any = 1
     cut: Cut | None = None
     lane: str = field(init=False)
+    waits: tuple[str, ...] = field(init=False)
+    holds: tuple[str, ...] = field(init=False)
     beside: bool = field(init=False)
     streamed: bool = field(init=False)
     settles: bool = field(init=False)
@@ -95,6 +99,8 @@ class Piece:
         put = object.__setattr__
         put(self, "lane", lane)
         put(self, "beside", self.call is not None and not self.blocks)
+        put(self, "waits", tuple(dict.fromkeys((COMPUTE, lane))))
+        put(self, "holds", (lane,) if self.beside else self.waits)
         put(self, "streamed", self.call is not None and self.call.streamed)
         put(self, "settles", lane == GRADIENTS)
         put(self, "fetches", lane == WEIGHTS)

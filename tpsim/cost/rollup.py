@@ -6,11 +6,12 @@ of symbols the formulas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.algebra.moves import MoveKind
+from tpsim.algebra.moves import MoveKind, wire
 from tpsim.cost.collectives import Collective, Sent
 from tpsim.program.dtypes import Dtype
 from tpsim.program.kinds import ALIKE
@@ -125,23 +126,26 @@ class Row(Record):
         return text(self.call.wire_bytes(self.sizes.symbols))
 
 
-def price(collectives: Sequence[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
+def price(
+    collectives: Iterable[Collective], sizes: Sizes, pricer: Pricer, alike: Iterable[int] = repeat(1)
+) -> tuple[Row, ...]:
     """Every collective with its numbers; equal shapes are priced once. Nothing is hidden yet: exposed is busy.
+
+    alike  for how many each stands, which repeat as it does
 
     Bytes are the mean of all devices, seconds those of the one that has most.
     """
-    priced: dict[Hashable, tuple[Any, Any, Timing]] = {}
+    priced: dict[Hashable, tuple[Any, Any, Any, Timing]] = {}
     rows = []
-    for collective in collectives:
+    for collective, many in zip(collectives, alike, strict=False):
         shape = collective.shape
         if shape not in priced:
-            volume = collective.logical_bytes(sizes)
+            ranks, volume = collective.ranks(sizes), collective.logical_bytes(sizes)
             timing = pricer(collective.parts[0].move, volume * collective.peak(sizes))
-            priced[shape] = (volume, collective.wire_bytes(sizes), timing)
-        volume, injected, timing = priced[shape]
-        count = collective.count(sizes)
-        ranks, busy_s = collective.ranks(sizes), timing.time_s * count
-        rows.append(Row(collective, sizes, ranks, count, volume, injected, timing, busy_s))
+            priced[shape] = (ranks, volume, wire(collective.kind, volume, ranks), timing)
+        ranks, volume, injected, timing = priced[shape]
+        count = collective.count(sizes) * many
+        rows.append(Row(collective, sizes, ranks, count, volume, injected, timing, timing.time_s * count))
     return tuple(rows)
 
 

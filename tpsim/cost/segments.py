@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.piece import Node, Piece
-from tpsim.cost.timeline import COMPUTE, Task
+from tpsim.cost.timeline import Task
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ class Step(NamedTuple):
     def task(self, seconds: Callable[[Piece], Any]) -> Task:
         """The task."""
         first = self.pieces[0]
-        waits = (COMPUTE,) if first.call is None else (COMPUTE, first.lane)
-        holds = (first.lane,) if first.beside else waits
-        return Task(waits, holds, total(seconds(piece) for piece in self.pieces), self.after)
+        return Task(first.waits, first.holds, total(map(seconds, self.pieces)), self.after)
 
 
 Segment = tuple[Step, ...]

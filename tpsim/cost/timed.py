@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,8 +52,7 @@ def path(ran: Ran, named: Sequence[int], at: int | None) -> Mapping[int, int]:
     return counts
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(NamedTuple):
     """Tasks as one: from (compute, lane of gradients) free to free.
 
     through  from compute to compute, which waits for no gradient
@@ -67,7 +66,7 @@ class Timed:
     through: Length = NOTHING
     busy: Length = NOTHING
     tail: Length = NEVER
-    exposed: Mapping[int, Any] = field(default_factory=dict)
+    exposed: Mapping[int, Any] = {}
     settled: tuple[tuple[int, Any], ...] = ()
     host_s: Any = 0
 
@@ -86,7 +85,7 @@ class Timed:
         """The same where a host begins to launch it when its device is free."""
         through = longer(self.through, host.led)
         late = through.seconds - self.through.seconds
-        return replace(self, through=through, tail=self.tail + Length(late), host_s=self.host_s + late)
+        return self._replace(through=through, tail=self.tail + Length(late), host_s=self.host_s + late)
 
     def times(self, n: int) -> Timed:
         """The same n times over: the lane of gradients is bound by its first call, or by its last."""
@@ -192,8 +191,7 @@ HOST = "host"
 """The lane that launches: a task waits until it has been launched, and the host goes on to the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(NamedTuple):
     """Tasks as one, from (host, compute) free to free.
 
     issue    from the host to itself: all launches

@@ -8,7 +8,6 @@ and the place in the list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.quantity.size import largest
@@ -28,8 +27,7 @@ class Task(NamedTuple):
     after: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(NamedTuple):
     """Tasks as they ran: start and end of each, what each had to wait for, and when every lane is free."""
 
     starts: list[Any]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import wire
 from tpsim.machine.algorithms import ACROSS
 from tpsim.machine.combined import by_keys, least, lifted, where_more, within_limits
-from tpsim.machine.cost import FREE, SIMPLE, Cost
+from tpsim.machine.cost import FREE, SIMPLE, Way
 from tpsim.machine.groups import wires_text
 from tpsim.machine.ways import Ways
 from tpsim.quantity.errors import InputError, unknown
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from tpsim.machine.groups import Group
     from tpsim.machine.ways import Launch, Moved
 
-    CountedWays = Sequence[tuple[Cost, Count]]
+    CountedWays = Sequence[tuple[Way, Count]]
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceQuestion:
+class ChoiceQuestion(NamedTuple):
     """What the ways are for.
 
     V      bytes of the whole array
@@ -40,17 +38,18 @@ class ChoiceQuestion:
     V: Size
     n: Size
     wire: Size
-    again: Callable[[Cost, Size], Cost]
+    again: Callable[[Way, Size], Way]
 
 
-def taken(ways: Sequence[Cost], question: ChoiceQuestion) -> Cost:
+def taken(ways: Sequence[Way], question: ChoiceQuestion) -> Way:
     """What a library takes of these ways: what it counts least for, or what takes least where it counts nothing."""
-    free = within_limits([way for way in ways if way.counted is None])
-    counted = [(way, way.counted) for way in ways if way.counted is not None]
+    counts = [(way, way.counted) for way in ways]
+    free = within_limits([way for way, count in counts if count is None])
+    counted = [(way, count) for way, count in counts if count is not None]
     return least([_by_count(counted, question), *free] if counted else free)
 
 
-def _by_count(ways: CountedWays, question: ChoiceQuestion) -> Cost:
+def _by_count(ways: CountedWays, question: ChoiceQuestion) -> Way:
     """The way that is counted least; it never takes less than another one did for fewer bytes.
 
     A library that leaves a way too late gets faster with more bytes. No plan should lean on that: time never falls.
@@ -62,7 +61,7 @@ def _by_count(ways: CountedWays, question: ChoiceQuestion) -> Cost:
     return lifted(best, lift)
 
 
-def _before(way: Cost, count: Count, ways: CountedWays, question: ChoiceQuestion) -> Any:
+def _before(way: Way, count: Count, ways: CountedWays, question: ChoiceQuestion) -> Any:
     """The most that a way took before another one was counted less; 0 while it is in use, and if it never is."""
     first, last = _in_use(count, [offered for _, offered in ways], question)
     if last is None:
@@ -90,8 +89,7 @@ def _in_use(count: Count, every: Sequence[Count], question: ChoiceQuestion) -> t
     return largest(0, *slower, *never), smallest(*faster)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What is forced instead of chosen; None leaves it to the library, and the launch to the profile."""
 
     launch: Launch = None
@@ -104,7 +102,7 @@ class Choice:
         return tuple(word for word in (self.algorithm, self.protocol) if word is not None)
 
 
-def cost(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
+def cost(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Way:
     """The way that a library takes over these groups, or the one with what is forced.
 
     Where an array or a symbol says how many devices a group has, all other groups may have one: then it is alone.
@@ -155,7 +153,7 @@ def formulas(
         yield from (f"form.switch.{kind}.{name}" for way in across for name in ACROSS[way].made_of)
 
 
-def _over(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Cost:
+def _over(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Way:
     """The way that a library takes over groups of more than one device."""
     known = protocols(groups)
     if choice.protocol not in {None, *known}:
@@ -177,7 +175,7 @@ def _runs(groups: Sequence[Group], kind: MoveKind, choice: Choice, change: Chang
 
 
 def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> ChoiceQuestion:
-    def again(way: Cost, size: Size) -> Cost:
+    def again(way: Way, size: Size) -> Way:
         run = Ways((group,), kind, choice.launch, way.algorithm, way.protocol, {}, change)
         (cost,) = run.ways(size)
         return cost

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.combined import by_level
-from tpsim.machine.cost import FREE, Cost, Link
+from tpsim.machine.cost import FREE, Cost, Figures, Link
 from tpsim.machine.forms import Traffic, in_turn
 from tpsim.machine.groups import Group, forms
 from tpsim.machine.permutes import changing
@@ -33,7 +33,7 @@ def cost(groups: Sequence[Group], kind: MoveKind, V: Size, change: Change | None
     half: MoveKind = "all_gather" if kind == "all_reduce" else kind
     volumes = [_volume(groups, at, kind, V) for at in range(len(groups))]
     runs = [_traffic(group, half, volume) for group, volume in zip(groups, volumes, strict=True)]
-    links = [Link(group.level, sharing=group.segments[0].sharing) for group in groups]
+    links = [Link(Figures(group.level), sharing=group.segments[0].sharing) for group in groups]
     latency = total(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
     terms = [
         over(halves * _bytes(group, half, volume, run), link.port)
@@ -60,7 +60,7 @@ def formulas(groups: Sequence[Group], kind: MoveKind, change: Change | None = No
 def _changing(groups: Sequence[Group], V: Size, change: Change) -> Cost:
     """A change of axes: the hops of the longest way, and the busiest link of the slowest level."""
     run = changing([group.segments for group in groups], V, change)
-    latency = run.latency_s([Link(group.level).hop_s for group in groups])
+    latency = run.latency_s([Figures(group.level).hop_latency for group in groups])
     slowest = zip(run.parts, run.uplinks, groups, strict=True)
     bandwidth = largest(*(group.level.passing_s(part.link_total, up) for part, up, group in slowest))
     work, whole = largest(latency, bandwidth), run.whole

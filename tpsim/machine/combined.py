@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from tpsim.quantity.size import Size, by_least, largest, total, where_many, wher
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tpsim.machine.cost import Cost
+    from tpsim.machine.cost import Way
 
 
-def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Cost:
+def chained(costs: Sequence[Way], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Way:
     """Ways on different links one after another: launched once, the busiest link is on one of them.
 
     levels     the level of each: ways on one level are waited for in turn
@@ -26,6 +26,8 @@ def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: 
 
     def of(number: str) -> Any:
         values = [getattr(cost, number) for cost in costs]
+        if number == "stages":
+            return tuple(chain.from_iterable(values))
         if number == "link_serial":
             return by_level(values, levels)
         if number in JOINTLY:
@@ -35,7 +37,7 @@ def chained(costs: Sequence[Cost], name: str, levels: Sequence[str], pipelined: 
             return total(values) - pipelined * (total(shares) - largest(*shares))
         return total(values)
 
-    return Derived(name, costs[0].protocol, of, tuple(stage for cost in costs for stage in cost.stages))
+    return Derived(name, costs[0].protocol, of)
 
 
 JOINTLY = frozenset({"launch_s", "pipelined_s", "link_total", "uplink"})
@@ -50,7 +52,7 @@ def by_level(serial: Sequence[Any], levels: Sequence[str]) -> Any:
     return largest(*sums.values())
 
 
-def twice(cost: Cost, link_total: Any) -> Cost:
+def twice(cost: Way, link_total: Callable[[], Any]) -> Way:
     """A way run two times on the same links, launched once: what is waited for doubles.
 
     link_total  what the busiest link carries in both: a link may be the busiest one in only one of them
@@ -58,44 +60,44 @@ def twice(cost: Cost, link_total: Any) -> Cost:
 
     def of(number: str) -> Any:
         if number == "link_total":
-            return link_total
+            return link_total()
         if number == "uplink":
-            return 0 if cost.link is None else cost.link.uplink(link_total)
+            return 0 if cost.link is None else cost.link.uplink(link_total())
+        if number == "stages":
+            return tuple(_twice(stage, link_total()) for stage in cost.stages)
         once = getattr(cost, number)
         return once if number == "launch_s" else 2 * once
 
-    return Derived(cost.algorithm, cost.protocol, of, tuple(_twice(stage, link_total) for stage in cost.stages))
+    return Derived(cost.algorithm, cost.protocol, of)
 
 
-def repeated(cost: Cost, times: Size) -> Cost:
+def repeated(cost: Way, times: Size) -> Way:
     """A way run so many times on the same links, launched each time."""
     figures = ("steps", "wire", "carried", "link_total", "link_serial")
-    stages = [
-        Stage(
-            stage.level,
-            stage.algorithm,
-            replace(stage.traffic, **{name: times * getattr(stage.traffic, name) for name in figures}),
-            *(times * seconds for seconds in (stage.latency_s, stage.bandwidth_s, stage.work_s)),
-        )
-        for stage in cost.stages
-    ]
-    return Derived(
-        cost.algorithm, cost.protocol, lambda number: times * getattr(cost, number), tuple(stages), time=True
-    )
+
+    def again(stage: Stage) -> Stage:
+        traffic = stage.traffic._replace(**{name: times * getattr(stage.traffic, name) for name in figures})
+        seconds = (times * stage.latency_s, times * stage.bandwidth_s, times * stage.work_s)
+        return Stage(stage.level, stage.algorithm, traffic, *seconds)
+
+    def of(number: str) -> Any:
+        return tuple(map(again, cost.stages)) if number == "stages" else times * getattr(cost, number)
+
+    return Derived(cost.algorithm, cost.protocol, of, time=True)
 
 
 def _twice(stage: Stage, link_total: Any) -> Stage:
-    traffic = replace(stage.traffic.then(stage.traffic), link_total=link_total)
+    traffic = stage.traffic.then(stage.traffic)._replace(link_total=link_total)
     seconds = (2 * stage.latency_s, 2 * stage.bandwidth_s, 2 * stage.work_s)
     return Stage(stage.level, stage.algorithm, traffic, *seconds)
 
 
-def least(costs: Sequence[Cost]) -> Cost:
+def least(costs: Sequence[Way]) -> Way:
     """The way that takes least, element by element for arrays; of equal ones the first."""
     return costs[0] if len(costs) == 1 else by_keys([cost.time_s for cost in costs], costs, by_time=True)
 
 
-def by_keys(keys: Sequence[Any], costs: Sequence[Cost], *, by_time: bool = False) -> Cost:
+def by_keys(keys: Sequence[Any], costs: Sequence[Way], *, by_time: bool = False) -> Way:
     """The way whose key is the least, element by element for arrays; of equal ones the first.
 
     by_time  True: the keys are the ways' seconds
@@ -112,19 +114,19 @@ def _any(names: Sequence[str]) -> str:
     return different[0] if len(different) == 1 else f"least of {', '.join(different)}"
 
 
-def lifted(cost: Cost, lift: Any) -> Cost:
+def lifted(cost: Way, lift: Any) -> Way:
     """A way that takes so many seconds more for its bytes."""
     if not isinstance(cost, Derived):
-        return replace(cost, work_s=cost.work_s + lift, ramp_s=cost.ramp_s + lift)
+        return cost._replace(work_s=cost.work_s + lift, ramp_s=cost.ramp_s + lift)
 
     def of(number: str) -> Any:
         value = getattr(cost, number)
         return value + lift if number in {"work_s", "ramp_s", "time_s"} else value
 
-    return Derived(cost.algorithm, cost.protocol, of, cost.stages, time=True)
+    return Derived(cost.algorithm, cost.protocol, of, time=True)
 
 
-def within_limits(costs: Sequence[Cost]) -> list[Cost]:
+def within_limits(costs: Sequence[Way]) -> list[Way]:
     """The ways whose messages are not larger than those that are sent so; the others are out, or take infinitely long.
 
     A way that is the only one has no limit. One that is out stays out for more bytes, so that the least never falls.
@@ -135,12 +137,12 @@ def within_limits(costs: Sequence[Cost]) -> list[Cost]:
     if all(excess is None or isinstance(excess, int | float) for excess in beyond):
         return [cost for cost, excess in zip(costs, beyond, strict=True) if excess is None or excess <= 0]
     return [
-        cost if excess is None else replace(cost, work_s=cost.work_s + where_positive(excess, inf))
+        cost if excess is None else cost._replace(work_s=cost.work_s + where_positive(excess, inf))
         for cost, excess in zip(costs, beyond, strict=True)
     ]
 
 
-def where_more(n: Size, many: Cost, few: Cost) -> Cost:
+def where_more(n: Size, many: Way, few: Way) -> Way:
     """`many` where n > 1, else `few`."""
     if isinstance(n, int):
         return many if where_many(n, 1) else few
@@ -152,13 +154,15 @@ def where_more(n: Size, many: Cost, few: Cost) -> Cost:
     )
 
 
-def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Cost], times: Sequence[Any], name: str) -> Cost:
+def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Way], times: Sequence[Any], name: str) -> Way:
     """A cost whose every number is picked from those of `costs`; which stages it has depends on the element.
 
     times  the seconds of each
     """
 
     def of(number: str) -> Any:
+        if number == "stages":
+            return ()
         values = times if number == "time_s" else [getattr(cost, number) for cost in costs]
         return values[0] if all(value is values[0] for value in values) else pick(values)
 

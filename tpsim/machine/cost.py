@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.machine.tuning import Tuning
 from tpsim.quantity.size import largest, over, root, smallest, where_positive
@@ -14,15 +14,13 @@ if TYPE_CHECKING:
 
     from tpsim.machine.forms import Traffic
     from tpsim.machine.parts import Level
-    from tpsim.machine.tuning import Rendezvous
 
 
 SIMPLE = "simple"
 """The protocol of a level that names none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One algorithm on one level: what moves there and how long it takes; of a scatter and a gather both together."""
 
     level: str
@@ -33,16 +31,14 @@ class Stage:
     work_s: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(NamedTuple):
     """What a library counts for a way when it chooses: seconds before the first byte, and bytes per second after it."""
 
     latency_s: Any
     bandwidth: float
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """One way to run a collective.
 
     launch_s     what is paid once per call, by the harness and by the protocol
@@ -87,93 +83,104 @@ class Cost:
         return None if self.link is None else self.link.excess(self.steps, self.link_serial)
 
 
-class Derived(Cost):
-    """A way made of others, whose every number is worked out when it is asked for: most never are.
+class Derived:
+    """A way made of others, whose every number of a `Cost` is worked out when it is asked for: most never are.
 
-    of  gives a number by its name; `time_s` too, where that is less work than launch and work
+    of  gives a number or the stages by their names; `time_s` too, where that is less work than launch and work
     """
 
-    def __init__(
-        self,
-        algorithm: str,
-        protocol: str,
-        of: Callable[[str], Any],
-        stages: tuple[Stage, ...] = (),
-        *,
-        time: bool = False,
-    ) -> None:
+    def __init__(self, algorithm: str, protocol: str, of: Callable[[str], Any], *, time: bool = False) -> None:
         """What is known at once, and what gives the rest."""
-        known = {"algorithm": algorithm, "protocol": protocol, "stages": stages, "link": None, "of": of, "time": time}
-        for name, value in known.items():
-            object.__setattr__(self, name, value)
+        self.algorithm, self.protocol, self._of, self._time = algorithm, protocol, of, time
 
     @cached_property
     def time_s(self) -> Any:
         """Launch and work."""
-        known = self.__dict__
-        return known["of"]("time_s") if known["time"] else self.launch_s + self.work_s
+        return self._of("time_s") if self._time else self.launch_s + self.work_s
+
+    @property
+    def counted(self) -> Count | None:
+        """No library counts a way that is made of others."""
+        return None
+
+    link = excess = None
 
     def __getattr__(self, name: str) -> Any:
-        """A number that nobody has asked for yet."""
-        if name not in NUMBERS:
+        """What nobody has asked for yet."""
+        if name not in WORKED_OUT:
             raise AttributeError(name)
-        value = self.__dict__["of"](name)
-        object.__setattr__(self, name, value)
+        value = self.__dict__[name] = self._of(name)
         return value
 
 
-NUMBERS = frozenset(field.name for field in fields(Cost)) - {"algorithm", "stages", "protocol", "link"}
-"""What of a way is a number."""
+Way = Cost | Derived
+"""One way to run a collective, all of it known or worked out when it is asked for."""
+
+WORKED_OUT = frozenset(Cost._fields) - {"algorithm", "protocol", "link"}
+"""What of a way is worked out: its numbers and its stages."""
 
 FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 """What a move among one device costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A level's figures as one algorithm meets them, in SI units.
+class Figures:
+    """A level's figures for one algorithm with one protocol, in SI units, by their names in a `Tuning`; None: unstated.
+
+    Each is looked up once, when it is first read: a machine tells which constants were.
+    """
+
+    def __init__(self, level: Level, tunings: tuple[Tuning, ...] = ()) -> None:
+        """tunings: what differs from the level, the most particular first."""
+        self.level, self.tunings = level, tunings
+
+    def __getattr__(self, figure: str) -> Any:
+        """What the most particular tuning says, else the level."""
+        if figure not in FIGURES:
+            raise AttributeError(figure)
+        parts = (*self.tunings, self.level) if figure in OF_LEVELS else self.tunings
+        values = (getattr(part, figure, None) for part in parts)
+        stated = next((value for value in values if value is not None), None)
+        known = self.__dict__[figure] = getattr(stated, "value", stated)
+        return known
+
+
+OF_LEVELS = frozenset({"bandwidth", "efficiency", "hop_latency"})
+"""What every level states."""
+
+FIGURES = OF_LEVELS.union(field.name for field in fields(Tuning))
+"""The names of all figures."""
+
+
+class Link(NamedTuple):
+    """A level as one algorithm meets it.
 
     message  bytes that it sends in one step
     sharing  devices of a node that share the level's uplink, if it has one
     """
 
-    level: Level
-    tunings: tuple[Tuning, ...] = ()
+    figures: Figures
     message: Any = 0
     sharing: Any = None
-    _known: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def level(self) -> Level:
+        """The level."""
+        return self.figures.level
 
     def sending(self, message: Callable[[], Any]) -> Link:
         """The same with messages of so many bytes, which are asked for only where they matter."""
-        return self if self._rendezvous is None else replace(self, message=message())
-
-    def _stated(self, figure: str) -> float | None:
-        """The most particular tuning's figure, if any has it; looked up once."""
-        if figure not in self._known:
-            tuning = self._most_particular(figure)
-            self._known[figure] = None if tuning is None else tuning.value
-        return self._known[figure]  # type: ignore[no-any-return]  # a figure's value
-
-    def _most_particular(self, figure: str) -> Any:
-        values = (getattr(tuning, figure) for tuning in self.tunings)
-        return next((value for value in values if value is not None), None)
+        return self if self.figures.rendezvous is None else self._replace(message=message())
 
     @property
     def port(self) -> Any:
         """Bytes per second of one link in one direction, or its part of an uplink that has less for each."""
-        own, uplink = self.level.bandwidth.value, self.level.uplink
+        own, uplink = self.figures.bandwidth, self.level.uplink
         return own if uplink is None or self.sharing is None else smallest(own, over(uplink.value, self.sharing))
-
-    @property
-    def share(self) -> float:
-        """Share of the bandwidth that large messages reach."""
-        share = self._stated("efficiency")
-        return self.level.efficiency.value if share is None else share
 
     @property
     def bandwidth(self) -> Any:
         """Bytes per second that large messages reach on one link in one direction."""
-        return self.port * self.share
+        return self.port * self.figures.efficiency
 
     def uplink(self, link_total: Any) -> Any:
         """Bytes on a node's uplink where each of the devices that share it sends so many; 0 if they share none."""
@@ -181,31 +188,15 @@ class Link:
 
     @property
     def hop_s(self) -> Any:
-        """Seconds of one step."""
-        hop = self._stated("hop_latency")
-        return (self.level.hop_latency.value if hop is None else hop) + self._waiting_s
-
-    @property
-    def _waiting_s(self) -> Any:
-        """Seconds that each step's message waits for its receiver."""
-        waits = self._rendezvous
-        return 0 if waits is None else where_positive(self.message - waits.above.value, waits.latency.value)
-
-    @property
-    def _rendezvous(self) -> Rendezvous | None:
-        """The most particular tuning's, if any has one."""
-        if "rendezvous" not in self._known:
-            self._known["rendezvous"] = self._most_particular("rendezvous")
-        return self._known["rendezvous"]  # type: ignore[no-any-return]  # a rendezvous
-
-    @property
-    def default_launch_s(self) -> float | None:
-        """Seconds that replace the level's default launch, if any do."""
-        return self._stated("launch")
+        """Seconds of one step, whose message may wait for its receiver."""
+        waits = self.figures.rendezvous
+        if waits is None:
+            return self.figures.hop_latency
+        return self.figures.hop_latency + where_positive(self.message - waits.above.value, waits.latency.value)
 
     def latency_s(self, n: Any) -> Any:
         """Seconds of a call of any size among n devices, on top of the launch."""
-        return (self._stated("latency") or 0.0) + (self._stated("device_latency") or 0.0) * n
+        return (self.figures.latency or 0.0) + (self.figures.device_latency or 0.0) * n
 
     def filled(self, sent: Any, steps: Any) -> Any:
         """Bytes that take as long as `sent` would through all channels, if a message opens one after the other.
@@ -213,21 +204,21 @@ class Link:
         Up to `channel_bytes` per step one channel has to carry all of it; each channel that opens next carries as much
         in the same time, until all of them are open. Source: NCCL, src/enqueue.cc, the loop over nBytes < nc*nt*thresh.
         """
-        channels, channel_bytes = self._stated("channels"), self._stated("channel_bytes")
+        channels, channel_bytes = self.figures.channels, self.figures.channel_bytes
         if channels is None or channel_bytes is None:
             return sent
         return largest(sent, channels * smallest(sent, steps * channel_bytes))
 
     def counted(self, steps: Any) -> Count | None:
         """What the library counts for a way of so many steps, if the profile says so."""
-        counted = self.tunings[0].counted if self.tunings else None
+        counted = self.figures.tunings[0].counted if self.figures.tunings else None
         if counted is None:
             return None
         return Count(counted.latency.value + steps * counted.hop_latency.value, counted.bandwidth.value)
 
     def excess(self, steps: Any, serial: Any) -> Any:
         """Bytes by which a message is larger than those that are sent this way; None without a limit."""
-        limit = self._stated("largest_message")
+        limit = self.figures.largest_message
         return None if limit is None else serial - steps * limit
 
     def ramp(self, own: Any, bandwidth: Any) -> Any:
@@ -238,7 +229,7 @@ class Link:
         A message that takes b seconds, cut into k chunks of latency a, fills the pipeline with one chunk and pays k
         latencies: b/k + k*a, which the best k makes 2*sqrt(a*b). Source: Chan et al., Collective communication (2007).
         """
-        rate, chunk = None if own is None else self._stated("own_bandwidth"), self._stated("chunk_latency")
+        rate, chunk = None if own is None else self.figures.own_bandwidth, self.figures.chunk_latency
         passed = 0 if rate is None else over(self.filled(own, 1), rate)
         return passed if chunk is None else passed + 2 * root(chunk * (bandwidth + passed))
 
@@ -268,8 +259,8 @@ def tuned(level: Level, algorithm: str, protocol: str) -> Link | None:
     if usable and protocol not in usable:
         return None
     if not own.protocols and own is PLAIN and not level.protocols:
-        return Link(level)
-    return Link(level, (own.protocols.get(protocol, PLAIN), own, level.protocols.get(protocol, PLAIN)))
+        return Link(Figures(level))
+    return Link(Figures(level, (own.protocols.get(protocol, PLAIN), own, level.protocols.get(protocol, PLAIN))))
 
 
 def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_s: Any) -> Cost:

@@ -8,15 +8,13 @@ messages of every step. A combination that is not here has no known closed form 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.quantity.size import Size, floor_over, largest, log2_ceil, over, smallest, total, where_many
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """What one run of an algorithm puts on the wires.
 
     steps        messages that wait for one another

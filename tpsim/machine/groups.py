@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +39,12 @@ class Group:
         key = (self.level.name, algorithm, protocol)
         if key not in self.links:
             self.links[key] = tuned(self.level, algorithm, protocol)
-        link: Link | None = self.links[key]
+        return self.links[key]  # type: ignore[no-any-return]  # a link
+
+    def sharing(self, link: Link) -> Link:
+        """The same as its devices meet it, who may share an uplink."""
         sharing = self.segments[0].sharing
-        return link if link is None or sharing is None else replace(link, sharing=sharing)
+        return link if sharing is None else link._replace(sharing=sharing)
 
     @cached_property
     def n(self) -> Any:

@@ -140,6 +140,7 @@ class Machine(HasConstants):
     measured  curves of collectives that were measured on it, over what the constants predict
     doubts    figures that are hard to believe, beside those of the machines that tpsim ships
     links     its levels as algorithms meet them, worked out once
+    timed     the collectives that were timed on it last
     """
 
     name: str
@@ -152,6 +153,7 @@ class Machine(HasConstants):
     measured: tuple[MeasuredCurve, ...] = ()
     doubts: tuple[Problem, ...] = ()
     links: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    timed: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def level(self, name: str) -> Level:
         """The level of that name."""

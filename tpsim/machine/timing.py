@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive
 from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
-from tpsim.machine.cost import FREE, Cost, Count, Derived
+from tpsim.machine.cost import FREE, Count, Derived, Way
 from tpsim.machine.groups import groups
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.size import Size, total
+from tpsim.quantity.size import PLAIN, Size, total
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ CostModel = Literal["additive", "book"]
 COST_MODELS: tuple[CostModel, ...] = ("additive", "book")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What was timed: the arguments of `time`."""
 
     machine: Machine
@@ -49,7 +48,7 @@ class Asked:
         """The paths of the machine's constants that are read when it is timed, in its order, and of its curves."""
         seen: set[str] = set()
         machine = changed(self.machine, lambda constant: Watched(constant, seen))
-        how = {"cost_model": self.cost_model, "change": self.change, "streamed": self.streamed, **asdict(self.choice)}
+        how = {"cost_model": self.cost_model, "change": self.change, "streamed": self.streamed, **self.choice._asdict()}
         timed = time(machine, self.route, self.kind, self.V, **how)
         own = (constant.path for constant in self.machine.constants() if constant.path in seen)
         return (*own, *(curve.path for curve in timed.curves))
@@ -93,7 +92,7 @@ class Timing(Derived):
     curve_s: Any
 
     def __init__(
-        self, cost: Cost, asked: Asked | None, curves: tuple[MeasuredCurve, ...] = (), curve_s: Any = None
+        self, cost: Way, asked: Asked | None, curves: tuple[MeasuredCurve, ...] = (), curve_s: Any = None
     ) -> None:
         """A way as what was asked, with what curves add to its seconds."""
 
@@ -103,8 +102,9 @@ class Timing(Derived):
                 return cost.launch_s + value
             return value + curve_s if number == "time_s" and curves else value
 
-        super().__init__(cost.algorithm, cost.protocol, of, cost.stages, time=True)
-        self.__dict__.update(asked=asked, curves=curves, curve_s=curve_s if curves else 0, chosen_by=cost.counted)
+        super().__init__(cost.algorithm, cost.protocol, of, time=True)
+        self.asked, self.curves, self.curve_s = asked, curves, curve_s if curves else 0
+        self._chosen_by = cost.counted
 
     @cached_property
     def wire(self) -> Any:
@@ -119,7 +119,7 @@ class Timing(Derived):
     @property
     def counted(self) -> Count | None:
         """What the library's own count says of the way, if that chose it; None if the least time did."""
-        return self.__dict__["chosen_by"]  # type: ignore[no-any-return]  # a count
+        return self._chosen_by
 
     @property
     def constants(self) -> tuple[str, ...]:
@@ -150,7 +150,8 @@ def time(
 ) -> Timing:
     """Seconds and bytes of one collective.
 
-    A curve of the machine's that was measured on this route says the seconds, unless something is forced.
+    A curve of the machine's that was measured on this route says the seconds, unless something is forced. Of plain
+    numbers a machine remembers what was timed last: layouts of one model ask the same again and again.
 
     route      the wires, innermost first, from `Placement.route`
     V          bytes of the whole array taking part, per remaining shard of the other axes
@@ -167,21 +168,39 @@ def time(
         raise unknown(cost_model, "cost model", COST_MODELS)
     if kind == "slice":
         return Timing(FREE, None)
+    asked = Asked(machine, tuple(route), kind, V, cost_model, Choice(launch, algorithm, protocol), change, streamed)
+    if type(V) not in PLAIN or any(type(segment.n) is not int for segment in route):
+        return _timed(asked)
+    known, key = machine.timed, (type(V), *asked[1:])
+    if key not in known:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        known[key] = _timed(asked)
+    return known[key]  # type: ignore[no-any-return]  # put there above
+
+
+REMEMBERED = 10_000
+"""Collectives that a machine remembers at most."""
+
+
+def _timed(asked: Asked) -> Timing:
+    """What `time` says."""
+    machine, route, kind, V, cost_model, choice, change, streamed = asked
     if streamed:
-        hop = time(machine, route, "permute", V, cost_model=cost_model, launch=launch, protocol=protocol, change=change)
-        of = Asked(machine, route, kind, V, cost_model, Choice(launch, None, protocol), change, streamed=True)
-        return Timing(hop if kind == "permute" else repeated(hop, ranks(route) - 1), of, hop.curves, 0)
-    segments = groups(machine, route)
-    change, choice = counted(route, change), Choice(launch, algorithm, protocol)
-    asked = Asked(machine, route, kind, V, cost_model, choice, change)
+        once = choice._replace(algorithm=None)
+        hop = time(machine, route, "permute", V, cost_model=cost_model, change=change, **once._asdict())
+        run = hop if kind == "permute" else repeated(hop, ranks(route) - 1)
+        return Timing(run, asked._replace(choice=once), hop.curves, 0)
+    segments, change = groups(machine, route), counted(route, change)
+    asked = asked._replace(change=change)
     if cost_model == "book":
         from tpsim.machine import book
 
-        _leaves_no_choice(algorithm, launch, protocol)
+        _leaves_no_choice(choice)
         return Timing(book.cost(segments, kind, V, change), asked)
     taken = additive.cost(segments, kind, V, choice, change)
     measured = not choice.forced and (change is None or one_hop(route))
-    curves = list(_curves(machine, route, kind, launch)) if measured else []
+    curves = list(_curves(machine, route, kind, choice.launch)) if measured else []
     added = total(where * (curve.seconds(V, taken.time_s) - taken.time_s) for curve, where in curves)
     return Timing(taken, asked, tuple(curve for curve, _ in curves), added)
 
@@ -236,9 +255,10 @@ def algorithms(machine: Machine, route: Route, kind: MoveKind) -> list[str]:
     return [] if kind == "slice" else additive.algorithms(segments, kind)
 
 
-def _leaves_no_choice(algorithm: str | None, launch: Launch, protocol: str | None) -> None:
+def _leaves_no_choice(choice: Choice) -> None:
     """Refuse what the book's model would silently ignore: it has one bandwidth term per fabric, and no launch."""
-    for option, forced in (("algorithm", algorithm), ("launch", launch), ("protocol", protocol)):
+    for option in ("algorithm", "launch", "protocol"):
+        forced = getattr(choice, option)
         if forced is not None:
             message = f"the cost model book has no {option} to choose: {forced} would change nothing"
             remedy = f"leave the {option} out, or take the cost model additive"

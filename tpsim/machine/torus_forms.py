@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.moves import wire
@@ -104,7 +104,7 @@ def torus_all_to_all(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
 def torus_all_to_all_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     """All-to-all axis by axis, one after another: the axes' times add up, each link works in its turn only."""
     runs = _torus_all_to_all_runs(V, axes)
-    return replace(torus_all_to_all(V, axes), link_serial=total(run.link_serial for run in runs))
+    return torus_all_to_all(V, axes)._replace(link_serial=total(run.link_serial for run in runs))
 
 
 def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:

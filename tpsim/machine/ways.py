@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.machine.algorithm import Crossing, Levels
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
 from tpsim.machine.combined import chained, least, twice, where_more
-from tpsim.machine.cost import Cost, Link, single
+from tpsim.machine.cost import Cost, Link, Way, single
 from tpsim.machine.forms import own_share
 from tpsim.machine.groups import forms, named_forms, on_offer, traffic, wires_text
 from tpsim.machine.permutes import changing
@@ -31,8 +31,15 @@ Moved = dict[tuple[int, "MoveKind", str], "Mapping[str, tuple[Traffic, Any]]"]
 """By group, move and the algorithm that it must be: what algorithms put on the wires, and what stays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ways:
+class Offer(NamedTuple):
+    """An algorithm that runs on a level, which it meets as a link, with what a call costs whatever the way."""
+
+    algorithm: str
+    link: Link
+    launch_s: float
+
+
+class Ways(NamedTuple):
     """One collective over several groups with one protocol.
 
     moved   what is the same for all protocols
@@ -49,7 +56,7 @@ class Ways:
     change: Change | None = None
     each: tuple[str, ...] = ()
 
-    def ways(self, V: Size) -> Iterator[Cost]:
+    def ways(self, V: Size) -> Iterator[Way]:
         """Every way on offer with this protocol."""
         if self.change is not None and len(self.groups) > 1:
             yield from self.changing(V, self.change)
@@ -83,12 +90,16 @@ class Ways:
         """The ways over both levels that are possible, if the route is two levels of switches."""
         if len(self.groups) != PAIR_OF_LEVELS or not all(group.switched for group in self.groups):
             return []
-        offers = [{"", *group.level.algorithms} for group in self.groups]
-        return [
-            name
-            for name, way in ACROSS.items()
-            if self.kind in way.moves and all(need in has for need, has in zip(way.needs, offers, strict=True))
-        ]
+        inner, outer = self.groups
+        key = ("across", inner.level.name, outer.level.name, self.kind)
+        if key not in outer.links:
+            has = ({"", *inner.level.algorithms}, {"", *outer.level.algorithms})
+            outer.links[key] = [
+                name
+                for name, way in ACROSS.items()
+                if self.kind in way.moves and way.needs[0] in has[0] and way.needs[1] in has[1]
+            ]
+        return outer.links[key]  # type: ignore[no-any-return]  # names
 
     def _takes(self, name: str) -> bool:
         """True for a way that is forced; of ways that are not, for plain ones and those of the outer level."""
@@ -96,7 +107,7 @@ class Ways:
             self.forced is None and (ALGORITHMS[name].plain or name in self.groups[-1].level.algorithms)
         )
 
-    def level_by_level(self, V: Size, name: str = HIERARCHICAL) -> Iterator[Cost]:
+    def level_by_level(self, V: Size, name: str = HIERARCHICAL) -> Iterator[Way]:
         """Each group in turn on the part of the array that reaches it."""
         if len(self.groups) == 1:
             yield from self._ways(0, self.kind, V)
@@ -108,7 +119,7 @@ class Ways:
             levels = [group.level.name for group in self.groups]
             yield chained(parts, name, levels, 0.0 if hidden is None else hidden.value)
 
-    def _part(self, at: int, V: Size) -> Cost | None:
+    def _part(self, at: int, V: Size) -> Way | None:
         """One group's share of the run; None if its level cannot do it with this protocol.
 
         Gathers come from outside in, scatters go from inside out: a level sees what is left per inner shard. An
@@ -125,7 +136,7 @@ class Ways:
             return self._least(at, self.kind, here)
         both = named_forms(group, "all_reduce")
         halves = [
-            twice(half, traffic(group, "all_reduce", half.algorithm, here).link_total)
+            twice(half, partial(_link_total, group, half.algorithm, here))
             for half in self._ways(at, "all_gather", here)
             if half.algorithm in both
         ]
@@ -135,65 +146,64 @@ class Ways:
         whole = self._least(at, self.kind, here)
         return None if whole is None else where_more(rest, least(halves), whole)
 
-    def _least(self, at: int, kind: MoveKind, V: Size) -> Cost | None:
+    def _least(self, at: int, kind: MoveKind, V: Size) -> Way | None:
         ways = self._ways(at, kind, V)
         return least(ways) if ways else None
 
-    def _ways(self, at: int, kind: MoveKind, V: Size) -> list[Cost]:
+    def _ways(self, at: int, kind: MoveKind, V: Size) -> list[Way]:
         """Every algorithm of one level that runs with this protocol."""
         group = self.groups[at]
         only = self.each[at] if self.each else self.forced or ""
-        if (at, kind, only) not in self.moved:
-            self.moved[at, kind, only] = self._moved(group, kind, V, only)
-        moved = self.moved[at, kind, only]
-        return [
-            self._single(group, self._sending(at, link, traffic), name, traffic, own)
-            for name, (traffic, own) in moved.items()
-            if self._serves(group, name) and (link := group.link(name, self.protocol)) is not None
-        ]
+        key = (at, kind, only)
+        if key not in self.moved:
+            self.moved[key] = self._moved(group, kind, V, only)
+        moved = self.moved[key]
+        return [self._single(at, offer, *moved[offer.algorithm]) for offer in self._offers(group, tuple(moved))]
 
-    def _sending(self, at: int, link: Link, traffic: Traffic) -> Link:
-        """A level with its messages: a small one is not spread over a node's cards, so that all of it goes by one."""
-        return link.sending(lambda: traffic.message * product(group.n for group in self.groups[:at]))
+    def _offers(self, group: Group, names: tuple[str, ...]) -> list[Offer]:
+        """Of these algorithms those that run with this protocol."""
+        alone = self.forced is None and not self.each and len(self.groups) == PAIR_OF_LEVELS
+        key = ("offers", group.level.name, names, self.protocol, self.launch, alone)
+        if key not in group.links:
+            met = [(name, group.link(name, self.protocol)) for name in names if not (alone and _alone(group, name))]
+            group.links[key] = [Offer(name, link, self._harness_s(link)) for name, link in met if link is not None]
+        return group.links[key]  # type: ignore[no-any-return]  # offers
 
     def _moved(self, group: Group, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
         if self.change is not None:
             return {CHANGE: (changing([group.segments], V, self.change).whole, None)}
-        own, forced = own_share(kind, V, group.n), only in named_forms(group, kind)
+        own, forced = own_share(kind, V, group.n), bool(only) and only in named_forms(group, kind)
         names = [only] if forced else [] if self.each else on_offer(group, kind)
         return {name: (traffic(group, kind, name, V), None if ALGORITHMS[name].hardware else own) for name in names}
 
-    def _single(self, group: Group, link: Link, name: str, traffic: Traffic, own: Any) -> Cost:
-        launch = where_many(group.n, self.launch_s(link, group.n))
-        return single(link, (name, self.protocol), traffic, own, launch)
+    def _single(self, at: int, offer: Offer, traffic: Traffic, own: Any) -> Cost:
+        """An algorithm on one level; a small message is not spread over a node's cards, so that all of it goes by one.
 
-    def _serves(self, group: Group, name: str) -> bool:
-        """False for a way that serves one level only where there are two, unless it is forced."""
-        tuning = group.level.algorithms.get(name)
-        alone = tuning is not None and tuning.alone
-        return not alone or self.forced is not None or bool(self.each) or len(self.groups) != PAIR_OF_LEVELS
-
-    def launch_s(self, link: Link, n: Any) -> Any:
-        """What one call among n devices costs before anything moves: the harness's launch, and what the way adds."""
-        return self._harness_s(link) + link.latency_s(n)
+        own  bytes that a device sends to itself
+        """
+        group, inside = self.groups[at], self.groups[:at]
+        link = group.sharing(offer.link).sending(lambda: traffic.message * product(other.n for other in inside))
+        launch = where_many(group.n, offer.launch_s + link.latency_s(group.n))
+        return single(link, (offer.algorithm, self.protocol), traffic, own, launch)
 
     def _harness_s(self, link: Link) -> float:
+        """What a call costs whatever the way: the launch of the harness."""
         level = link.level
         if isinstance(self.launch, int | float):
             return float(self.launch)
-        if self.launch is None and link.default_launch_s is not None:
-            return link.default_launch_s
+        if self.launch is None and link.figures.launch is not None:
+            return link.figures.launch  # type: ignore[no-any-return]  # a number
         launch = level.launched(self.launch)
         if launch is None:
             raise unknown(str(self.launch), f"launch of {level.name}", level.launch)
         return launch.value
 
-    def _over_both(self, name: str, V: Size) -> Iterator[Cost]:
+    def _over_both(self, name: str, V: Size) -> Iterator[Way]:
         """One way over two levels."""
         way, (inner, outer) = ACROSS[name], self.groups
         if way.in_turn is not None:
-            yield from replace(self, forced=None, each=way.in_turn).level_by_level(V, name)
+            yield from self._replace(forced=None, each=way.in_turn).level_by_level(V, name)
         if way.run is None:
             return
         n = inner.n * outer.n
@@ -203,35 +213,47 @@ class Ways:
             at = Levels(self.kind, V, inner.segments[0], outer.segments[0], (links[0], links[1]))
             yield self._crossed(name, links, way.run(at))
 
-    def changing(self, V: Size, change: Change) -> Iterator[Cost]:
+    def changing(self, V: Size, change: Change) -> Iterator[Way]:
         """Every block the shortest way to its place; the levels work at once."""
         run = changing([group.segments for group in self.groups], V, change)
         links = self._links([CHANGE] * len(self.groups), lambda: run.whole.message)
         if links is None:
             return
         spent = zip(run.parts, run.uplinks, links, strict=True)
-        bandwidth = largest(*(link.level.passing_s(part.link_total, up, link.share) for part, up, link in spent))
+        bandwidth = largest(
+            *(link.level.passing_s(part.link_total, up, link.figures.efficiency) for part, up, link in spent)
+        )
         latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
         totals = (whole.steps, whole.carried, whole.link_total)
         yield self._crossed(CHANGE, links, Crossing(latency, bandwidth, *totals, None, uplink=largest(*run.uplinks)))
 
     def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[Link, ...] | None:
         """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
-        met = zip(self.groups, names, strict=True)
-        links = [group.link(name, self.protocol) for group, name in met]
-        usable = tuple(link.sending(message) for link in links if link is not None)
+        links = [group.link(name, self.protocol) for group, name in zip(self.groups, names, strict=True)]
+        met = zip(self.groups, links, strict=True)
+        usable = tuple([group.sharing(link).sending(message) for group, link in met if link is not None])
         return usable if len(usable) == len(links) else None
 
     def _crossed(self, name: str, links: tuple[Link, ...], crossing: Crossing) -> Cost:
-        launch = largest(
-            *(where_many(group.n, self.launch_s(link, group.n)) for group, link in zip(self.groups, links, strict=True))
-        )
+        met = zip(self.groups, links, strict=True)
+        launches = [where_many(group.n, self._harness_s(link) + link.latency_s(group.n)) for group, link in met]
         serial = crossing.busiest if crossing.serial is None else crossing.serial
         ramp = links[0].ramp(crossing.own, crossing.bandwidth)
         work = crossing.latency + crossing.bandwidth + ramp
-        seconds = (launch, crossing.latency, crossing.bandwidth, work, work)
+        seconds = (largest(*launches), crossing.latency, crossing.bandwidth, work, work)
         totals = (crossing.steps, crossing.carried, crossing.busiest, serial)
         return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol, uplink=crossing.uplink)
+
+
+def _alone(group: Group, name: str) -> bool:
+    """True for a way that serves this level only where it is the only one, unless it is forced."""
+    tuning = group.level.algorithms.get(name)
+    return tuning is not None and tuning.alone
+
+
+def _link_total(group: Group, algorithm: str, V: Size) -> Any:
+    """What the busiest link of a group carries in an all-reduce."""
+    return traffic(group, "all_reduce", algorithm, V).link_total
 
 
 CHANGE = "permute"

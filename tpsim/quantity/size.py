@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache, partial, reduce
-from operator import add
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -70,7 +69,9 @@ def over(a: Size, b: Size) -> Any:
         return a // b  # what most sizes do, without a Fraction on the way
     kind, other = type(a), type(b)
     if kind in PLAIN and other in PLAIN:
-        return a / b if float in {kind, other} else _reduced(Fraction(a) / b)  # type: ignore[call-overload]
+        if kind is float or other is float:
+            return float(a) / float(b)  # type: ignore[arg-type]
+        return _reduced(Fraction(a) / b)  # type: ignore[call-overload]
     if _symbolic(a, b):
         import sympy
 
@@ -277,9 +278,11 @@ def total(values: Iterable[Any]) -> Any:
     >>> total([0.1] * 10), total([1, 2])
     (0.9999999999999999, 3)
     """
-    # Whole arrays are not worth adding nothing to.
-    terms = [value for value in values if type(value) is not int or value]
-    return reduce(add, terms) if terms else 0
+    whole = None
+    for value in values:
+        if type(value) is not int or value:  # whole arrays are not worth adding nothing to
+            whole = value if whole is None else whole + value
+    return 0 if whole is None else whole
 
 
 def product(values: Iterable[Size]) -> Any:

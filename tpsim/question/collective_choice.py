@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ def refuse_unknown_algorithm(question: Question, collectives: Iterable[Collectiv
 
 def written(force: Choice) -> dict[str, Any]:
     """Each choice that is forced, seconds with their unit; nothing if nothing is."""
-    stated = {name: value for name, value in asdict(force).items() if value is not None}
+    stated = {name: value for name, value in force._asdict().items() if value is not None}
     return {name: show(value, "seconds") if isinstance(value, int | float) else value for name, value in stated.items()}
 
 

@@ -63,7 +63,7 @@ def prefill_of(question: Question) -> Question:
         raise TypeError(work)
     serving = replace(work.serving, phase="prefill", cached=False)
     prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, serving=serving)
-    force = question.force if question.stated.file.collectives.launch else replace(question.force, launch=None)
+    force = question.force if question.stated.file.collectives.launch else question.force._replace(launch=None)
     return replace(question, workload=prompt, force=force)
 
 
