@@ -11,7 +11,7 @@ from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting
 from tpsim.program.practice import FULL
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from tpsim.program.op import Again, Where
     from tpsim.program.practice import Practice
@@ -36,7 +36,7 @@ class Saved:
 
     trace: Trace
     practice: Practice
-    forward: list[Op]
+    forward: Sequence[Op]
     again: dict[tuple[Array, Again], Array]
     outside: set[Array] = field(init=False)
 

@@ -37,7 +37,7 @@ from tpsim.program.saved import Saved, is_edge
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from tpsim.program.op import Again
     from tpsim.program.practice import Practice
@@ -65,7 +65,7 @@ class Backward:
     again: dict[tuple[Array, Again], Array] = field(default_factory=dict)
     saved: Saved = field(init=False)
 
-    def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
+    def run(self, forward: Sequence[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
         self.gradients, self.saved = defaultdict(list), (saved := Saved(self.trace, self.practice, forward, self.again))
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):

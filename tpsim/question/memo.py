@@ -20,7 +20,7 @@ from tpsim.program.trace import book_path
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from tpsim.cost.collectives import Collective
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Layout
-    from tpsim.program.lower import Begun
+    from tpsim.program.lower import Part
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
@@ -72,7 +72,7 @@ class Memo:
     machines: dict[Hashable, Machine] = field(default_factory=dict)
     models: dict[Hashable, ModelRead] = field(default_factory=dict)
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
-    begun: dict[Hashable, Begun] = field(default_factory=dict)
+    begun: dict[Hashable, Any] = field(default_factory=dict)
     schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
     layers: dict[Hashable, tuple[set[str], set[str]]] = field(default_factory=dict)
 
@@ -119,10 +119,11 @@ class Memo:
             self.programs[key] = lowered(question, once=partial(self._once, question))
         return self.programs[key]
 
-    def _once(self, question: Question, made: Callable[[], Begun]) -> Begun:
-        """What is begun alike with each place of gradients and states, and whatever runs beside compute."""
-        practice = replace(question.practice.under(question.layout), overlap=Overlap(), bucket=Bucket(), ahead=Ahead())
-        key = structure(replace(question, practice=practice), without=BEHIND)
+    def _once(self, question: Question, part: Part, made: Callable[[], Any], *read: Hashable) -> Any:
+        """A part of a step, traced once for all layouts that differ in what it knows nothing of."""
+        behind, dropped = UNKNOWN[part]
+        practice = replace(question.practice.under(question.layout), **{**UNTRACED, **dropped})
+        key = (part, *structure(replace(question, practice=practice), without=behind), *read)
         if key not in self.begun:
             self.begun[key] = made()
         return self.begun[key]
@@ -130,6 +131,20 @@ class Memo:
 
 BEHIND = ("grad", "state")
 """The regions that only what comes behind forward and backward knows."""
+
+UNTRACED: Mapping[str, Any] = {"overlap": Overlap(), "bucket": Bucket(), "ahead": Ahead()}
+"""What runs beside compute: no part of a step is traced otherwise for it."""
+
+DROPPED: Mapping[str, Any] = {"recompute": (), "regather": False, "reshard_after_forward": False}
+"""What of forward backward finds: all that it makes otherwise is cotangents on their way."""
+
+UNKNOWN: Mapping[Part, tuple[Sequence[str], Mapping[str, Any]]] = {
+    "forward": (BEHIND, DROPPED),
+    "backward": (BEHIND, {}),
+    "gradients": (("state",), {}),
+    "update": ((), DROPPED),
+}
+"""Regions that a part of a step knows nothing of, and switches, as they are not looked at."""
 
 
 def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
