@@ -37,7 +37,9 @@ class Peaks(Once):
     def __post_init__(self) -> None:
         figures = self.figures
         keeps = figures.example.practice.keeps
-        self.courses = Courses(figures.lowered.program, figures.sizes, keeps, figures.buffers)
+        program = figures.lowered.program
+        known = figures.memo.turnover(program)
+        self.courses = Courses(program, figures.sizes, keeps, figures.buffers, known)
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
@@ -87,19 +89,21 @@ class Peaks(Once):
     def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
         """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
         for run, times in self.courses.changes(chunk, acts):
-            net, most = self._once(("run", id(run)), partial(_summed, run))[:2] if run else (0, None)
+            net, most = self._once(("run", id(run)), partial(self._summed, run))[:2] if run else (0, None)
             yield net, most, times
+
+    def _summed(self, changes: Changes) -> tuple[Any, Any, Changes]:
+        """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
+        level, most = 0, 0  # type: Any, Any
+        for what, sign in changes:
+            if sign > 0:
+                level = level + self.courses.bytes_of(what)
+                most = np.maximum(most, level)
+            else:
+                level = level - self.courses.bytes_of(what)
+        return level, most, changes
 
 
 def _beside(counts: Mapping[int, Any], left: Any, of: Any) -> Any:
     """Bytes of what stands beside an action, [place, cell]; of: the order of each cell."""
     return total(many[:, of] * left[sort] for sort, many in counts.items())
-
-
-def _summed(changes: Changes) -> tuple[Any, Any, Changes]:
-    """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
-    level, most = 0, 0  # type: Any, Any
-    for _, change in changes:
-        level = level + change
-        most = np.maximum(most, level)
-    return level, most, changes

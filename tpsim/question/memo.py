@@ -12,11 +12,13 @@ from tpsim.cost.kernels import kernels
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
+from tpsim.program.lifetimes import microbatches
 from tpsim.program.lower import lower
 from tpsim.program.model_file import load_model
 from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.trace import book_path
+from tpsim.program.turnover import turnover
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
+    from tpsim.program.turnover import Turnover
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
 
@@ -118,6 +121,13 @@ class Memo:
         if key not in self.programs:
             self.programs[key] = lowered(question, once=partial(self._once, question))
         return self.programs[key]
+
+    def turnover(self, program: Program) -> Turnover:
+        """What a program's actions make and free; those with the same microbatches share it."""
+        key = ("turnover", program.ahead, *microbatches(program))
+        if key not in self.begun:
+            self.begun[key] = turnover(program)
+        return self.begun[key]  # type: ignore[no-any-return]  # put there
 
     def _once(self, question: Question, part: Part, made: Callable[[], Any], *read: Hashable) -> Any:
         """A part of a step, traced once for all layouts that differ in what it knows nothing of."""
