@@ -25,6 +25,8 @@ SLOT = "_slot"
 """How the names of index functions end that select from the slots of a fused projection."""
 
 
+RENAMES = (Rename, Bcast)
+
 Turn = tuple[int, bool, int]
 """When an op runs, beside the others of its rank and action: they compare."""
 
@@ -135,7 +137,7 @@ def is_view(op: Op) -> bool:
         return all(move.kind in in_place for move in op.moves)
     if isinstance(op, Einsum):
         return any(x.role == "index" and x.name.endswith(SLOT) for x in op.inputs)
-    return isinstance(op, Rename | Bcast)
+    return isinstance(op, RENAMES)
 
 
 def _home(op: Op, homes: Mapping[Array, Array]) -> Array | None:

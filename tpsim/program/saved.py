@@ -25,6 +25,10 @@ MADE_AGAIN: Mapping[Again, str] = {
 """Why a move runs a second time, by `Where.again`."""
 
 
+BORN = (Leaf, Index)
+"""Ops that are made of no activation."""
+
+
 @dataclass(slots=True)
 class Saved:
     """The forward of one microbatch, as its backward has it.
@@ -79,7 +83,7 @@ class Saved:
     def _recomputed(self, op: Op) -> bool:
         """True for what the recompute drops; a view is dropped with what it shows."""
         dropped, where = self._dropped(op.where), op.where
-        if not dropped or isinstance(op, Leaf | Index) or op.inputs[0].role == "param":
+        if not dropped or isinstance(op, BORN) or op.inputs[0].role == "param":
             return False
         if isinstance(op, Reshard) and is_edge(self.trace, op):
             return False

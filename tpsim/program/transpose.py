@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from tpsim.program.op import Again
     from tpsim.program.practice import Practice
 
+CONSTANT = (Leaf, Index, Max)
+"""Ops that no cotangent goes through."""
+
 BY_OUTPUT = frozenset({"exp", "tanh"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
 
@@ -94,7 +97,7 @@ class Backward:
             alone = [dy for dy in cotangents if dy.type.owes and self.practice.cotangents == "per_use"]
             for dy in [*alone, *self._bagged([dy for dy in cotangents if dy not in alone])]:
                 self._reshard(op, dy)
-        elif not isinstance(op, Leaf | Index | Max):
+        elif not isinstance(op, CONSTANT):
             self._rule(op, self._one(op.output, self._bagged(cotangents)))
 
     def _rule(self, op: Op, dy: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
@@ -43,19 +43,29 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Lowered:
     """A program with its collectives and its kernels.
 
-    path   how arrays that must change their type get there
-    known  its actions as tasks, by what they are made for
+    practice  as it is lowered by
+    path      how arrays that must change their type get there
+    known     its actions as tasks, by what they are made for
     """
 
     program: Program
-    collectives: tuple[Collective, ...]
-    kernels: tuple[Kernel, ...]
+    practice: Practice
     path: Paths
     known: dict[Hashable, Actions] = field(default_factory=dict)
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Its calls."""
+        return collectives(self.program, coalesce=self.practice.coalesce)
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Its kernels; of layouts that no chip holds nobody asks for them."""
+        return kernels(self.program, self.practice)
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
@@ -165,9 +175,7 @@ def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
 def lowered(question: Question, path: Paths = book_path, **traced: Any) -> Lowered:
     """The program of a question, the moves of its reshards chosen by `path`, and as it is `traced`."""
     layers = one_cut(question.practice, question.model.stack) if question.schedule else None
-    program = program_of(question, layers=layers, path=path, **traced)
-    moves = collectives(program, coalesce=question.practice.coalesce)
-    return Lowered(program, moves, kernels(program, question.practice), path)
+    return Lowered(program_of(question, layers=layers, path=path, **traced), question.practice, path)
 
 
 def program_of(question: Question, laid: Layout | None = None, **traced: Any) -> Program:
