@@ -43,6 +43,7 @@ class Saved:
     forward: Sequence[Op]
     again: dict[tuple[Array, Again], Array]
     outside: set[Array] = field(init=False)
+    _kernels: dict[Op, tuple[str, Hashable]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         producer, kernel = self.trace.producer, self.kernel
@@ -137,9 +138,11 @@ class Saved:
 
     def kernel(self, op: Op) -> tuple[str, Hashable]:
         """The kernel instance that an op is a part of; what a kernel makes and settles is its own, moves included."""
-        settles = isinstance(op, Reshard) and op.output.type == op.inputs[0].type.owing(()) != op.inputs[0].type
-        maker = self.trace.producer[op.inputs[0]] if settles else op
-        return maker.where.kernel, op.where.loops
+        if op not in self._kernels:
+            settles = isinstance(op, Reshard) and op.output.type == op.inputs[0].type.owing(()) != op.inputs[0].type
+            maker = self.trace.producer[op.inputs[0]] if settles else op
+            self._kernels[op] = maker.where.kernel, op.where.loops
+        return self._kernels[op]
 
 
 def is_edge(trace: Trace, op: Reshard) -> bool:

@@ -75,7 +75,8 @@ class Backward:
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         beside: dict[Hashable, list[Array]] = defaultdict(list)
         for op in (op for op in forward if op.where.kernel):
-            beside[saved.kernel(op)] += filter(saved.streamed, op.inputs)
+            for x in filter(saved.streamed, op.inputs):
+                beside[saved.kernel(op)].append(x)
         for op in reversed(forward):
             # Blocks come to a kernel side by side, and frameworks gather a dropped group of weights whole, read or not.
             whole = isinstance(op, Reshard) and op.inputs[0].role == "param"
