@@ -81,17 +81,15 @@ class _Gathering:
         if isinstance(op, OUTER):
             return
         if isinstance(op, Join) or (isinstance(op, Reshard) and op.moves):
-            if op.output.role == "param":
-                self.gathered.add(op.output)
-            for x in op.inputs:
-                self._read_outside(self._source(x), op)
-            return
-        if isinstance(op, VIEWS) or _selects_slots(op):
+            self._move(op)
+        elif isinstance(op, VIEWS) or _selects_slots(op):
             self._show(op)
-            return
-        if isinstance(op, Map) and (op.fn, op.partial) == ("div", None) and self._is_plain(op):
+        elif isinstance(op, Map) and (op.fn, op.partial) == ("div", None) and self._is_plain(op):
             self.source[op.output] = self._source(op.inputs[0])  # a softmax leaves its weights divided, and once
-            return
+        else:
+            self._run(op)
+
+    def _run(self, op: Op) -> None:
         if isinstance(op, Append):
             self.source[op.output] = self._source(op.inputs[0])
         number = self._number(op)
@@ -102,6 +100,13 @@ class _Gathering:
         if op.where.microbatch is None:
             for x in op.inputs:
                 self._summed(self._source(x))
+
+    def _move(self, op: Op) -> None:
+        """What a collective moves is read outside of kernels."""
+        if op.output.role == "param":
+            self.gathered.add(op.output)
+        for x in op.inputs:
+            self._read_outside(self._source(x), op)
 
     def _show(self, op: Op) -> None:
         """What a view shows is where it was; a part of what is made is made whole."""

@@ -17,7 +17,7 @@ from tpsim.program.turnover import turnover
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize, Extra
@@ -143,7 +143,7 @@ class Courses:
     buffers: Mapping[BufferSize, Any] = field(default_factory=dict)
     turnover: Turnover = field(default=None)  # type: ignore[assignment]  # that of the program
     _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
-    _each: dict[Array, Any] = field(default_factory=dict)
+    _each: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read off the program what it makes and frees, unless that is known."""
@@ -188,10 +188,16 @@ class Courses:
         size: BufferSize = "gathered" if acts == "F" else "reduced"
         sizes = [size for of, size in self.buffers.items() if of == "bucket" and acts != "F"]
         kinds = [kind for kind, times in chunk.stack if times and size in self.buffers]
-        layers = [self.turnover.layer(kind, acts) for kind in kinds]
-        sums = [total(moved_bytes(op, self.sizes) for run in layer for op in run) for layer in layers]
+        sums = [self._moved(kind, acts) for kind in kinds]
         within = [self.buffers[size] * largest(*sums)] if kinds else []
         return [(Buffer(size), 1) for size in sizes], [(Buffer(size), 1) for size in within]
+
+    def _moved(self, kind: str, acts: str) -> Any:
+        """Bytes that a layer of a kind gathers, or scatters."""
+        if (kind, acts) not in self._each:
+            layer = self.turnover.layer(kind, acts)
+            self._each[kind, acts] = total(moved_bytes(op, self.sizes) for run in layer for op in run)
+        return self._each[kind, acts]
 
     def bytes_of(self, what: Array | Buffer) -> Any:
         """Bytes on one device; none of gradients of layers where these lie in a buffer."""
