@@ -36,9 +36,8 @@ class Peaks(Once):
     def __post_init__(self) -> None:
         figures = self.figures
         keeps = figures.example.practice.keeps
-        program = figures.lowered.program
-        known = figures.memo.turnover(program)
-        self.courses = Courses(program, figures.sizes, keeps, figures.buffers, known)
+        lowered = figures.lowered
+        self.courses = Courses(lowered.program, figures.sizes, keeps, figures.buffers, lowered.turnover)
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""

@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 ROOT = Where("F", "embedding", "embedding")
 
 
-Part = Literal["forward", "backward", "gradients", "update"]
-"""A part of a step, in the order in which they are traced: layouts that begin alike may share it."""
+Part = Literal["forward", "backward", "gradients", "turnover", "update"]
+"""A part of a step in the order in which they are traced, and what is read off it: layouts alike in it may share it."""
+
+
+def anew(_part: str, made: Callable[[], Any], *_read: Hashable) -> Any:
+    """A part of a step made for one layout alone."""
+    return made()
 
 
 def lower(
@@ -42,7 +47,7 @@ def lower(
     layers: int | tuple[int | Layers, ...] | None = None,
     microbatches: int = 1,
     path: Path = book_path,
-    once: Callable[..., Any] = lambda _part, made, *_read: made(),
+    once: Callable[..., Any] = anew,
 ) -> Program:
     """The typed program of a training step of `model` under `layout`, which may part what `practice` fuses.
 

@@ -13,7 +13,7 @@ from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.lifetimes import microbatches
-from tpsim.program.lower import lower
+from tpsim.program.lower import anew, lower
 from tpsim.program.model_file import load_model
 from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.program.schedules import pipeline_schedule
@@ -49,12 +49,14 @@ class Lowered:
 
     practice  as it is lowered by
     path      how arrays that must change their type get there
+    once      gives what was made of a part of it for others
     known     its actions as tasks, by what they are made for
     """
 
     program: Program
     practice: Practice
     path: Paths
+    once: Callable[..., Any]
     known: dict[Hashable, Actions] = field(default_factory=dict)
 
     @cached_property
@@ -66,6 +68,12 @@ class Lowered:
     def kernels(self) -> tuple[Kernel, ...]:
         """Its kernels; of layouts that no chip holds nobody asks for them."""
         return kernels(self.program, self.practice)
+
+    @cached_property
+    def turnover(self) -> Turnover:
+        """What its actions make and free; programs with the same microbatches share it."""
+        known = self.program.ahead, *microbatches(self.program)
+        return self.once("turnover", partial(turnover, self.program), *known)  # type: ignore[no-any-return]  # made so
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
@@ -132,15 +140,8 @@ class Memo:
             self.programs[key] = lowered(question, once=partial(self._once, question))
         return self.programs[key]
 
-    def turnover(self, program: Program) -> Turnover:
-        """What a program's actions make and free; those with the same microbatches share it."""
-        key = ("turnover", program.ahead, *microbatches(program))
-        if key not in self.begun:
-            self.begun[key] = turnover(program)
-        return self.begun[key]  # type: ignore[no-any-return]  # put there
-
     def _once(self, question: Question, part: Part, made: Callable[[], Any], *read: Hashable) -> Any:
-        """A part of a step, traced once for all layouts that differ in what it knows nothing of."""
+        """A part of a step, made once for all layouts that differ in what it knows nothing of."""
         behind, dropped = UNKNOWN[part]
         practice = replace(question.practice.under(question.layout), **{**UNTRACED, **dropped})
         key = (part, *structure(replace(question, practice=practice), without=behind), *read)
@@ -162,6 +163,7 @@ UNKNOWN: Mapping[Part, tuple[Sequence[str], Mapping[str, Any]]] = {
     "forward": (BEHIND, DROPPED),
     "backward": (BEHIND, {}),
     "gradients": (("state",), {}),
+    "turnover": (("state",), {}),
     "update": ((), DROPPED),
 }
 """Regions that a part of a step knows nothing of, and switches, as they are not looked at."""
@@ -172,10 +174,10 @@ def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
     return one_each(practice, of), ()
 
 
-def lowered(question: Question, path: Paths = book_path, **traced: Any) -> Lowered:
-    """The program of a question, the moves of its reshards chosen by `path`, and as it is `traced`."""
+def lowered(question: Question, path: Paths = book_path, once: Callable[..., Any] = anew, **traced: Any) -> Lowered:
+    """The program of a question, the moves of its reshards chosen by `path`, and as it is `traced`; once as `lower`."""
     layers = one_cut(question.practice, question.model.stack) if question.schedule else None
-    return Lowered(program_of(question, layers=layers, path=path, **traced), question.practice, path)
+    return Lowered(program_of(question, layers=layers, path=path, once=once, **traced), question.practice, path, once)
 
 
 def program_of(question: Question, laid: Layout | None = None, **traced: Any) -> Program:
