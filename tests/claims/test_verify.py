@@ -20,13 +20,13 @@ from tpsim.answers.schema import schema
 from tpsim.claims import trial as trial_module
 from tpsim.claims.shrunk_placement import DEVICES
 from tpsim.claims.verify import verify
-from tpsim.cost import peak as peak_module
-from tpsim.cost.peak import Courses
 from tpsim.cost.rollup import Row, Total
 from tpsim.machine import algorithms, timing
 from tpsim.program import lifetimes as lifetimes_module
+from tpsim.program import turnover as turnover_module
 from tpsim.program.op import Reshard
 from tpsim.program.transpose import Backward
+from tpsim.program.turnover import Turnover
 from tpsim.question import memo as memo_module
 from tpsim.reference.devices import Devices
 from tpsim.reference.functions import POINTWISE, Function
@@ -352,13 +352,13 @@ def test_a_scenario_verifies_on_every_kind_of_machine(machine, mesh):
 
 def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch):
     """On one rank; of several `tests/reference/test_live.py` sees it."""
-    last = Courses._last
+    last = Turnover._last
 
     def too_soon(self, array, acts):
         early = [op for op in self.lifetimes.readers[array] if op.where.act != "W"]
         return early[-1] if early else last(self, array, acts)
 
-    monkeypatch.setattr(Courses, "_last", too_soon)
+    monkeypatch.setattr(Turnover, "_last", too_soon)
     found = failing(SMALL)
     assert set(found) == {"memory"}
     assert re.match(
@@ -368,14 +368,14 @@ def test_what_is_kept_until_b_where_it_must_be_until_w_is_seen(monkeypatch):
 
 def test_a_view_that_is_counted_as_an_array_is_seen(monkeypatch):
     """By the plan alone: the executor reads the program for itself."""
-    counted = peak_module.lifetimes
+    counted = turnover_module.lifetimes
 
     def without_views(program):
         with monkeypatch.context() as broken:
             broken.setattr(lifetimes_module, "is_view", lambda _: False)
             return counted(program)
 
-    monkeypatch.setattr(peak_module, "lifetimes", without_views)
+    monkeypatch.setattr(turnover_module, "lifetimes", without_views)
     assert set(failing(SMALL)) == {"memory"}
 
 

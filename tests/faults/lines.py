@@ -11,7 +11,7 @@ from tpsim.fabric import change, placement, wires
 from tpsim.machine import combined, curve, forms, groups, permutes, timing
 from tpsim.machine import cost as ways
 from tpsim.machine.ways import Ways
-from tpsim.program import op, practice, saved, schedules, stages, text, trace, transpose, update
+from tpsim.program import op, practice, saved, schedules, stages, text, trace, transpose, turnover, update
 
 
 class Fault(NamedTuple):
@@ -354,7 +354,7 @@ FAULTS = [
     ),
     Fault(
         "a layer more is folded than a chunk has",
-        peak._in_turn,
+        turnover._in_turn,
         "range(times)",
         "range(times + 1)",
         f"verify {STAGES}",

@@ -348,12 +348,13 @@ def _told(found):
 def test_what_is_alive_with_several_numbers_of_microbatches_is_that_of_each(schedule):
     many = (1,) if SCHEDULES[schedule].grows else (1, 2, 3, 8)
     found = together(schedule, 4, many, (0, 1, 1, 2))
+    states = [(found.ranks[rank], found.nows[now]) for rank, now in found.at.T]
     for order, m in enumerate(many):
         each = {(ranked, one.now): one for ranked, all_ in alive(schedule, 4, m, (0, 1, 1, 2)).items() for one in all_}
-        assert {key for key, places in found.items() if not places.never[order]} == each.keys()
+        assert {key for key, never in zip(states, found.never[:, order], strict=True) if not never} == each.keys()
         for key, one in each.items():
-            for sort, counts in found[key].counts.items():
-                assert {*counts[:, order]} - {0} == {*one.counts[:, sort]} - {0}
+            rows = found.counts[[state == key for state in states], order]
+            assert {*map(tuple, rows)} - {(0,) * rows.shape[1]} == {*map(tuple, one.counts)} - {(0,) * rows.shape[1]}
 
 
 def test_any_number_of_stages_runs_the_same_tasks():

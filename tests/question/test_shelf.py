@@ -1,6 +1,9 @@
-"""What questions of one request share: forward and backward, where gradients and states are all that they differ in."""
+"""What questions of one request share: the parts of a step that know nothing of what they differ in."""
 
 from __future__ import annotations
+
+from collections import Counter
+from itertools import product
 
 import pytest
 
@@ -17,14 +20,15 @@ STEPS = {
 @pytest.mark.usefixtures("anew")
 @pytest.mark.parametrize("name", STEPS)
 def test_programs_that_begin_alike_are_those_that_each_is_alone(name):
-    """ZeRO 0, 1 and 2 differ behind backward alone; 3 gathers weights in it."""
+    """ZeRO 0, 1 and 2 differ behind backward alone; 3 gathers weights in it; what is made again no update knows of."""
     memo = Memo()
-    for zero in (0, 1, 2, 3, 2):
-        question = resolve(name, flags={**STEPS[name], "zero": zero}, overrides=(), memo=memo)
+    for zero, recompute in product((0, 1, 2, 3, 2), ("none", "selective", "full")):
+        question = resolve(name, flags={**STEPS[name], "zero": zero}, overrides=[f"recompute={recompute}"], memo=memo)
         shared, alone = memo.lowered(question), lowered(question)
         assert told(shared.program) == told(alone.program)
         assert [one.array for one in shared.collectives] == [one.array for one in alone.collectives]
-    assert (len(memo.programs), len(memo.begun)) == (4, 2)
+    parts = {"forward": 2, "backward": 2 * 3, "gradients": 3 * 3, "update": 4}
+    assert (len(memo.programs), Counter(part for part, *_ in memo.begun)) == (4 * 3, parts)
 
 
 def told(program):

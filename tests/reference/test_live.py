@@ -24,6 +24,7 @@ from tpsim.program.op import Leaf, Program
 from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.program.stages import linear
+from tpsim.program.turnover import Turnover
 from tpsim.question.memo import one_cut
 from tpsim.reference import run as run_module
 from tpsim.reference.execute import execute
@@ -107,13 +108,13 @@ MESH = Mesh({"pipe": 2, "X": 2, "Y": 2})
 def test_what_is_freed_at_b_instead_of_w_is_seen(monkeypatch, name):
     """The mistake of a pipeline that splits backward: inputs of linears are let go with the cotangent of the stream."""
     asked = (GPT, TP, PRACTICES["megatron"], MESH, pipeline_schedule(name, 2, 1, 4), (1, 1))
-    last = Courses._last
+    last = Turnover._last
 
     def too_soon(self, array, acts):
         early = [op for op in self.lifetimes.readers[array] if op.where.act != "W"]
         return early[-1] if early else last(self, array, acts)
 
-    monkeypatch.setattr(Courses, "_last", too_soon)
+    monkeypatch.setattr(Turnover, "_last", too_soon)
     assert as_counted(folded(asked)) != counted(run(asked))
 
 

@@ -38,10 +38,12 @@ class Sharding:
     on: tuple[tuple[str, ...], ...]
     owes: frozenset[Owed] = frozenset()
     _portion: Portion | None = field(init=False, repr=False, compare=False)
+    _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse an axis that occurs twice and a dim list that does not fit."""
         object.__setattr__(self, "_portion", None)
+        object.__setattr__(self, "_text", "")
         if len(self.dims) != len(self.on) or len(set(self.dims)) != len(self.dims):
             raise ShardingError(f"dims {self.dims} and their axes {self.on} do not fit together")
         used = list(chain.from_iterable(self.on))
@@ -106,6 +108,11 @@ class Sharding:
 
     def __str__(self) -> str:
         """The type in the notation, without an array's name."""
+        if not self._text:
+            object.__setattr__(self, "_text", self._told())
+        return self._text
+
+    def _told(self) -> str:
         inside = ", ".join(subscript(dim, axes) for dim, axes in zip(self.dims, self.on, strict=True))
         sums = subscript("U", sorted(axis for axis, kind in self.owes if kind == "sum"))
         maxima = subscript("M", sorted(axis for axis, kind in self.owes if kind == "max"))

@@ -64,7 +64,7 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     trace = traced(program, question.practice, question.model.stack)
     step = trace.priced(sizes, pricer(question), question.machine, question.products, question.matmul_efficiency)
     (chunk,) = question.stages.chunks
-    arrays = memory(program, sizes).static_bytes + highest(Courses(program, sizes).changes(chunk, "F"))
+    arrays = memory(program, sizes).static_bytes + highest(Courses(program, sizes), chunk, "F")
     peak = arrays + question.assume.memory.beside(arrays)
     return GridResult(question, batch, context, step.time_s + 0 * batch, peak + 0 * batch)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
     from tpsim.question.assume_fields import Overheads
+    from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
 
 Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
@@ -121,10 +122,11 @@ class ChipMemory(Memory):
         return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {capacity}"
 
 
-def chips(question: Question, program: Program, sizes: Sizes) -> Iterator[ChipMemory]:
+def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, buffers = question.stages, held_in(question.practice.bucket, question.dtypes.activations)
-    courses = Courses(program, sizes, question.practice.keeps, buffers)
+    program = lowered.program
+    courses = Courses(program, sizes, question.practice.keeps, buffers, lowered.turnover)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
     capacity = float(question.machine.chip.memory_capacity.value)
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}

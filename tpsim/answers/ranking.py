@@ -31,7 +31,7 @@ By = Literal["step", "tokens_per_s", "money", "memory"]
 
 def held_at_peak(question: Question, memo: Memo) -> tuple[float, float]:
     """Bytes at the peak of a question, and the room that it leaves."""
-    most = fullest(chips(question, memo.lowered(question).program, sizes_of(question)))
+    most = fullest(chips(question, memo.lowered(question), sizes_of(question)))
     return float(most.peak_bytes), float(most.room_bytes)
 
 

@@ -139,11 +139,11 @@ def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[
     Of a prompt and its reply it is while that step runs that needs more.
     """
     full = replace(question, workload=question.workload.at_peak)
-    decoding = chips(full, lowered.program, sizes_of(full))
+    decoding = chips(full, lowered, sizes_of(full))
     if question.workload.kind != "serve":
         return decoding
     prompt = prefill_of(question)
-    read = chips(prompt, memo.lowered(prompt).program, sizes_of(prompt))
+    read = chips(prompt, memo.lowered(prompt), sizes_of(prompt))
     return (
         replace(chip, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
         if other.peak.total > chip.peak.total

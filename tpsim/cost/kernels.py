@@ -19,6 +19,8 @@ from tpsim.program.tokens import MASKS
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from tpsim.program.op import Where
+
 BATCH = frozenset({"b", "s"})
 
 
@@ -76,51 +78,63 @@ class _Gathering:
 
     def _place(self, op: Op) -> None:
         """Put an op into the kernel that runs it; views, leaves and collectives are in none."""
-        if isinstance(op, Leaf | Index):
+        if isinstance(op, OUTER):
             return
-        if isinstance(op, Reshard | Join) and (isinstance(op, Join) or op.moves):
-            self.gathered |= {op.output} if op.output.role == "param" else set()
-            for x in map(self._source, op.inputs):
-                self._read_outside(x, op)
-            return
-        if isinstance(op, Rename | Reshard | Bcast) or _selects_slots(op):
-            (x, *_) = (x for x in op.inputs if x.role != "index") if _selects_slots(op) else op.inputs
-            if SLOTS & {*x.dims} - {*op.output.dims}:  # a part of what is made: that is made whole
-                self.readers.setdefault(self._source(x), set()).add(OUTSIDE)
-            else:
-                self.source[op.output] = self._source(x)
-            if op.where.index("microbatches") is None:
-                self._read_outside(self._source(x), op)
-            return
-        if self._is_plain(op) and isinstance(op, Map) and (op.fn, op.partial) == ("div", None):
+        if isinstance(op, Join) or (isinstance(op, Reshard) and op.moves):
+            self._move(op)
+        elif isinstance(op, VIEWS) or _selects_slots(op):
+            self._show(op)
+        elif isinstance(op, Map) and (op.fn, op.partial) == ("div", None) and self._is_plain(op):
             self.source[op.output] = self._source(op.inputs[0])  # a softmax leaves its weights divided, and once
-            return
+        else:
+            self._run(op)
+
+    def _run(self, op: Op) -> None:
         if isinstance(op, Append):
             self.source[op.output] = self._source(op.inputs[0])
         number = self._number(op)
-        self._added_inside(op, number)
+        if isinstance(op, Lin):
+            self._added_inside(op, number)
         self.groups[number].append(op)
         self.maker[op.output] = number
-        for x in map(self._source, op.inputs):
-            self._summed(x, op)
+        if op.where.microbatch is None:
+            for x in op.inputs:
+                self._summed(self._source(x))
 
-    def _added_inside(self, op: Op, number: int) -> None:
+    def _move(self, op: Op) -> None:
+        """What a collective moves is read outside of kernels."""
+        if op.output.role == "param":
+            self.gathered.add(op.output)
+        for x in op.inputs:
+            self._read_outside(self._source(x), op)
+
+    def _show(self, op: Op) -> None:
+        """What a view shows is where it was; a part of what is made is made whole."""
+        (x, *_) = (x for x in op.inputs if x.role != "index") if _selects_slots(op) else op.inputs
+        if not SLOTS.isdisjoint({*x.dims} - {*op.output.dims}):
+            self.readers.setdefault(self._source(x), set()).add(OUTSIDE)
+        else:
+            self.source[op.output] = self._source(x)
+        if op.where.microbatch is None:
+            self._read_outside(self._source(x), op)
+
+    def _added_inside(self, op: Lin, number: int) -> None:
         """Terms of a sum that another kernel makes leave it added up."""
         first: dict[int, Array] = {}
-        for x in map(self._source, op.inputs if isinstance(op, Lin) else ()):
+        for x in map(self._source, op.inputs):
             maker = self.maker.get(x, number)
             if maker != number and x is not first.setdefault(maker, x) and x.type == first[maker].type:
                 self.source[x] = first[maker]
 
     def _read_outside(self, x: Array, op: Op) -> None:
         self.readers.setdefault(x, set()).add(OUTSIDE)
-        self._summed(x, op)
+        if op.where.microbatch is None:
+            self._summed(x)
 
-    def _summed(self, x: Array, op: Op) -> None:
+    def _summed(self, x: Array) -> None:
         """What is made in every microbatch and read behind them is added up."""
         maker = self.maker.get(x)
-        once = op.where.index("microbatches") is None
-        if maker is not None and once and self.groups[maker][0].where.index("microbatches") is not None:
+        if maker is not None and self.groups[maker][0].where.microbatch is not None:
             self.summed.add(x)
 
     def _source(self, x: Array) -> Array:
@@ -129,11 +143,10 @@ class _Gathering:
     def _number(self, op: Op) -> int:
         """The kernel of an op: that of its name if it goes on there, that of what it finishes, or one of its own."""
         where = op.where
-        place = (where.act, where.place, where.loops, where.chunks)
         if where.act == "U":
-            return self._known(("update", where.kernel, place))
+            return self._known(("update", where.kernel, _stands(where)))
         if where.kernel and not self._alone(op):
-            key = ("kernel", where.kernel, place, self._is_plain(op) and _drops(op))
+            key = ("kernel", where.kernel, _stands(where), self._is_plain(op) and _drops(op))
             if self.numbers.get(key) == len(self.groups) - 1 and self.groups:
                 return len(self.groups) - 1
             return self._new(key)
@@ -188,6 +201,14 @@ class _Gathering:
 
 
 OUTSIDE = -1
+
+OUTER, VIEWS = (Leaf, Index), (Rename, Reshard, Bcast)
+"""Ops that no kernel runs: of what comes from outside, and of what shows other arrays, or moves them."""
+
+
+def _stands(where: Where) -> Hashable:
+    """What kernels do not reach beyond."""
+    return where.act, where.place, where.loops, where.chunks
 
 
 def _drops(op: Op) -> bool:

@@ -16,7 +16,7 @@ from tpsim.quantity.size import over, product, total
 from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.cost.sizes import Sizes
@@ -63,7 +63,7 @@ class Memory(Record):
 class Standing:
     """What of a program stands on one chip from step to step, whatever the sizes: arrays, with where each is made.
 
-    widest  the widest array over the vocabulary within a step; None without one
+    ops  that are run there
     """
 
     program: Program
@@ -71,15 +71,16 @@ class Standing:
     gradients: Mapping[Array, Where]
     optimizer: Mapping[Array, Where]
     caches: Mapping[Array, Where]
-    widest: Array | None
+    ops: Sequence[Op]
 
     def memory(self, sizes: Sizes) -> Memory:
         """The bytes of all of it."""
+        widest = _widest(self.ops)
         return Memory(
             parameters_bytes=_held(self.program, self.parameters, sizes),
             gradients_bytes=_held(self.program, self.gradients, sizes),
             optimizer_bytes=_held(self.program, self.optimizer, sizes),
-            logits_bytes=local_bytes(self.widest, sizes) if self.widest else 0,
+            logits_bytes=local_bytes(widest, sizes) if widest else 0,
             cache_bytes=_held(self.program, self.caches, sizes) if self.caches else None,
         )
 
@@ -103,7 +104,7 @@ def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -
         if isinstance(op, Leaf) or op.output in buffers:
             role: Role = "gradient" if op.output in buffers else op.output.role
             arrays[role][op.output] = op.where.outside("microbatches")
-    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], _widest(ops))
+    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], ops)
 
 
 def _gradients(program: Program) -> list[Array]:

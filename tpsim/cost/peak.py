@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import accumulate, compress, groupby, islice, zip_longest
+from functools import cached_property
+from itertools import accumulate, groupby, islice
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.kept import held_bytes
 from tpsim.cost.memory import moved_bytes
-from tpsim.program.lifetimes import Lifetimes, is_gather, lifetimes
-from tpsim.program.op import Array, Op, Reshard
-from tpsim.program.stages import Chunk, Stages
+from tpsim.program.op import Array, Reshard
+from tpsim.program.turnover import turnover
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize, Extra
     from tpsim.program.kinds import Layers
+    from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action, PipelineSchedule
+    from tpsim.program.stages import Chunk
+    from tpsim.program.turnover import Turnover
 
 Part = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
 """What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,
@@ -33,11 +35,6 @@ other arrays of an action."""
 
 Held = Counter[Part]
 """Bytes of each part."""
-
-Changes = Sequence[tuple[Part, Any]]
-"""What grows and shrinks, one after the other: its part, and by how much."""
-
-Ops = tuple[Op, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,184 +118,114 @@ def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
         yield chunk, "".join(part.act for part in parts)
 
 
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """What stands beside arrays for a while; size: its bytes."""
+
+    size: Any
+
+
+Changes = Sequence[tuple[Array | Buffer, int]]
+"""One after the other what grows or shrinks memory: 1 where it comes, -1 where it goes."""
+
+
 @dataclass(frozen=True)
 class Courses:
     """What every kind of action does to memory, from a program with one traced layer and cut.
 
-    buffers  as `tpsim.cost.memory.held_in` has them
+    buffers   as `tpsim.cost.memory.held_in` has them
+    turnover  what its actions make and free
     """
 
     program: Program
     sizes: Sizes
     keeps: Sequence[Extra] = ()
     buffers: Mapping[BufferSize, Any] = field(default_factory=dict)
+    turnover: Turnover = field(default=None)  # type: ignore[assignment]  # that of the program
     _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
-    _found: dict[Hashable, Any] = field(default_factory=dict)
+    _each: dict[Hashable, Any] = field(default_factory=dict)
 
-    @cached_property
+    def __post_init__(self) -> None:
+        """Read off the program what it makes and frees, unless that is known."""
+        if self.turnover is None:
+            object.__setattr__(self, "turnover", turnover(self.program))
+
+    @property
     def lifetimes(self) -> Lifetimes:
         """The arrays of its microbatches."""
-        return lifetimes(self.program)
+        return self.turnover.lifetimes
 
     def of(self, chunk: Chunk, acts: str) -> Course:
         """One microbatch through a chunk in acts that run as one: F, B, W or BW."""
         key = chunk.stack, chunk.first, chunk.last, acts
         if key not in self._known:
-            self._known[key] = _course(self.changes(chunk, acts))
+            self._known[key] = _course(
+                [([self._told(*change, acts) for change in run], times) for run, times in self.changes(chunk, acts)]
+            )
         return self._known[key]
+
+    def _told(self, what: Array | Buffer, sign: int, acts: str) -> tuple[Part, Any]:
+        part = "buckets" if isinstance(what, Buffer) else self._part(what, acts)
+        return part, sign * self.bytes_of(what)
 
     @cached_property
     def _has_backward(self) -> bool:
         """False for a step of inference."""
         return any(op.where.act != "F" for op in self.lifetimes.turns)
 
-    @cached_property
-    def _turns(self) -> dict[str, list[Op]]:
-        """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
-        sorts: dict[str, list[Op]] = defaultdict(list)
-        for op in sorted(self.lifetimes.turns, key=self.lifetimes.turns.__getitem__):
-            layer = op.where.index("layers") is not None
-            sorts[op.where.kind if layer else "cut" if op.where.place == "cut" else "ends"].append(op)
-        return sorts
-
-    def changes(self, chunk: Chunk, acts: str) -> Iterator[tuple[Changes, int]]:
-        """What grows and shrinks, in order, and how often that repeats: what is received, ends, layers, what is sent.
-
-        A layer reads what the one before it hands on, and that is as large as what it is handed itself: so its own
-        changes, repeated, are those of all layers.
-        """
-        layers = [(self._layer(kind, acts), times) for kind, times in chunk.stack if times]
-        layers = layers if acts == "F" else layers[::-1]
-        before, after = self._around(chunk.first, chunk.last, tuple([kind for kind, _ in chunk.stack]), acts)
-        got, sent = self._messages(chunk, acts)
-        parts = ((before, 1), *_in_turn(layers, self.program.ahead), (after, 1))
-        runs = [(self._once(("all", ops, acts), partial(self._all, self._changes, ops, acts)), n) for ops, n in parts]
-        came = self._once(("got", got, acts), partial(self._all, self._came, got, acts))
-        gone = self._once(("sent", sent, acts), partial(self._all, self._freed, sent, acts))
+    def changes(self, chunk: Chunk, acts: str) -> list[tuple[Changes, int]]:
+        """What grows and shrinks, in order, and how often that repeats: as `Turnover.runs`, with buffers."""
+        runs: list[tuple[Changes, int]] = [*self.turnover.runs(chunk, acts)]
         whole, within = self._buffered(chunk, acts)
         if within:  # while layers run
-            runs[1], runs[-1] = ([*within, *runs[1][0]], runs[1][1]), ([*_undone(within), *runs[-1][0]], runs[-1][1])
-        yield [*whole, *came] if whole else came, 1
-        yield from runs
-        yield [*gone, *_undone(whole)] if whole else gone, 1
+            runs[2], runs[-2] = ([*within, *runs[2][0]], 1), ([*_undone(within), *runs[-2][0]], 1)
+        if whole:
+            runs[0], runs[-1] = ([*whole, *runs[0][0]], 1), ([*runs[-1][0], *_undone(whole)], 1)
+        return runs
 
-    def _buffered(self, chunk: Chunk, acts: str) -> tuple[list[tuple[Part, Any]], list[tuple[Part, Any]]]:
+    def _buffered(self, chunk: Chunk, acts: str) -> tuple[Changes, Changes]:
         """The buffers of a whole action, and those that are there while its layers run: as large as the largest."""
         size: BufferSize = "gathered" if acts == "F" else "reduced"
         sizes = [size for of, size in self.buffers.items() if of == "bucket" and acts != "F"]
         kinds = [kind for kind, times in chunk.stack if times and size in self.buffers]
-        sums = [total(moved_bytes(op, self.sizes) for run in self._layer(kind, acts) for op in run) for kind in kinds]
+        sums = [self._moved(kind, acts) for kind in kinds]
         within = [self.buffers[size] * largest(*sums)] if kinds else []
-        return [("buckets", size) for size in sizes], [("buckets", size) for size in within]
+        return [(Buffer(size), 1) for size in sizes], [(Buffer(size), 1) for size in within]
 
-    def _all(self, changes_of: Callable[[Op, str], Iterable[tuple[Part, Any]]], ops: Ops, acts: str) -> Changes:
-        """What some ops change, one after the other."""
-        return [change for op in ops for change in changes_of(op, acts)]
+    def _moved(self, kind: str, acts: str) -> Any:
+        """Bytes that a layer of a kind gathers, or scatters."""
+        if (kind, acts) not in self._each:
+            layer = self.turnover.layer(kind, acts)
+            self._each[kind, acts] = total(moved_bytes(op, self.sizes) for run in layer for op in run)
+        return self._each[kind, acts]
 
-    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        if key not in self._found:
-            self._found[key] = compute()
-        return self._found[key]
-
-    def _around(self, first: bool, last: bool, kinds: tuple[str, ...], acts: str) -> tuple[Ops, Ops]:
-        """The ops of the ends that a chunk has: those before its layers, and those behind them."""
-
-        def split() -> tuple[Ops, Ops]:
-            chunk = Chunk(0, (), first, last)
-            alone = Stages(1, (chunk,))
-            here = [op for op in self._turns["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
-            turns = [self.lifetimes.turns[op] for kind in kinds for run in self._layer(kind, acts) for op in run]
-            begin = min(turns, default=(len(self.program.ops),))
-            ahead = [_is_ahead(op, traced=self.lifetimes.turns[op] < begin) for op in here]
-            return tuple(compress(here, ahead)), tuple(op for op, flag in zip(here, ahead, strict=True) if not flag)
-
-        return self._once(("around", first, last, kinds, acts), split)  # type: ignore[no-any-return]  # put there
-
-    def _layer(self, kind: str, acts: str) -> tuple[Ops, Ops]:
-        """The gathers of a layer, and its other ops, in turn."""
-
-        def split() -> tuple[Ops, Ops]:
-            ops = [op for op in self._turns[kind] if op.where.act in acts]
-            gathers = [is_gather(op) for op in ops]
-            return tuple(compress(ops, gathers)), tuple(op for op, flag in zip(ops, gathers, strict=True) if not flag)
-
-        return self._once(("layer", kind, acts), split)  # type: ignore[no-any-return]  # put there
-
-    def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
-        """The cuts over which a chunk receives, and over which it sends."""
-        cuts = [op for op in self._turns["cut"] if op.where.act in acts]
-        forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
-        got = ([] if chunk.first else forward) + ([] if chunk.last else backward)
-        return (*got,), (*([] if chunk.last else forward), *([] if chunk.first else backward))
-
-    def _changes(self, op: Op, acts: str) -> Changes:
-        """What an op adds and frees, in whatever chunk it runs."""
-        return self._once((op, acts), lambda: [*self._changed(op, acts)])  # type: ignore[no-any-return]  # put there
-
-    def _came(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
-        """What a message brings."""
-        yield self._part(op.output, acts), self._bytes(op.output)
-
-    def _changed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
-        if op.output in self.lifetimes.makers:
-            yield self._part(op.output, acts), self._bytes(op.output)
-        yield from self._freed(op, acts)
-        if op.output in self.lifetimes.makers and not self.lifetimes.readers[op.output]:
-            yield self._part(op.output, acts), -self._bytes(op.output)
-
-    def _freed(self, op: Op, acts: str) -> Iterator[tuple[Part, Any]]:
-        """What `op` reads as the last one."""
-        for home in self.lifetimes.read_by(op):
-            if self._last(home, acts) is op:
-                yield self._part(home, acts), -self._bytes(home)
-
-    def _last(self, array: Array, acts: str) -> Op:
-        """The reader that comes last: where acts do not run as one, each is behind all of the one before."""
-        turn = {"F": 0, "B": 1, "W": 1 if {"B", "W"} <= set(acts) else 2}
-        return max(self.lifetimes.readers[array], key=lambda op: (turn[op.where.act], self.lifetimes.turns[op]))
+    def bytes_of(self, what: Array | Buffer) -> Any:
+        """Bytes on one device; none of gradients of layers where these lie in a buffer."""
+        if isinstance(what, Buffer):
+            return what.size
+        if what not in self._each:
+            self._each[what] = self._bytes(what)
+        return self._each[what]
 
     def _bytes(self, array: Array) -> Any:
-        """None of gradients of layers where these lie in a buffer."""
-        if (
-            array.role == "gradient"
-            and "reduced" in self.buffers
-            and self.lifetimes.makers[array].where.index("layers") is not None
-        ):
+        lies = array.role == "gradient" and "reduced" in self.buffers
+        if lies and self.lifetimes.makers[array].where.layer is not None:
             return 0
-        return self._once(array, lambda: held_bytes(array, self.sizes, self.keeps, self.lifetimes))
+        return held_bytes(array, self.sizes, self.keeps, self.lifetimes)
 
-    def _part(self, array: Array, acts: str) -> Part:
-        maker, readers = self.lifetimes.makers[array], self.lifetimes.readers[array]
-        if array.role == "param":
+    def _part(self, what: Array, acts: str) -> Part:
+        maker, readers = self.lifetimes.makers[what], self.lifetimes.readers[what]
+        if what.role == "param":
             return "weights"
-        if array.role == "gradient":
+        if what.role == "gradient":
             return "gradients"
-        if self.lifetimes.handed_on(array):
+        if self.lifetimes.handed_on(what):
             return "kept" if maker.where.act == "F" and self._has_backward else "activations"
         if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
             return "kept"
         if isinstance(maker, Reshard) and maker.where.place == "cut":
             return "received"
-        return "logits" if {"b", "v"} <= set(array.dims) else "activations"
-
-
-def _in_turn(layers: Sequence[tuple[tuple[Ops, Ops], int]], ahead: int) -> Iterator[tuple[Ops, int]]:
-    """The ops of layers, and how often they follow themselves: each gathers for the layer so many behind it, too."""
-    row = [at for at, (_, times) in enumerate(layers) for _ in range(times)]
-    gathers, own = ([kind[sort] for kind, _ in layers] for sort in (0, 1))
-    yield tuple(op for at in row[:ahead] for op in gathers[at]), 1
-    for (at, behind), alike in groupby(zip_longest(row, row[ahead:])):
-        yield (*(gathers[behind] if behind is not None else ()), *own[at]), len(list(alike))
-
-
-def _undone(changes: Sequence[tuple[Part, Any]]) -> list[tuple[Part, Any]]:
-    return [(part, -change) for part, change in changes]
-
-
-def _is_ahead(op: Op, traced: bool) -> bool:
-    """True for what stands before the layers of its chunk: as traced, but for the sides of a cut, which is one."""
-    where = op.where
-    return (where.act == "F") == (where.chunks[0] > 0) if where.place == "side" else traced
+        return "logits" if {"b", "v"} <= set(what.dims) else "activations"
 
 
 def _course(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Course:
@@ -316,16 +243,20 @@ def _course(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Course
     return Course(most, standing)
 
 
-def highest(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Any:
-    """The bytes at the highest point of a row of changes, numbers or arrays; of one alone `_course` knows the parts."""
+def highest(courses: Courses, chunk: Chunk, acts: str) -> Any:
+    """The bytes at the highest point of an action, numbers or arrays; of one alone `_course` knows the parts."""
     level, top = 0, 0
-    for run, times in changes:
-        net = total(change for _, change in run)
+    for run, times in courses.changes(chunk, acts):
+        changes = [sign * courses.bytes_of(what) for what, sign in run]
+        net = total(changes)
         for before in sorted({0, times - 1} if times else ()):
-            steps = accumulate((change for _, change in run), initial=level + net * before)
-            top = largest(top, *steps)
+            top = largest(top, *accumulate(changes, initial=level + net * before))
         level = level + net * times
     return top
+
+
+def _undone(changes: Changes) -> Changes:
+    return [(what, -sign) for what, sign in changes]
 
 
 def _sum(run: Iterable[tuple[Part, Any]]) -> Mapping[Part, Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.collectives import Collective
+    from tpsim.cost.kernel import Kernel
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
     from tpsim.program.keeps import BufferSize
@@ -80,7 +81,11 @@ class Figures(Once):
     def __post_init__(self) -> None:
         self.lowered = self.memo.lowered(self.example)
         self.calls = Calls(self.meshes, self.on, self.microbatches, self.lowered, self.sizes, self.prices)
-        self._kernels = {id(kernel.ops[0]): kernel for kernel in self.lowered.kernels}
+
+    @cached_property
+    def _kernels(self) -> Mapping[int, Kernel]:
+        """By the first op of each."""
+        return {id(kernel.ops[0]): kernel for kernel in self.lowered.kernels}
 
     def column(self, of: Callable[[Question], float]) -> Any:
         """A number of every cell's mesh."""

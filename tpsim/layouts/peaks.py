@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +12,9 @@ from tpsim.cost.peak import Courses
 from tpsim.layouts.figures import Once
 from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.program.stages import Chunk
-from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tpsim.cost.peak import Changes
     from tpsim.layouts.figures import Figures
@@ -37,23 +36,25 @@ class Peaks(Once):
     def __post_init__(self) -> None:
         figures = self.figures
         keeps = figures.example.practice.keeps
-        self.courses = Courses(figures.lowered.program, figures.sizes, keeps, figures.buffers)
+        lowered = figures.lowered
+        self.courses = Courses(lowered.program, figures.sizes, keeps, figures.buffers, lowered.turnover)
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
         many = self.figures.microbatches[cells]
         orders, of = ordered(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, many)
         left = self._left(sorts.chunks, split=named(schedule) == SPLIT)[:, cells]
-        peaks = []
-        for (ranked, now), places in together(schedule, sorts.ranks, orders, sorts.of).items():
-            whole = sorts.ranked[ranked]
-            states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
-            beside = _beside(places.counts, left, of)
-            if places.more:
-                beside = beside + _beside(places.more, left, of) * (many - 1)
-            top = self._course(sorts.chunks[now[0]], now[1])[0][cells]
-            peaks.append(states + top + (beside.max(axis=0) if np.ndim(beside) else 0) - places.never[of])
-        return reduce(np.maximum, peaks)
+        places = together(schedule, sorts.ranks, orders, sorts.of)
+        ranked, now = places.at
+        states = np.stack([self._states(sorts.ranked[rank]) for rank in places.ranks])[:, cells]
+        tops = np.stack([self._course(sorts.chunks[sort], acts)[0] for sort, acts in places.nows])[:, cells]
+        level = states[ranked] + tops[now] + _beside(places.counts, left, of) - places.never[:, of]
+        if places.more is not None:
+            level = level + _beside(places.more, left, of) * (many - 1)
+        return level.max(axis=0)
+
+    def _states(self, whole: Chunk) -> Any:
+        return self._once(("states", whole), partial(self.figures.standing_bytes, whole))
 
     def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
         """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""
@@ -87,19 +88,21 @@ class Peaks(Once):
     def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
         """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
         for run, times in self.courses.changes(chunk, acts):
-            net, most = self._once(("run", id(run)), partial(_summed, run))[:2] if run else (0, None)
+            net, most = self._once(("run", id(run)), partial(self._summed, run))[:2] if run else (0, None)
             yield net, most, times
 
+    def _summed(self, changes: Changes) -> tuple[Any, Any, Changes]:
+        """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
+        level, most = 0, 0  # type: Any, Any
+        for what, sign in changes:
+            if sign > 0:
+                level = level + self.courses.bytes_of(what)
+                most = np.maximum(most, level)
+            else:
+                level = level - self.courses.bytes_of(what)
+        return level, most, changes
 
-def _beside(counts: Mapping[int, Any], left: Any, of: Any) -> Any:
+
+def _beside(counts: Any, left: Any, of: Any) -> Any:
     """Bytes of what stands beside an action, [place, cell]; of: the order of each cell."""
-    return total(many[:, of] * left[sort] for sort, many in counts.items())
-
-
-def _summed(changes: Changes) -> tuple[Any, Any, Changes]:
-    """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
-    level, most = 0, 0  # type: Any, Any
-    for _, change in changes:
-        level = level + change
-        most = np.maximum(most, level)
-    return level, most, changes
+    return np.einsum("pcs,sc->pc", counts[:, of, : len(left)], left)

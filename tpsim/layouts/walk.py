@@ -61,15 +61,19 @@ def alive(schedule: str, p: int, m: int, of: tuple[int, ...]) -> dict[Ranked, li
 
 
 class Places(NamedTuple):
-    """What stands beside an action, in each of several orders that differ in their microbatches.
+    """What stands beside actions, in each of several orders that differ in their microbatches: a row for each place.
 
-    counts  sort -> [place, order] as in `Alive`; where an order has fewer places, nothing stands at the others
-    more    likewise
-    never   of every order: infinite where it has no such action, else 0
+    ranks   the sorts of the chunks of ranks; nows: their actions; at: (the rank, the action) of every row, by number
+    counts  [row, order, sort] as in `Alive`; where an order has fewer places, nothing stands at the others
+    more    likewise; None where no order holds the more the more microbatches there are
+    never   [row, order]: infinite where it has no such action, else 0
     """
 
-    counts: Mapping[int, Any]
-    more: Mapping[int, Any]
+    ranks: tuple[Ranked, ...]
+    nows: tuple[Now, ...]
+    at: Any
+    counts: Any
+    more: Any
     never: Any
 
 
@@ -100,35 +104,42 @@ def _begins(
 
 def ordered(schedule: str, p: int, v: int, microbatches: Any) -> tuple[tuple[int, ...], Any]:
     """Numbers of microbatches whose orders tell those of all that are asked for, and which one tells each."""
-    many = microbatches.astype(int)
-    orders, of = np.unique(np.minimum(many, settled(schedule, p, v, int(many.max()))), return_inverse=True)
+    return _ordered(schedule, p, v, tuple(microbatches.astype(int).tolist()))
+
+
+@cache
+def _ordered(schedule: str, p: int, v: int, many: tuple[int, ...]) -> tuple[tuple[int, ...], Any]:
+    orders, of = np.unique(np.minimum(many, settled(schedule, p, v, max(many))), return_inverse=True)
     return tuple(orders.tolist()), of
 
 
 @cache
-def together(
-    schedule: str, p: int, microbatches: tuple[int, ...], of: tuple[int, ...]
-) -> dict[tuple[Ranked, Now], Places]:
-    """What is alive in orders of so many microbatches each, per sort of rank and action."""
-    by_order = [alive(schedule, p, m, of) for m in microbatches]
+def together(schedule: str, p: int, microbatches: tuple[int, ...], of: tuple[int, ...]) -> Places:
+    """What is alive in orders of so many microbatches each."""
     by_state: defaultdict[tuple[Ranked, Now], dict[int, Alive]] = defaultdict(dict)
-    for order, ranks in enumerate(by_order):
-        for ranked, places in ranks.items():
+    for order, m in enumerate(microbatches):
+        for ranked, places in alive(schedule, p, m, of).items():
             for place in places:
                 by_state[ranked, place.now][order] = place
-    return {key: _places(orders, len(by_order)) for key, orders in by_state.items()}
+    ranks = tuple(dict.fromkeys(ranked for ranked, _ in by_state))
+    nows = tuple(dict.fromkeys(now for _, now in by_state))
+    rows = [_rows(orders, len(microbatches)) for orders in by_state.values()]
+    states = [(ranks.index(ranked), nows.index(now)) for ranked, now in by_state]
+    counts, more, never = (np.concatenate(part) for part in zip(*rows, strict=True))
+    at = np.repeat(states, [len(part) for part, *_ in rows], axis=0)
+    return Places(ranks, nows, at.T, counts, more if more.any() else None, never)
 
 
-def _places(orders: Mapping[int, Alive], many: int) -> Places:
+def _rows(orders: Mapping[int, Alive], many: int) -> tuple[Any, Any, Any]:
+    """The places of an action."""
     first = next(iter(orders.values()))
     shape = max(len(place.counts) for place in orders.values()), many, first.counts.shape[1]
-    counts, more, never = np.zeros(shape), np.zeros(shape), np.full(many, np.inf)
+    counts, more, never = np.zeros(shape), np.zeros(shape), np.full(shape[:2], np.inf)
     for order, place in orders.items():
         counts[: len(place.counts), order] = place.counts
         more[: len(place.counts), order] = 0 if place.more is None else place.more
-        never[order] = 0
-    by_sort = ({sort: rows[..., sort] for sort in range(shape[2]) if rows[..., sort].any()} for rows in (counts, more))
-    return Places(next(by_sort), next(by_sort), never)
+        never[:, order] = 0
+    return counts, more, never
 
 
 @cache

@@ -25,6 +25,8 @@ SLOT = "_slot"
 """How the names of index functions end that select from the slots of a fused projection."""
 
 
+RENAMES = (Rename, Bcast)
+
 Turn = tuple[int, bool, int]
 """When an op runs, beside the others of its rank and action: they compare."""
 
@@ -101,6 +103,13 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
     )
 
 
+def microbatches(program: Program) -> tuple[tuple[Op, ...], frozenset[Array]]:
+    """All that lifetimes are read off: the ops of microbatches, and what is read of them behind them."""
+    ops = tuple([op for op in program.ops if op.where.microbatch is not None])
+    read = {x for op in program.ops if op.where.microbatch is None for x in op.inputs}
+    return ops, frozenset(read.union(program.results.values()).intersection([op.output for op in ops]))
+
+
 def _streamed(ops: Sequence[Op]) -> Iterator[tuple[Array, tuple[str, ...]]]:
     for op in ops:
         for move in op.moves if isinstance(op, Reshard) else ():
@@ -110,12 +119,12 @@ def _streamed(ops: Sequence[Op]) -> Iterator[tuple[Array, tuple[str, ...]]]:
 
 def _stands(op: Op) -> tuple[str, int | None]:
     """The part of the stack that an op belongs to, and its layer."""
-    return op.where.place, op.where.index("layers")
+    return op.where.place, op.where.layer
 
 
 def in_microbatch(where: Where) -> bool:
     """True for what runs once per microbatch, or more often."""
-    return where.index("microbatches") is not None
+    return where.microbatch is not None
 
 
 def is_view(op: Op) -> bool:
@@ -128,7 +137,7 @@ def is_view(op: Op) -> bool:
         return all(move.kind in in_place for move in op.moves)
     if isinstance(op, Einsum):
         return any(x.role == "index" and x.name.endswith(SLOT) for x in op.inputs)
-    return isinstance(op, Rename | Bcast)
+    return isinstance(op, RENAMES)
 
 
 def _home(op: Op, homes: Mapping[Array, Array]) -> Array | None:
@@ -182,7 +191,7 @@ def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
     turns = {}
     for place, op in enumerate(ops):
         sooner = [begun_at[x] for x in op.inputs if x in begun_at] if op.output.role == "gradient" else []
-        if early := is_gather(op) and op.where.index("layers") is not None:
+        if early := is_gather(op) and op.where.layer is not None:
             runs = (_run_of(op, before=n) for n in range(min(ahead, len(begins)), -1, -1))
             begun = next(begins[run] for run in runs if run in begins)
         begun_at[op.output] = begun if early else max(sooner, default=place)
@@ -192,7 +201,7 @@ def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
 
 def _run_of(op: Op, *, before: int = 0) -> Hashable:
     """The run of a layer that an op stands in, or one before it: layers run backward from the last to the first."""
-    where, layer = op.where, op.where.index("layers")
+    where, layer = op.where, op.where.layer
     if layer is not None:
         layer += -before if where.act == "F" else before
-    return layer, where.index("microbatches"), where.phase, where.chunks
+    return layer, where.microbatch, where.phase, where.chunks

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
 from tpsim.program.op import Array, Program, Where, acting
@@ -15,7 +15,7 @@ from tpsim.program.transpose import Backward
 from tpsim.program.update import Update
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.kinds import Layers
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 ROOT = Where("F", "embedding", "embedding")
 
 
+Part = Literal["forward", "backward", "gradients", "turnover", "update"]
+"""A part of a step in the order in which they are traced, and what is read off it: layouts alike in it may share it."""
+
+
+def anew(_part: str, made: Callable[[], Any], *_read: Hashable) -> Any:
+    """A part of a step made for one layout alone."""
+    return made()
+
+
 def lower(
     model: Model,
     layout: Layout,
@@ -38,7 +47,7 @@ def lower(
     layers: int | tuple[int | Layers, ...] | None = None,
     microbatches: int = 1,
     path: Path = book_path,
-    once: Callable[[Callable[[], Begun]], Begun] = lambda begun: begun(),
+    once: Callable[..., Any] = anew,
 ) -> Program:
     """The typed program of a training step of `model` under `layout`, which may part what `practice` fuses.
 
@@ -46,97 +55,142 @@ def lower(
     layers        layers to trace, one of each kind unless stated; of each chunk, where the stack is cut into several
     microbatches  microbatches to trace
     path          chooses the moves of a reshard; the book's greedy path unless stated
-    once          may give what layouts have begun alike that differ in where gradients and optimizer states lie alone
+    once          may give what was made of a `Part` for another layout, which reads the same of the parts before it
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     practice = practice.under(layout)
     stacks = stacks_of(layers, practice, model)
-    begun = once(lambda: _begun(Trace(layout, order, ROOT, path=path), model, practice, dtypes, stacks)).under(layout)
-    trace, weights, backward = begun.text.trace, begun.text.weights, begun.backward
-    update = Update(trace, layout, practice, dtypes)
-    losses, gradients = _run(begun, update, stacks, microbatches)
+
+    def gone() -> Begun:
+        trace = Trace(layout, order, ROOT, path=path)
+        return _forward(Text(trace, model, practice, dtypes, leaves_of(trace, model, practice, dtypes, stacks)), stacks)
+
+    def turned() -> Begun:
+        return _backward(once("forward", gone).under(layout, practice))
+
+    def added() -> Begun:
+        return _gradients(once("backward", turned).under(layout, practice), stacks, microbatches)
+
+    begun: Begun = once("gradients", added)
+    end: End = once("update", lambda: _end(begun.under(layout, practice), stacks), *map(begun.told, begun.read))
+    kinds = [kind for stack in stacks for kind in stack]
+    traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
+    ops, results = (*begun.text.trace.ops, *end.behind(begun.read)), {"loss": begun.loss, **end.results}
+    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A step as far as it is traced: after a microbatch forward, then backward, then after all of them.
+
+    loss     of the microbatch, then of the step
+    forward  the ops of the microbatch
+    uses     parameter and chunk that uses it -> the cotangents of its uses, then what is added up of them
+    """
+
+    text: Text
+    loss: Array
+    forward: Sequence[Op]
+    uses: Mapping[tuple[Array, int], Sequence[Array]] = field(default_factory=dict)
+
+    def under(self, layout: Layout, practice: Practice) -> Begun:
+        """The same to go on from by itself, under a layout and a practice that begin so."""
+        return replace(self, text=replace(self.text, trace=self.text.trace.copied(layout), practice=practice))
+
+    @property
+    def read(self) -> list[Array]:
+        """Of gradients what the rest of the step reads."""
+        return [x for parts in self.uses.values() for x in parts]
+
+    def told(self, x: Array) -> Hashable:
+        """All that who reads an array can know of it."""
+        trace = self.text.trace
+        return x.name, x.type, x.region, x.dtype, x.role, trace.producer[x].where, *trace.owed_because(x)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The rest of a step, once per step: gradients settled, weights updated.
+
+    read  of gradients what it was traced behind
+    """
+
+    read: Sequence[Array]
+    ops: Sequence[Op]
+    results: Mapping[str, Array]
+
+    def behind(self, read: Sequence[Array]) -> Sequence[Op]:
+        """Its ops behind what tells as much of itself."""
+        instead = {own: x for own, x in zip(self.read, read, strict=True) if own is not x}
+        return [
+            op
+            if instead.keys().isdisjoint(op.inputs)
+            else replace(op, inputs=tuple(instead.get(x, x) for x in op.inputs))
+            for op in self.ops
+        ]
+
+
+def _forward(text: Text, stacks: tuple[tuple[str, ...], ...], microbatch: int = 0) -> Begun:
+    """A microbatch forward."""
+    trace = text.trace
+    with trace.at(ROOT.inside("microbatches", microbatch)):
+        start = len(trace.ops)
+        loss = forward(text, stacks)
+        return Begun(text, loss, trace.ops[start:])
+
+
+def _backward(begun: Begun) -> Begun:
+    """The microbatch backward, what is for gradients alone told from what is not."""
+    trace = begun.text.trace
+    start, backward = len(trace.ops), Backward(trace, begun.text.practice)
+    uses = backward.run(begun.forward, begun.loss)
+    trace.ops[start:] = parted(trace.ops[start:], backward.stream, [x for parts in uses.values() for x in parts])
+    trace.producer.update((op.output, op) for op in trace.ops[start:])
+    by_chunk = ((weight, *own) for weight, parts in uses.items() for own in _by_chunk(trace, weight, parts))
+    return replace(begun, uses={(weight, chunk): parts for weight, chunk, parts in by_chunk})
+
+
+def _gradients(begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: int) -> Begun:
+    """All microbatches one after the other, the first as it is begun, and what they add to gradients."""
+    text, trace = begun.text, begun.text.trace
+    update, losses = Update(trace, trace.layout, text.practice, text.dtypes), list[Array]()
+    gradients = defaultdict[tuple[Array, int], list[Array]](list)
+    for microbatch in range(microbatches):
+        begun = _backward(_forward(text, stacks, microbatch)) if microbatch else begun
+        losses.append(begun.loss)
+        for (weight, chunk), parts in begun.uses.items():
+            where = replace(trace.producer[weight].where, chunks=(chunk,))
+            with trace.at(where.inside("microbatches", microbatch)):
+                gradients[weight, chunk] += update.added(weight, parts)
     with trace.at(replace(ROOT, block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
-    results = {"loss": total}
+    return replace(begun, loss=total, uses=gradients)
+
+
+def _end(begun: Begun, stacks: tuple[tuple[str, ...], ...]) -> End:
+    """What is made of gradients."""
+    text, trace = begun.text, begun.text.trace
+    start, update = len(trace.ops), Update(trace, trace.layout, text.practice, text.dtypes)
+    results: dict[str, Array] = {}
     squares: Array | None = None
 
     def updated(label: str, weight: Array) -> None:
         with trace.at(trace.producer[weight].where):
             results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
 
-    labels = dict(_trained(model, practice, stacks, weights))
+    labels = dict(_trained(text.model, text.practice, stacks, text.weights))
     for label, weight in labels.items():
         where = trace.producer[weight].where
         with trace.at(where):
-            gradient = update.gradient(weight, {chunk: gradients[weight, chunk] for chunk in where.chunks})
+            gradient = update.gradient(weight, {chunk: begun.uses[weight, chunk] for chunk in where.chunks})
             results[f"grad.{label}"] = update.received(weight, gradient)
-        if practice.clip == "none":
+        if text.practice.clip == "none":
             updated(label, weight)
-    if practice.clip != "none":
+    if text.practice.clip != "none":
         squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
         for label, weight in labels.items():
             updated(label, weight)
-    kinds = [kind for stack in stacks for kind in stack]
-    traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    ops = parted(trace.ops, backward.stream, [array for name, array in results.items() if name.startswith("grad.")])
-    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A step after its first microbatch, forward and backward, before anything is made of gradients.
-
-    loss  of the microbatch
-    uses  parameter -> the cotangents of its uses
-    """
-
-    text: Text
-    backward: Backward
-    loss: Array
-    uses: Mapping[Array, list[Array]]
-
-    def under(self, layout: Layout) -> Begun:
-        """The same to go on from by itself, under a layout that begins so."""
-        trace = self.text.trace.copied(layout)
-        backward = replace(self.backward, trace=trace, stream=[*self.backward.stream])
-        return replace(self, text=replace(self.text, trace=trace), backward=backward)
-
-
-def _begun(
-    trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, stacks: tuple[tuple[str, ...], ...]
-) -> Begun:
-    weights = leaves_of(trace, model, practice, dtypes, stacks)
-    text, backward = Text(trace, model, practice, dtypes, weights), Backward(trace, practice)
-    return Begun(text, backward, *_microbatch(text, backward, stacks, 0))
-
-
-def _microbatch(
-    text: Text, backward: Backward, stacks: tuple[tuple[str, ...], ...], microbatch: int
-) -> tuple[Array, Mapping[Array, list[Array]]]:
-    """A microbatch forward and backward: its loss, and the cotangents of each parameter's uses."""
-    trace = text.trace
-    with trace.at(ROOT.inside("microbatches", microbatch)):
-        start = len(trace.ops)
-        loss = forward(text, stacks)
-        return loss, backward.run(trace.ops[start:], loss)
-
-
-def _run(
-    begun: Begun, update: Update, stacks: tuple[tuple[str, ...], ...], microbatches: int
-) -> tuple[list[Array], Mapping[tuple[Array, int], list[Array]]]:
-    """Microbatches one after the other, the first as it is begun: losses, and parts of the gradients by chunk."""
-    trace, losses, gradients = update.trace, list[Array](), defaultdict[tuple[Array, int], list[Array]](list)
-    for microbatch in range(microbatches):
-        loss, uses = begun.loss, begun.uses
-        if microbatch:
-            loss, uses = _microbatch(begun.text, begun.backward, stacks, microbatch)
-        losses.append(loss)
-        for weight, parts in uses.items():
-            for chunk, gradients_of in _by_chunk(trace, weight, parts):
-                where = replace(trace.producer[weight].where, chunks=(chunk,))
-                with trace.at(where.inside("microbatches", microbatch)):
-                    gradients[weight, chunk] += update.added(weight, gradients_of)
-    return losses, gradients
+    return End(begun.read, trace.ops[start:], results)
 
 
 def _trained(
@@ -201,22 +255,21 @@ def _homes(
         yield parameter, None, replace(ROOT, chunks=(len(stacks) - 1,))
 
 
-def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Collection[Array]) -> tuple[Op, ...]:
-    """The ops with W told from B; a fused kernel is one or the other as a whole.
+def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Iterable[Array]) -> tuple[Op, ...]:
+    """Ops of backward with W told from B; a fused kernel is one or the other as a whole.
 
     W are the ops that lead to a gradient and not to the cotangent of the stream where a part of the stack begins, but
     for what is recomputed; all else of backward is B. So B can run, and what it sends leave, before any W: zero-bubble
     schedules live from that. Source: Qi et al., Zero Bubble Pipeline Parallelism (2023), section 2.
 
     stream     cotangents that one part of the stack hands to the one before it
-    gradients  of parameters, settled
+    gradients  of parameters
     """
     backward = [op for op in ops if op.where.act == "B"]
     replayed = {op.output for op in backward if op.where.again == "replay"}
     on_the_way = _leading_to({*stream, *replayed}, backward)
     kernels = {(op.where.kernel, op.where.loops) for op in backward if op.output in on_the_way and op.where.kernel}
-    read_by_update = {x for op in ops if op.where.act == "U" for x in op.inputs}
-    for_parameters = _leading_to({*gradients, *read_by_update}, backward) - on_the_way
+    for_parameters = _leading_to(gradients, backward) - on_the_way
     return tuple(
         replace(op, where=acting(op.where, "W", op.where.again))
         if op.where.act == "B" and op.output in for_parameters and (op.where.kernel, op.where.loops) not in kernels

@@ -98,6 +98,13 @@ class Where:
     again: Again = ""
     chunks: tuple[int, ...] = (0,)
     kind: str = ALIKE
+    layer: int | None = field(init=False, repr=False, compare=False)
+    microbatch: int | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """The runs of two loops, which are asked for often."""
+        object.__setattr__(self, "layer", self.index(ALIKE))
+        object.__setattr__(self, "microbatch", self.index("microbatches"))
 
     @property
     def repeats(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting
 from tpsim.program.practice import FULL
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from tpsim.program.op import Again, Where
     from tpsim.program.practice import Practice
@@ -25,6 +25,10 @@ MADE_AGAIN: Mapping[Again, str] = {
 """Why a move runs a second time, by `Where.again`."""
 
 
+BORN = (Leaf, Index)
+"""Ops that are made of no activation."""
+
+
 @dataclass(slots=True)
 class Saved:
     """The forward of one microbatch, as its backward has it.
@@ -36,9 +40,10 @@ class Saved:
 
     trace: Trace
     practice: Practice
-    forward: list[Op]
+    forward: Sequence[Op]
     again: dict[tuple[Array, Again], Array]
     outside: set[Array] = field(init=False)
+    _kernels: dict[Op, tuple[str, Hashable]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         producer, kernel = self.trace.producer, self.kernel
@@ -79,7 +84,7 @@ class Saved:
     def _recomputed(self, op: Op) -> bool:
         """True for what the recompute drops; a view is dropped with what it shows."""
         dropped, where = self._dropped(op.where), op.where
-        if not dropped or isinstance(op, Leaf | Index) or op.inputs[0].role == "param":
+        if not dropped or isinstance(op, BORN) or op.inputs[0].role == "param":
             return False
         if isinstance(op, Reshard) and is_edge(self.trace, op):
             return False
@@ -133,9 +138,11 @@ class Saved:
 
     def kernel(self, op: Op) -> tuple[str, Hashable]:
         """The kernel instance that an op is a part of; what a kernel makes and settles is its own, moves included."""
-        settles = isinstance(op, Reshard) and op.output.type == op.inputs[0].type.owing(()) != op.inputs[0].type
-        maker = self.trace.producer[op.inputs[0]] if settles else op
-        return maker.where.kernel, op.where.loops
+        if op not in self._kernels:
+            settles = isinstance(op, Reshard) and op.output.type == op.inputs[0].type.owing(()) != op.inputs[0].type
+            maker = self.trace.producer[op.inputs[0]] if settles else op
+            self._kernels[op] = maker.where.kernel, op.where.loops
+        return self._kernels[op]
 
 
 def is_edge(trace: Trace, op: Reshard) -> bool:

@@ -72,7 +72,7 @@ class Stages:
         """
         if where.place == "step":
             return int(next((of_stage for of_stage in self.chunks if of_stage.rank == chunk.rank), chunk) is chunk)
-        if where.index("layers") is not None:
+        if where.layer is not None:
             return sum(count for kind, count in chunk.stack if kind == where.kind)
         if where.place == "cut":
             return int(not (chunk.last if where.act == "F" else chunk.first))
@@ -83,7 +83,7 @@ class Stages:
 
     def count(self, where: Where, rank: int) -> int:
         """How often a rank runs it, per microbatch: in each of its layers, at each of its cuts, or where it is."""
-        kind = "" if where.index("layers") is None else where.kind
+        kind = "" if where.layer is None else where.kind
         key = rank, where.place, where.act, where.chunks, kind
         if key not in self._counts:
             self._counts[key] = sum(self.times(where, chunk) for chunk in self.of(rank))

@@ -83,11 +83,11 @@ class Trace:
 
         Raises ShardingError for one that reads what another chunk of the stack holds, and is not sent.
         """
-        sent = isinstance(op, Join) or (isinstance(op, Reshard) and any(move.kind == "send" for move in op.moves))
+        here = op.where.chunks
         for x in op.inputs:
-            there = self.producer[x].where.chunks if x in self.producer else op.where.chunks
-            if not sent and not {*op.where.chunks} <= {*there}:
-                named, holds = ",".join(map(str, op.where.chunks)), ",".join(map(str, there))
+            there = self.producer[x].where.chunks if x in self.producer else here
+            if there != here and not {*here} <= {*there} and not _sends(op):
+                named, holds = ",".join(map(str, here)), ",".join(map(str, there))
                 raise ShardingError(f"{op.output.name} of chunk {named} reads {x.name}, which chunk {holds} holds")
         self.ops.append(op)
         self.producer[op.output] = op
@@ -233,7 +233,7 @@ class Trace:
         return there if there.type == to else self.reshard(there, to, because, region=region, name=name)
 
     def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
-        array = replace(x, name=name, type=to, region=region)
+        array = Array(name, to, region, x.dtype, x.role, active=x.active, filled=x.filled)
         where = replace(self.where, kernel="") if self.where.kernel else self.where
         return self.emit(Reshard((x,), array, where, because, moves=moves))
 
@@ -279,20 +279,22 @@ class Trace:
         return self._origin(earlier[0], owed) if earlier else op.because
 
     def _array(self, name: str, type_: Sharding, xs: Sequence[Array], dtype: str | None) -> Array:
-        active = any(x.active for x in xs)
-        role: Role = "index" if all(x.role == "index" for x in xs) else "activation"
-        if any(x.role in {"gradient", "state"} for x in xs):
-            role = next(x.role for x in xs if x.role in {"gradient", "state"})
-        filled = next((x.filled for x in xs if x.filled and not ROWS.isdisjoint(type_.dims)), None)
-        return Array(
-            name,
-            type_,
-            self.region,
-            dtype or next((x.dtype for x in xs if x.role != "index"), xs[0].dtype),
-            role,
-            active=active,
-            filled=filled,
-        )
+        roles = [x.role for x in xs]
+        numbers = next((x for x in xs if x.role != "index"), None)
+        role: Role = "activation" if numbers else "index"
+        role = next((of for of in roles if of in SUMMED), role)
+        active, filled = True in [x.active for x in xs], [x.filled for x in xs if x.filled]
+        rows = filled[0] if filled and not ROWS.isdisjoint(type_.dims) else None
+        return Array(name, type_, self.region, dtype or (numbers or xs[0]).dtype, role, active=active, filled=rows)
+
+
+SUMMED: frozenset[Role] = frozenset({"gradient", "state"})
+"""What is made of these is of them."""
+
+
+def _sends(op: Op) -> bool:
+    """True for what other chunks of the stack may read."""
+    return isinstance(op, Join) or (isinstance(op, Reshard) and any(move.kind == "send" for move in op.moves))
 
 
 def _owes_because(name: str, dim: str, axes: tuple[str, ...], operands: int) -> str:

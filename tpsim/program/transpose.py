@@ -37,10 +37,13 @@ from tpsim.program.saved import Saved, is_edge
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from tpsim.program.op import Again
     from tpsim.program.practice import Practice
+
+CONSTANT = (Leaf, Index, Max)
+"""Ops that no cotangent goes through."""
 
 BY_OUTPUT = frozenset({"exp", "tanh"})
 """Functions whose derivative is one of what they made: so that is what is kept, not their operand."""
@@ -65,14 +68,15 @@ class Backward:
     again: dict[tuple[Array, Again], Array] = field(default_factory=dict)
     saved: Saved = field(init=False)
 
-    def run(self, forward: list[Op], loss: Array) -> dict[Array, list[Array]]:
+    def run(self, forward: Sequence[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
         self.gradients, self.saved = defaultdict(list), (saved := Saved(self.trace, self.practice, forward, self.again))
         with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         beside: dict[Hashable, list[Array]] = defaultdict(list)
         for op in (op for op in forward if op.where.kernel):
-            beside[saved.kernel(op)] += filter(saved.streamed, op.inputs)
+            for x in filter(saved.streamed, op.inputs):
+                beside[saved.kernel(op)].append(x)
         for op in reversed(forward):
             # Blocks come to a kernel side by side, and frameworks gather a dropped group of weights whole, read or not.
             whole = isinstance(op, Reshard) and op.inputs[0].role == "param"
@@ -94,7 +98,7 @@ class Backward:
             alone = [dy for dy in cotangents if dy.type.owes and self.practice.cotangents == "per_use"]
             for dy in [*alone, *self._bagged([dy for dy in cotangents if dy not in alone])]:
                 self._reshard(op, dy)
-        elif not isinstance(op, Leaf | Index | Max):
+        elif not isinstance(op, CONSTANT):
             self._rule(op, self._one(op.output, self._bagged(cotangents)))
 
     def _rule(self, op: Op, dy: Array) -> None:

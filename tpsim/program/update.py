@@ -47,7 +47,7 @@ class Update:
         """
         if self.practice.gradients == "per_step":
             return parts
-        with self.trace.at(acting(self.trace.where, "B"), "grad"):
+        with self.trace.at(acting(self.trace.where, "W"), "grad"):
             bags = self._added(param, parts)
             if self.practice.gradients == "per_microbatch":
                 return [self._together(param, bags)]
@@ -63,15 +63,15 @@ class Update:
             return self._of_a_chunk(param, own)
         settled, to = [], self.trace.home(param, "state" if self.owing else "grad")
         for chunk, own in parts.items():
-            with self.trace.at(replace(self.trace.where, act="B", chunks=(chunk,)), "grad"):
+            with self.trace.at(replace(self.trace.where, act="W", chunks=(chunk,)), "grad"):
                 because = f"each stage that uses {param.name} settles its own gradient"
                 settled.append(self._to(self._of_a_chunk(param, own), to, because))
-        with self.trace.at(acting(self.trace.where, "B"), "grad"):
+        with self.trace.at(acting(self.trace.where, "W"), "grad"):
             chunks = " and ".join(map(str, parts))
             return self.trace.joined(settled, f"{param.name} is used by chunks {chunks} of the stack, on two stages")
 
     def _of_a_chunk(self, param: Array, parts: Iterable[Array]) -> Array:
-        with self.trace.at(acting(self.trace.where, "B"), "grad"):
+        with self.trace.at(acting(self.trace.where, "W"), "grad"):
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
@@ -12,15 +12,17 @@ from tpsim.cost.kernels import kernels
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
-from tpsim.program.lower import lower
+from tpsim.program.lifetimes import microbatches
+from tpsim.program.lower import anew, lower
 from tpsim.program.model_file import load_model
 from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.trace import book_path
+from tpsim.program.turnover import turnover
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from tpsim.cost.collectives import Collective
@@ -29,30 +31,49 @@ if TYPE_CHECKING:
     from tpsim.machine.profile import Machine
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Layout
-    from tpsim.program.lower import Begun
+    from tpsim.program.lower import Part
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
     from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
+    from tpsim.program.turnover import Turnover
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Lowered:
     """A program with its collectives and its kernels.
 
-    path   how arrays that must change their type get there
-    known  its actions as tasks, by what they are made for
+    practice  as it is lowered by
+    path      how arrays that must change their type get there
+    once      gives what was made of a part of it for others
+    known     its actions as tasks, by what they are made for
     """
 
     program: Program
-    collectives: tuple[Collective, ...]
-    kernels: tuple[Kernel, ...]
+    practice: Practice
     path: Paths
+    once: Callable[..., Any]
     known: dict[Hashable, Actions] = field(default_factory=dict)
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...]:
+        """Its calls."""
+        return collectives(self.program, coalesce=self.practice.coalesce)
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Its kernels; of layouts that no chip holds nobody asks for them."""
+        return kernels(self.program, self.practice)
+
+    @cached_property
+    def turnover(self) -> Turnover:
+        """What its actions make and free; programs with the same microbatches share it."""
+        known = self.program.ahead, *microbatches(self.program)
+        return self.once("turnover", partial(turnover, self.program), *known)  # type: ignore[no-any-return]  # made so
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
@@ -72,7 +93,7 @@ class Memo:
     machines: dict[Hashable, Machine] = field(default_factory=dict)
     models: dict[Hashable, ModelRead] = field(default_factory=dict)
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
-    begun: dict[Hashable, Begun] = field(default_factory=dict)
+    begun: dict[Hashable, Any] = field(default_factory=dict)
     schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
     layers: dict[Hashable, tuple[set[str], set[str]]] = field(default_factory=dict)
 
@@ -119,10 +140,11 @@ class Memo:
             self.programs[key] = lowered(question, once=partial(self._once, question))
         return self.programs[key]
 
-    def _once(self, question: Question, made: Callable[[], Begun]) -> Begun:
-        """What is begun alike with each place of gradients and states, and whatever runs beside compute."""
-        practice = replace(question.practice.under(question.layout), overlap=Overlap(), bucket=Bucket(), ahead=Ahead())
-        key = structure(replace(question, practice=practice), without=BEHIND)
+    def _once(self, question: Question, part: Part, made: Callable[[], Any], *read: Hashable) -> Any:
+        """A part of a step, made once for all layouts that differ in what it knows nothing of."""
+        behind, dropped = UNKNOWN[part]
+        practice = replace(question.practice.under(question.layout), **{**UNTRACED, **dropped})
+        key = (part, *structure(replace(question, practice=practice), without=behind), *read)
         if key not in self.begun:
             self.begun[key] = made()
         return self.begun[key]
@@ -131,18 +153,31 @@ class Memo:
 BEHIND = ("grad", "state")
 """The regions that only what comes behind forward and backward knows."""
 
+UNTRACED: Mapping[str, Any] = {"overlap": Overlap(), "bucket": Bucket(), "ahead": Ahead()}
+"""What runs beside compute: no part of a step is traced otherwise for it."""
+
+DROPPED: Mapping[str, Any] = {"recompute": (), "regather": False, "reshard_after_forward": False}
+"""What of forward backward finds: all that it makes otherwise is cotangents on their way."""
+
+UNKNOWN: Mapping[Part, tuple[Sequence[str], Mapping[str, Any]]] = {
+    "forward": (BEHIND, DROPPED),
+    "backward": (BEHIND, {}),
+    "gradients": (("state",), {}),
+    "turnover": (("state",), {}),
+    "update": ((), DROPPED),
+}
+"""Regions that a part of a step knows nothing of, and switches, as they are not looked at."""
+
 
 def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
     """A layer of each kind behind the embedding, and a cut between them and the head: what a pipeline repeats."""
     return one_each(practice, of), ()
 
 
-def lowered(question: Question, path: Paths = book_path, **traced: Any) -> Lowered:
-    """The program of a question, the moves of its reshards chosen by `path`, and as it is `traced`."""
+def lowered(question: Question, path: Paths = book_path, once: Callable[..., Any] = anew, **traced: Any) -> Lowered:
+    """The program of a question, the moves of its reshards chosen by `path`, and as it is `traced`; once as `lower`."""
     layers = one_cut(question.practice, question.model.stack) if question.schedule else None
-    program = program_of(question, layers=layers, path=path, **traced)
-    moves = collectives(program, coalesce=question.practice.coalesce)
-    return Lowered(program, moves, kernels(program, question.practice), path)
+    return Lowered(program_of(question, layers=layers, path=path, once=once, **traced), question.practice, path, once)
 
 
 def program_of(question: Question, laid: Layout | None = None, **traced: Any) -> Program:

@@ -1,0 +1,158 @@
+"""What actions make and free, in turn, whatever the sizes: memory over time without its bytes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import compress, groupby, zip_longest
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from tpsim.program.lifetimes import is_gather, lifetimes
+from tpsim.program.op import Array, Op
+from tpsim.program.stages import Chunk, Stages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping
+
+    from tpsim.program.lifetimes import Lifetimes
+    from tpsim.program.op import Program
+
+Ops = tuple[Op, ...]
+
+Changes = Sequence[tuple[Array, int]]
+"""One after the other: an array, and 1 where it is made or comes, -1 where it is freed."""
+
+
+def turnover(program: Program) -> Turnover:
+    """Of a program with one traced layer and cut."""
+    return Turnover(lifetimes(program), program.ahead)
+
+
+@dataclass(frozen=True, eq=False)
+class Turnover:
+    """What the kinds of actions of a program make and free.
+
+    lifetimes  the arrays of its microbatches
+    ahead      layers whose weights are gathered before they are needed
+    """
+
+    lifetimes: Lifetimes
+    ahead: int
+    _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def runs(self, chunk: Chunk, acts: str) -> list[tuple[Changes, int]]:
+        """What changes, in order, and how often that repeats: what is received, ends, layers, ends, what is sent.
+
+        acts  that run as one, of one microbatch through a chunk: F, B, W or BW
+
+        A layer reads what the one before it hands on, and that is as large as what it is handed itself: so its own
+        changes, repeated, are those of all layers.
+        """
+        layers = [(self.layer(kind, acts), times) for kind, times in chunk.stack if times]
+        layers = layers if acts == "F" else layers[::-1]
+        before, after = self._around(chunk.first, chunk.last, tuple([kind for kind, _ in chunk.stack]), acts)
+        got, sent = self._messages(chunk, acts)
+        parts = ((before, 1), *_in_turn(layers, self.ahead), (after, 1))
+        return [
+            (self._once(("came", got), lambda: [(op.output, 1) for op in got]), 1),
+            *((self._once((ops, acts), partial(self._changes, ops, acts)), times) for ops, times in parts),
+            (self._once(("gone", sent, acts), partial(self._changes, sent, acts, freed=True)), 1),
+        ]
+
+    def layer(self, kind: str, acts: str) -> tuple[Ops, Ops]:
+        """The gathers of a layer, and its other ops, in turn."""
+
+        def split() -> tuple[Ops, Ops]:
+            ops = [op for op in self._parts[kind] if op.where.act in acts]
+            gathers = [is_gather(op) for op in ops]
+            return tuple(compress(ops, gathers)), tuple(op for op, flag in zip(ops, gathers, strict=True) if not flag)
+
+        return self._once(("layer", kind, acts), split)  # type: ignore[no-any-return]  # put there
+
+    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
+
+    @cached_property
+    def _parts(self) -> Mapping[str, list[Op]]:
+        """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
+        parts: dict[str, list[Op]] = defaultdict(list)
+        for op in sorted(self.lifetimes.turns, key=self.lifetimes.turns.__getitem__):
+            where = op.where
+            parts[where.kind if where.layer is not None else "cut" if where.place == "cut" else "ends"].append(op)
+        return parts
+
+    def _around(self, first: bool, last: bool, kinds: tuple[str, ...], acts: str) -> tuple[Ops, Ops]:
+        """The ops of the ends that a chunk has: those before its layers, and those behind them."""
+
+        def split() -> tuple[Ops, Ops]:
+            chunk = Chunk(0, (), first, last)
+            alone = Stages(1, (chunk,))
+            here = [op for op in self._parts["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
+            turns = self.lifetimes.turns
+            begin = min((turns[op] for kind in kinds for run in self.layer(kind, acts) for op in run), default=(inf,))
+            ahead = [_is_ahead(op, traced=turns[op] < begin) for op in here]
+            return tuple(compress(here, ahead)), tuple(op for op, flag in zip(here, ahead, strict=True) if not flag)
+
+        return self._once(("around", first, last, kinds, acts), split)  # type: ignore[no-any-return]  # put there
+
+    def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
+        """The cuts over which a chunk receives, and over which it sends."""
+        cuts = [op for op in self._parts["cut"] if op.where.act in acts]
+        forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
+        got = ([] if chunk.first else forward) + ([] if chunk.last else backward)
+        return (*got,), (*([] if chunk.last else forward), *([] if chunk.first else backward))
+
+    def _changes(self, ops: Ops, acts: str, *, freed: bool = False) -> Changes:
+        """What ops make and free, in whatever chunk they run; freed: that alone."""
+        frees = self._frees("BW" if {*"BW"} <= {*acts} else "")
+        readers, changes = self.lifetimes.readers, list[tuple[Array, int]]()
+        for op in ops:
+            made = op.output if not freed and op.output in readers else None
+            if made:
+                changes.append((made, 1))
+            changes += [(array, -1) for array in frees.get(op, ())]
+            if made and not readers[made]:
+                changes.append((made, -1))
+        return changes
+
+    def _frees(self, fused: str) -> Mapping[Op, list[Array]]:
+        """Of ops the arrays that they read as the last ones; fused: acts that run as one."""
+
+        def compute() -> Mapping[Op, list[Array]]:
+            frees: dict[Op, list[Array]] = defaultdict(list)
+            for array, readers in self.lifetimes.readers.items():
+                if readers:
+                    frees[self._last(array, fused)].append(array)
+            return {op: few if len(few) < 2 else _as_read(op, few, self.lifetimes) for op, few in frees.items()}  # noqa: PLR2004 - an order
+
+        return self._once(("frees", fused), compute)  # type: ignore[no-any-return]  # put there
+
+    def _last(self, array: Array, fused: str) -> Op:
+        """The reader that comes last: where acts do not run as one, each is behind all of the one before."""
+        turn = {"F": 0, "B": 1, "W": 1 if fused else 2}
+        return max(self.lifetimes.readers[array], key=lambda op: (turn[op.where.act], self.lifetimes.turns[op]))
+
+
+def _as_read(op: Op, few: list[Array], alive: Lifetimes) -> list[Array]:
+    """In the order in which an op reads them."""
+    return [array for array in alive.read_by(op) if array in few]
+
+
+def _in_turn(layers: Sequence[tuple[tuple[Ops, Ops], int]], ahead: int) -> Iterator[tuple[Ops, int]]:
+    """The ops of layers, and how often they follow themselves: each gathers for the layer so many behind it, too."""
+    row = [at for at, (_, times) in enumerate(layers) for _ in range(times)]
+    gathers, own = ([kind[sort] for kind, _ in layers] for sort in (0, 1))
+    yield tuple(op for at in row[:ahead] for op in gathers[at]), 1
+    for (at, behind), alike in groupby(zip_longest(row, row[ahead:])):
+        yield (*(gathers[behind] if behind is not None else ()), *own[at]), len(list(alike))
+
+
+def _is_ahead(op: Op, traced: bool) -> bool:
+    """True for what stands before the layers of its chunk: as traced, but for the sides of a cut, which is one."""
+    where = op.where
+    return (where.act == "F") == (where.chunks[0] > 0) if where.place == "side" else traced
