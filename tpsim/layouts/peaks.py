@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,10 +34,11 @@ class Peaks(Once):
 
     figures: Figures
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def courses(self) -> Courses:
+        """What the actions of its program change."""
         figures = self.figures
-        keeps = figures.example.practice.keeps
-        self.courses = Courses(figures.lowered.program, figures.sizes, keeps, figures.buffers)
+        return Courses(figures.lowered.program, figures.sizes, figures.example.practice.keeps, figures.buffers)
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
@@ -46,14 +47,20 @@ class Peaks(Once):
         left = self._left(sorts.chunks, split=named(schedule) == SPLIT)[:, cells]
         peaks = []
         for (ranked, now), places in together(schedule, sorts.ranks, orders, sorts.of).items():
-            whole = sorts.ranked[ranked]
-            states = self._once(("states", whole), partial(self.figures.standing_bytes, whole))[cells]
+            states = self._states(sorts.ranked[ranked])[cells]
             beside = _beside(places.counts, left, of)
             if places.more:
                 beside = beside + _beside(places.more, left, of) * (many - 1)
             top = self._course(sorts.chunks[now[0]], now[1])[0][cells]
             peaks.append(states + top + (beside.max(axis=0) if np.ndim(beside) else 0) - places.never[of])
         return reduce(np.maximum, peaks)
+
+    def least_bytes(self, cells: Any, sorts: Sorts) -> Any:
+        """What the fullest rank holds from step to step, per cell: at its peak it holds no less."""
+        return reduce(np.maximum, map(self._states, sorts.ranked.values()))[cells]
+
+    def _states(self, whole: Chunk) -> Any:
+        return self._once(("states", whole), partial(self.figures.standing_bytes, whole))
 
     def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
         """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""
