@@ -160,12 +160,14 @@ SPACES = {
 
 @pytest.fixture(scope="module", params=SPACES.values(), ids=SPACES.keys())
 def bounded(request):
-    """Layouts with their plans, and what kernels alone say of each before all that is issued does."""
+    """Layouts with their plans, and what whole stacks say of each, then kernels, before all that is issued does."""
     found = weighed(*request.param)
-    alone = [one.step_s for one, _ in found]
-    for one, _ in found:
-        one.family.bound(nearer=True)
-    return found, alone
+    levels = [[one.step_s for one, _ in found]]
+    for nearer in (False, True):
+        for one, _ in found:
+            one.family.bound(nearer=nearer)
+        levels.append([one.step_s for one, _ in found])
+    return found, levels
 
 
 @pytest.fixture(scope="module")
@@ -182,9 +184,10 @@ def weighed(scenario, work, chips, vary, every):
     return [(one, priced(one.space.question(one.layout, memo), memo)) for one in found.candidates[:: 4 * every]]
 
 
-def test_kernels_alone_take_no_longer_than_all_that_is_issued(bounded):
-    each = [(one, alone) for (one, _), alone in zip(*bounded, strict=True) if one.room_bytes >= 0]
-    assert all(0 < alone <= one.step_s * (1 + 1e-12) for one, alone in each)
+def test_whole_stacks_take_no_longer_than_kernels_and_these_no_longer_than_all_that_is_issued(bounded):
+    found, levels = bounded
+    each = [steps for (one, _), *steps in zip(found, *levels, strict=True) if one.room_bytes >= 0]
+    assert all(0 < rough <= alone * (1 + 1e-12) <= issued * (1 + 2e-12) for rough, alone, issued in each)
 
 
 def test_no_step_takes_less_than_its_bound(planned):
@@ -440,5 +443,7 @@ def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_b
         "recompute=none",
     ]
     found = weighed(scenario, WORK, 4, vary, 1)
+    for one, _ in found:
+        one.family.bound(nearer=False)
     near = [one.step_s / plan.step.time_s for one, plan in found]
     assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True)

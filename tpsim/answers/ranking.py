@@ -213,7 +213,7 @@ def _queue(
             yield bound, Candidate(family, int(left[0]))
             left = left[1:]
         else:
-            family.bound(nearer=True, at=int(left[0]))
+            family.bound(nearer=family.weighed, at=int(left[0]))
             left = left[able(family)[left]]
         measures = least(family)
         rows[number] = left = left[np.lexsort([measure[left] for measure in measures[::-1]])]

@@ -26,6 +26,9 @@ def pictures(result: SearchResult) -> Iterator[Picture]:
         return
     best = result.rows[0].plan
     capacity, most_s = float(best.memory.capacity_bytes), FAR * float(best.step.time_s)
+    for family in result.evaluation.families:
+        if not family.weighed:
+            family.bound(nearer=False)
     drawn = ((family, family.fitting & (family.step_s > 0)) for family in result.evaluation.families)
     fitting = [
         both

@@ -60,6 +60,20 @@ class Bounds(Once):
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
         return pipe.step_s(waits, together=figures.example.practice.clip == "norm")
 
+    def rough_s(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
+        """Seconds that no step takes less than: less than `step_s` says, and quick to come by.
+
+        Some rank works no less than their mean. To the last one the first microbatch has to come, and from there its
+        last one back; of a backward in two parts the second may run meanwhile.
+        """
+        split = named(schedule) == SPLIT
+        return self._once(("rough", sorts, split), partial(self._rough_s, sorts, "FB" if split else "FBW"))[cells]
+
+    def _rough_s(self, sorts: Sorts, acts: str) -> Any:
+        m, hop, worked = self.figures.microbatches, self.figures.calls.hop_s, partial(self.figures.worked_s, ends=False)
+        away = worked(sorts.ahead, "FB") + 2 * (sorts.ranks - 1) * hop
+        return np.maximum(m * worked(sorts.all, "FBW") / sorts.ranks, m * worked(sorts.wholes[-1], acts) + away)
+
     def _stack(self, name: str, sorts: Sorts, of: Callable[[Chunk], Any], ends: bool) -> Any:
         """Seconds of every sort of chunk, in all cells."""
         return self._once((name, sorts.chunks, ends), lambda: np.stack([of(chunk) for chunk in sorts.chunks]))

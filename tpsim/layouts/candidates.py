@@ -41,11 +41,14 @@ class Family:
 
     cells   of their group
     step_s  seconds that their steps do not take less than; 0 where it does not fit
-    peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
+    peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left; where it holds too
+        much from step to step already that, and what that leaves, until it is looked at
     may_do  False where it surely violates what the scenario requires
     legal   False where its stages turn out to deadlock
     looked  whether no more is known of each
     nearer  works out seconds of cells, alone without what is issued; None where no more is known of any
+    peaked  works out what is held at most and what is left, where that is not known
+    weighed  True when they are known without what is issued; before, they are told by whole stacks
     """
 
     group: Group
@@ -59,6 +62,8 @@ class Family:
     legal: Any
     looked: Any
     nearer: Callable[..., Any] | None = None
+    peaked: Callable[[], tuple[Any, Any]] | None = None
+    weighed: bool = False
 
     @property
     def space(self) -> Space:
@@ -96,8 +101,16 @@ class Family:
         stated = self.group.example.price
         return stated.value * self.group.meshes[self.mesh].mesh.devices / HOUR_S if stated else 0.0
 
+    def hold(self) -> None:
+        """Work out what they hold at most."""
+        if self.peaked:
+            self.peak_bytes, self.room_bytes = self.peaked()
+            self.peaked = None
+
     def bound(self, *, nearer: bool, at: int | None = None) -> None:
         """Work out what seconds they take at least, nearer of all that is issued; at: on the mesh of this one alone."""
+        self.weighed = True
+        self.hold()
         fits = self.room_bytes >= 0  # of a layout that does not fit nobody asks how fast it were
         if nearer:
             meshes = self.group.on[self.cells]
@@ -243,17 +256,16 @@ class _Evaluator:
         return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
     def _family(self, schedule: str, chunks: int, sorts: Sorts, cells: Any, peaks: Peaks) -> Family:
-        question = self.group.example
-        peak_bytes = peaks.peak_bytes(cells, schedule, sorts)
-        room = float(question.machine.chip.memory_capacity.value) - (
-            peak_bytes + question.assume.memory.beside(peak_bytes)
-        )
-        overlap = question.practice.overlap
+        overlap = self.group.example.practice.overlap
         blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
+        least = peaks.least_bytes(cells, sorts)
 
         def seconds(some: Any, *, alone: bool) -> Any:
             own = not alone and sorts.ranks == ALONE < self.group.first.pp
             return (self.lone if own else self.bounds).step_s(some, schedule, sorts, blocking=blocking, alone=alone)
+
+        def room(peak_bytes: Any) -> tuple[Any, Any]:
+            return peak_bytes, self._room(peak_bytes)
 
         family = Family(
             self.group,
@@ -261,20 +273,31 @@ class _Evaluator:
             chunks,
             cells,
             np.zeros(len(cells)),
-            peak_bytes,
-            room,
+            *room(least),
             *_true(cells),
             ~_true(cells)[0],
             seconds,
+            lambda: room(peaks.peak_bytes(cells, schedule, sorts)),
         )
-        family.bound(nearer=False)
+        if family.fitting.any():
+            family.hold()
+        if (fits := family.fitting).any():
+            family.step_s[fits] = self.bounds.rough_s(cells[fits], schedule, sorts)
+            if self.group.example.limits:
+                family.bound(nearer=False)
         return family
+
+    def _room(self, peak_bytes: Any) -> Any:
+        """What is left of a chip."""
+        question = self.group.example
+        beside = question.assume.memory.beside(peak_bytes)
+        return float(question.machine.chip.memory_capacity.value) - (peak_bytes + beside)
 
     def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
         """Layouts that are split by the seconds of their layers: each asked for itself, its kernels their bound."""
         layouts = (self.group.layout(int(cell), schedule, chunks) for cell in cells)
         space = self.group.spaces[int(self.group.on[cells[0]])]
-        asked = [space.question(layout, self.memo) for layout in layouts]
+        asked = [space.question(layout, self.memo, told=False) for layout in layouts]
         peaks, rooms = zip(*(self.held(question, self.memo) for question in asked), strict=True)
         least = [self.bounds.worked_s(cell, question) for cell, question in zip(cells, asked, strict=True)]
         steps, peak_bytes, room = np.array([least, peaks, rooms])

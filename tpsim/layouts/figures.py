@@ -173,7 +173,7 @@ class Figures(Once):
 
     def once_s(self, rank: Chunk, *, ends: bool) -> Any:
         """Seconds that a rank with all of this works, and waits, once per step, alone; ends: see `worked_s`."""
-        return self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank)
+        return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank))
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         yield from (
@@ -184,20 +184,34 @@ class Figures(Once):
 
     def shared_s(self, rank: Chunk, *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
-        once = (
-            call for call in self.lowered.collectives if ends and call.shared and not self._actions(0).beside_once(call)
-        )
-        return self._stacked(f"shared {ends}", lambda: ((call.where, self.calls.call_s(call)) for call in once), rank)
+        return self.whole(self._stacked(f"shared {ends}", lambda: self._shared_each(ends=ends), rank))
+
+    def _shared_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
+        for call in self.lowered.collectives:
+            if ends and call.shared and not self._actions(0).beside_once(call):
+                yield call.where, self.calls.call_s(call)
 
     def worked_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least: its kernels with what holds them up, or all calls on one lane.
 
         ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
         """
-        lanes: dict[str, Callable[[], Iterable[tuple[Where, Any]]]]
-        lanes = {"": lambda: chain(self.works(acts), self._calls_s(acts, ends=ends, beside=False))}
-        lanes |= {lane: partial(self._calls_s, acts, lane, ends=ends) for lane in (TENSOR, ROWS, WEIGHTS)}
-        return reduce(np.maximum, (self._stacked(f"{acts} {lane} {ends}", of, chunk) for lane, of in lanes.items()))
+        return self.whole(reduce(np.maximum, (self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes)))
+
+    def _lane_s(self, chunk: Chunk, acts: str, lane: str, *, ends: bool) -> Any:
+        works = ((f"{act} {lane} {ends}", partial(self._act_s, act, lane, ends=ends)) for act in acts)
+        return total(self._stacked(name, of, chunk) for name, of in works)
+
+    def _act_s(self, act: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
+        if lane:
+            return self._calls_s(act, lane, ends=ends)
+        return chain(self.works(act), self._calls_s(act, ends=ends, beside=False))
+
+    @cached_property
+    def _lanes(self) -> list[str]:
+        """Compute with what holds it up, and each lane of calls that its actions wait for."""
+        sent = {sent.lane for sent in self._sent if sent.often}
+        return ["", *(lane for lane in (TENSOR, ROWS, WEIGHTS) if lane in sent)]
 
     def beside_s(self, chunk: Chunk, name: str, *, ends: bool) -> Any:
         """Seconds of the calls on a lane beside compute.
@@ -211,7 +225,7 @@ class Figures(Once):
             "last": (("", GRADIENTS, True),),
         }[name]
         calls = (self._calls_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
-        return self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk)
+        return self.whole(self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk))
 
     def _calls_s(
         self, acts: str, lane: str = "", *, ends: bool, beside: bool | None = None
@@ -252,7 +266,7 @@ class Figures(Once):
         layers, others = self._once(("each", name), lambda: _by_place(seconds()))
         ends = Chunk(0, (), chunk.first, chunk.last)
         around = self._once(("ends", name, ends), lambda: total(s * ANYWHERE.times(where, ends) for where, s in others))
-        return self.whole(around + total(n * layers[kind] for kind, n in chunk.stack if n and kind in layers))
+        return around + total(n * layers[kind] for kind, n in chunk.stack if n and kind in layers)
 
     # Bytes --------------------------------------------------------------------------------------------------------
 

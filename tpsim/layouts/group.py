@@ -65,7 +65,7 @@ class Group:
         """A question without stages: what it asks for is another program."""
         mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
         layout = self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1)
-        return self.spaces[mesh].question(layout, memo)
+        return self.spaces[mesh].question(layout, memo, told=False)
 
 
 def joined(groups: Sequence[Group]) -> Group:

@@ -256,7 +256,7 @@ class Legal:
         """Layouts of one program: its cells are the meshes with the numbers of microbatches that they have."""
         first = next((layout for layout, *_ in members if layout.pp > ALONE), members[0][0])
         first = first._replace(microbatches=next(legal[0] for layout, *_, legal in members if layout == first))
-        example = self.space.question(first, self.memo)
+        example = self.space.question(first, self.memo, told=False)
         laids: dict[Ways, Laid] = {}
         legal_of: dict[Ways, set[int]] = defaultdict(set)
         for layout, laid, _, legal in members:

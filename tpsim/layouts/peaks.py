@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,11 +33,12 @@ class Peaks(Once):
 
     figures: Figures
 
-    def __post_init__(self) -> None:
-        figures = self.figures
+    @cached_property
+    def courses(self) -> Courses:
+        """What the actions of its program change."""
+        figures, lowered = self.figures, self.figures.lowered
         keeps = figures.example.practice.keeps
-        lowered = figures.lowered
-        self.courses = Courses(lowered.program, figures.sizes, keeps, figures.buffers, lowered.turnover)
+        return Courses(lowered.program, figures.sizes, keeps, figures.buffers, lowered.turnover)
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
@@ -52,6 +53,10 @@ class Peaks(Once):
         if places.more is not None:
             level = level + _beside(places.more, left, of) * (many - 1)
         return level.max(axis=0)
+
+    def least_bytes(self, cells: Any, sorts: Sorts) -> Any:
+        """What the fullest rank holds from step to step, per cell: at its peak it holds no less."""
+        return reduce(np.maximum, map(self._states, sorts.ranked.values()))[cells]
 
     def _states(self, whole: Chunk) -> Any:
         return self._once(("states", whole), partial(self.figures.standing_bytes, whole))

@@ -37,6 +37,16 @@ class Sorts:
         return tuple(_whole([self.chunks[k] for k in self.of[rank :: self.ranks]]) for rank in range(self.ranks))
 
     @cached_property
+    def all(self) -> Chunk:
+        """All chunks as one."""
+        return _whole(self.wholes)
+
+    @cached_property
+    def ahead(self) -> Chunk:
+        """Those that a microbatch goes through before it comes to the last rank, as one."""
+        return _whole([self.chunks[k] for k in self.of[: self.ranks - 1]])
+
+    @cached_property
     def ranked(self) -> Mapping[tuple[int, ...], Chunk]:
         """All chunks of a rank as one, by their sorts: ranks with the same ones hold the same states."""
         return {self.of[rank :: self.ranks]: whole for rank, whole in enumerate(self.wholes)}

@@ -48,6 +48,7 @@ def resolve(
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
     memo: Memo | None = None,
+    told: bool = True,
 ) -> Question:
     """The question that a scenario asks.
 
@@ -56,6 +57,7 @@ def resolve(
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
                recompute, placement; None values were not given
     memo      machines and models that other scenarios of the same request have read
+    told      False: without what it tells of itself, such as assumptions, which nobody reads who only computes
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
@@ -91,7 +93,8 @@ def resolve(
         split=layers,
     )
     _check(question)
-    return _told(_balanced(question, memo))
+    question = _balanced(question, memo)
+    return _told(question) if told else question
 
 
 def _balanced(question: Question, memo: Memo) -> Question:
