@@ -9,6 +9,7 @@ import pytest
 
 from tests.levels import WireLevel
 from tpsim.algebra.mesh import Mesh
+from tpsim.answers.plan import priced
 from tpsim.claims.shrink import shrink
 from tpsim.claims.shrunk_placement import shrunk_placement
 from tpsim.cost.collectives import travelling
@@ -63,6 +64,16 @@ def test_a_shrunk_question_has_the_collectives_of_the_question_on_the_same_wires
     assert [call.shape for call in calls[1]] == [call.shape for call in calls[0]]
     for axes in {call.axes for call in calls[1] if call.kind != "send"}:
         assert wires(small, axes) == wires(asked, axes)
+
+
+@pytest.mark.parametrize(("pp", "microbatches"), [(2, 3), (4, 4), (4, 7), (8, 15)])
+def test_stages_that_meet_for_every_message_are_shrunk_to_so_many_microbatches_that_they_still_can(pp, microbatches):
+    held_up = {"pp": pp, "microbatches": microbatches, "batch": 64 * microbatches}
+    overrides = ["pipeline={schedule: zb-h2}", "practice.overlap.stages=none"]
+    question = resolve("llama3-70b-h100", overrides=overrides, flags={"chips": 64 * pp, **held_up})
+    small = shrink(question)
+    assert small.workload.microbatches == 3
+    assert priced(small).pipeline.blocking is True
 
 
 def test_every_shard_has_two_elements_where_it_had_two():

@@ -21,7 +21,7 @@ from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.legal_orders import checked
 from tpsim.program.op import Program, Reshard
-from tpsim.program.schedules import forward_only, pipeline_schedule
+from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.assume_fields import CopiesFields
 from tpsim.question.memo import lowered
@@ -126,7 +126,10 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
         return forward_only(ranks)
     rounds = ranks * max(1, had // question.schedule.ranks)
     parts = min(MICROBATCHES * ranks, rounds if question.schedule.chunks > 1 else had)
-    return checked(pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts))
+    name = question.schedule.name
+    meets = SCHEDULES[name].meets(ranks)
+    parts = int(min(parts, meets)) if question.blocking is True else parts
+    return checked(pipeline_schedule(name, ranks, min(CHUNKS, question.schedule.chunks), parts))
 
 
 def shrunk_split(stages: Stages, ranks: int, chunks: int) -> tuple[int, ...]:

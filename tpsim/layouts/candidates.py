@@ -43,7 +43,6 @@ class Family:
     step_s  seconds that their steps do not take less than; 0 where it does not fit
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
     may_do  False where it surely violates what the scenario requires
-    legal   False where its stages turn out to deadlock
     looked  whether no more is known of each
     nearer  works out seconds of cells, alone without what is issued; None where no more is known of any
     """
@@ -56,7 +55,6 @@ class Family:
     peak_bytes: Any
     room_bytes: Any
     may_do: Any
-    legal: Any
     looked: Any
     nearer: Callable[..., Any] | None = None
 
@@ -77,8 +75,8 @@ class Family:
 
     @property
     def fitting(self) -> Any:
-        """Whether each is legal, and a chip holds it."""
-        return self.legal & (self.room_bytes >= 0)
+        """Whether a chip holds each."""
+        return self.room_bytes >= 0
 
     @property
     def microbatches(self) -> Any:
@@ -155,7 +153,7 @@ class Evaluation:
     @property
     def legal(self) -> int:
         """How many are not refused."""
-        return sum(int(family.legal.sum()) for family in self.families)
+        return sum(len(family.cells) for family in self.families)
 
     @property
     def fitting(self) -> int:
@@ -165,7 +163,7 @@ class Evaluation:
     @property
     def candidates(self) -> list[Candidate]:
         """All that are not refused, one by one."""
-        return [Candidate(family, int(at)) for family in self.families for at in np.flatnonzero(family.legal)]
+        return [Candidate(family, int(at)) for family in self.families for at in range(len(family.cells))]
 
 
 def evaluate(spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room]) -> Evaluation:
@@ -263,8 +261,8 @@ class _Evaluator:
             np.zeros(len(cells)),
             peak_bytes,
             room,
-            *_true(cells),
-            ~_true(cells)[0],
+            _true(cells),
+            ~_true(cells),
             seconds,
         )
         family.bound(nearer=False)
@@ -278,11 +276,11 @@ class _Evaluator:
         peaks, rooms = zip(*(self.held(question, self.memo) for question in asked), strict=True)
         least = [self.bounds.worked_s(cell, question) for cell, question in zip(cells, asked, strict=True)]
         steps, peak_bytes, room = np.array([least, peaks, rooms])
-        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, *_true(cells), _true(cells)[0])
+        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, _true(cells), _true(cells))
 
 
-def _true(cells: Any) -> tuple[Any, Any]:
-    return np.ones(len(cells), dtype=bool), np.ones(len(cells), dtype=bool)
+def _true(cells: Any) -> Any:
+    return np.ones(len(cells), dtype=bool)
 
 
 def _unlike(question: Question) -> bool:
