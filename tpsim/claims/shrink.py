@@ -49,7 +49,7 @@ LAYERS, MICROBATCHES, CHUNKS = 2, 2, 2
 def shrink(question: Question) -> Question:
     """`question` at sizes that run in seconds; a valid question of its own, which a plan can price.
 
-    Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 64 devices.
+    Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 256 devices.
     """
     stages = question.stages
     apart = OTHER if _unlike(stages) else PAIR
