@@ -90,15 +90,18 @@ def _balanced(question: Question, copies: Mapping[str, Fraction]) -> Stated:
 
     copies  of each token, for nodes or ranks, where these are fewer than its experts
 
-    Raises InputError where rows are dropped: which ones hangs on the number of devices.
+    A capacity above the mean of rows becomes twice that: none is dropped then, and as many as come stay empty.
+
+    Raises InputError for a capacity below it: which rows are dropped hangs on the number of devices.
     """
     stated, routing = question.stated, question.assume.routing
-    if question.model.experts and routing.drop != "none":
-        message = "with a capacity other rows are dropped on fewer devices, so a run cannot be held against one device"
-        raise InputError.one(
-            "capacity-per-device", message, stated.at("assume", "routing"), "verify it with drop: none"
-        )
     even = type(routing)()
+    if question.model.experts and routing.drop != "none":
+        if routing.drop < 1:
+            message = f"experts have rows for {routing.drop:g} of the mean, and which are dropped hangs on the devices"
+            remedy = "verify it with 1, or more"
+            raise InputError.one("capacity-per-device", message, stated.at("assume", "routing", "drop"), remedy)
+        even = even.model_copy(update={"drop": min(PAIR, -(-routing.drop // 1))})
     if copies:  # exact, as no file could state them
         exact = CopiesFields.model_construct(node=copies.get("node"), rank=copies.get("rank"))
         even = even.model_copy(update={"copies": exact})
