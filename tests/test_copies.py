@@ -218,7 +218,7 @@ GROUPED = {
         ("node_rank", {"counts": "exchange"}),
         ("node_rank", {"model": GROUPED}),
     ],
-    ids=["rank", "rows for more than come", "rows for as many as come", "node", "node_rank, counts ahead", "from two of four groups"],
+    ids=["rank", "more rows than come", "as many", "node", "node_rank, counts ahead", "from two of four groups"],
 )
 def test_every_claim_of_copies_holds_on_eight_devices(dispatch, fields):
     run = verified(dispatch, **fields)

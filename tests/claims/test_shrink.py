@@ -126,6 +126,6 @@ def test_a_mesh_of_too_many_axes_is_refused():
     with pytest.raises(InputError) as error:
         shrunk_placement(place([SWITCH], Mesh(dict.fromkeys("abcdefghi", 2))))
     assert str(error.value) == (
-        "error[too-many-axes]: a 2 x b 2 x c 2 x d 2 x e 2 x f 2 x g 2 x h 2 x i 2 cannot be shrunk to 256 devices with "
-        "every axis kept\n  = verify a scenario with fewer mesh axes"
+        "error[too-many-axes]: a 2 x b 2 x c 2 x d 2 x e 2 x f 2 x g 2 x h 2 x i 2 cannot be shrunk to 256 devices "
+        "with every axis kept\n  = verify a scenario with fewer mesh axes"
     )
