@@ -109,7 +109,8 @@ def test_a_mistake_beside_an_expression_has_the_slug_that_it_has_in_a_file(tpsim
 
 
 @pytest.mark.parametrize(
-    ("args", "slug"), [(("--mesh", "data=1.5"), "bad-mesh"), (("--tp", "8.5"), "bad-size"), (("--dp", "-3"), "bad-size")]
+    ("args", "slug"),
+    [(("--mesh", "data=1.5"), "bad-mesh"), (("--tp", "8.5"), "bad-size"), (("--dp", "-3"), "bad-size")],
 )
 def test_what_is_no_size_is_not_taken_for_a_name(tpsim, args, slug):
     ran = tpsim("plan", "llama3-70b-h100", *args)
