@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
-    from tpsim.fabric.wires import Route
+    from tpsim.fabric.wires import Route, Wires
     from tpsim.machine.profile import Machine
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.program.dtypes import Dtypes
@@ -45,22 +45,31 @@ def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Seque
     *inner, top = machine.levels
     for level in inner:
         used: Size = 1
+        parts: dict[str, Size] = {}
         for axis in minor_first:
-            here = smallest(left[axis], over(prod(level.shape), used))
-            sharing = inside if level.shared else None
-            routes[axis] += (Segment(level.name, level.name, joined(level.topology) or "switch", here, used, sharing),)
+            parts[axis] = here = smallest(left[axis], over(prod(level.shape), used))
             left[axis], used = over(left[axis], here), used * here
+        sharing = inside if level.shared else None
+        for axis, here in parts.items():
+            routes[axis] += (_segment(level, here, used, sharing),)
         inside = inside * used
     sharing = inside if top.shared else None
-    return {
-        axis: (*routes[axis], Segment(top.name, top.name, joined(top.topology) or "switch", left[axis], 1, sharing))
-        for axis in minor_first
-    }
+    used = prod(left.values())
+    return {axis: (*routes[axis], _segment(top, left[axis], used, sharing)) for axis in minor_first}
+
+
+def _segment(level: Wires, n: Size, used: Size, sharing: Size | None) -> Segment:
+    """A stretch of n devices of the level, of which as many are used: on a host their groups share its links."""
+    topology = joined(level.topology) or "switch"
+    return Segment(level.name, level.name, topology, n, over(used, n) if topology == "host" else 1, sharing)
 
 
 def _together(several: Iterable[Route]) -> Route:
-    """The wires of several axes, the innermost first, as those of one: each level once."""
-    return tuple(replace(same[0], n=prod(segment.n for segment in same)) for same in zip(*several, strict=True))
+    """The wires of several axes, the innermost first, as those of one: each level once, and all that is used of it."""
+    return tuple(
+        replace(same[0], n=prod(segment.n for segment in same), stride=1 if len(same) > 1 else same[0].stride)
+        for same in zip(*several, strict=True)
+    )
 
 
 def _refuse_unswitched(machine: Machine) -> None:
@@ -91,7 +100,8 @@ class Study:
     def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
         """The program of one structure; its sizes are still open.
 
-        At tp 1 it has a sum of norms over one device of its own, which a plan, without that axis, joins to another.
+        At tp 1 it has a sum of norms over one device of its own, which a plan, without that axis, joins to another; a
+        plan fills up what dp does not divide, and this does not.
         """
         each = (TENSOR,) if self.model.experts else ()
         placed = layout(tp=(TENSOR,), dp=(DATA,), etp=each, zero=zero, sequence_parallel=sequence_parallel)

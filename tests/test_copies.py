@@ -212,11 +212,13 @@ GROUPED = {
     ("dispatch", "fields"),
     [
         ("rank", {}),
+        ("flat", {"assume": {"routing": {"drop": 1.25}}}),
+        ("node_rank", {"assume": {"routing": {"drop": 1}}}),
         ("node", {"ep": ["node", "gpu"]}),
         ("node_rank", {"counts": "exchange"}),
         ("node_rank", {"model": GROUPED}),
     ],
-    ids=["rank", "node", "node_rank, counts ahead", "from two of four groups"],
+    ids=["rank", "more rows than come", "as many", "node", "node_rank, counts ahead", "from two of four groups"],
 )
 def test_every_claim_of_copies_holds_on_eight_devices(dispatch, fields):
     run = verified(dispatch, **fields)

@@ -34,10 +34,13 @@ def test_steps_of_unlike_work_are_not_ranked_by_their_seconds(field):
         assert error.value.problems[0].remedy == f"compare what they get done: {remedy}"
 
 
-def test_a_schedule_that_deadlocks_is_counted_as_refused_and_the_search_goes_on():
-    vary = ["microbatches=8", "zero=1", "tp=4", "pp=2", "schedule=1f1b,zb-h2"]
-    found = search(SMALL, vary=vary, recompute="full", overrides=["practice.overlap.stages=none"], top=20)
-    assert {row.schedule for row in found.rows} == {"1f1b"}
+def test_schedules_that_deadlock_are_counted_as_refused_before_any_layout_is_planned():
+    vary = ["microbatches=8", "zero=1", "tp=4", "pp=1,2", "schedule=1f1b,zb-h2"]
+    asked = {"vary": vary, "recompute": "full", "overrides": ["practice.overlap.stages=none"]}
+    found = search(SMALL, top=20, **asked)
+    first = search(SMALL, top=1, plans=1, **asked)
+    assert (first.legal, first.fitting, first.refused) == (found.legal, found.fitting, found.refused)
+    assert {row.schedule for row in found.rows} == {"1f1b", None}
     refused = {one.reason: one.layouts for one in found.refused}
     assert refused["deadlock"] > 0
     assert found.considered == found.legal + sum(refused.values())

@@ -9,6 +9,7 @@ import pytest
 
 from tests.levels import WireLevel
 from tpsim.algebra.mesh import Mesh
+from tpsim.answers.plan import priced
 from tpsim.claims.shrink import shrink
 from tpsim.claims.shrunk_placement import shrunk_placement
 from tpsim.cost.collectives import travelling
@@ -65,6 +66,16 @@ def test_a_shrunk_question_has_the_collectives_of_the_question_on_the_same_wires
         assert wires(small, axes) == wires(asked, axes)
 
 
+@pytest.mark.parametrize(("pp", "microbatches"), [(2, 3), (4, 4), (4, 7), (8, 15)])
+def test_stages_that_meet_for_every_message_are_shrunk_to_so_many_microbatches_that_they_still_can(pp, microbatches):
+    held_up = {"pp": pp, "microbatches": microbatches, "batch": 64 * microbatches}
+    overrides = ["pipeline={schedule: zb-h2}", "practice.overlap.stages=none"]
+    question = resolve("llama3-70b-h100", overrides=overrides, flags={"chips": 64 * pp, **held_up})
+    small = shrink(question)
+    assert small.workload.microbatches == 3
+    assert priced(small).pipeline.blocking is True
+
+
 def test_every_shard_has_two_elements_where_it_had_two():
     asked, small = resolve("llama3-70b-h100"), shrink(resolve("llama3-70b-h100"))
     dims = small.model.dims(sequences=small.workload.sequences, seq=small.workload.seq)
@@ -97,10 +108,24 @@ def test_a_closed_ring_never_becomes_a_pair():
     assert all(small.mesh.axes[axis] >= 3 for axis in axes)
 
 
+def test_five_axes_of_which_a_kv_split_makes_six_are_more_devices_and_none_is_lost():
+    question = {
+        "tpsim": "scenario/1",
+        "model": "llama-3-70b",
+        "hardware": "dgx-h100",
+        "mesh": {"pipe": 4, "data": 2, "fsdp": 2, "context": 2, "tensor": 16},
+        "layout": {"pp": "pipe", "dp": ["data", "fsdp"], "cp": "context", "tp": "tensor", "sequence_parallel": True},
+        "pipeline": {"layers": [19, 21, 20, 20]},
+        "workload": {"global_batch": 64, "seq": 4096, "dtype": "bf16", "microbatches": 4},
+    }
+    pairs = dict.fromkeys(("pipe", "data", "fsdp", "context", "tensor_rep"), 2)
+    assert shrink(resolve(question)).mesh.axes == {**pairs, "tensor_kv": 4}  # over NVLink and over the network
+
+
 def test_a_mesh_of_too_many_axes_is_refused():
     with pytest.raises(InputError) as error:
-        shrunk_placement(place([SWITCH], Mesh(dict.fromkeys("abcdefg", 2))))
+        shrunk_placement(place([SWITCH], Mesh(dict.fromkeys("abcdefghi", 2))))
     assert str(error.value) == (
-        "error[too-many-axes]: a 2 x b 2 x c 2 x d 2 x e 2 x f 2 x g 2 cannot be shrunk to 64 devices with every axis "
-        "kept\n  = verify a scenario with fewer mesh axes"
+        "error[too-many-axes]: a 2 x b 2 x c 2 x d 2 x e 2 x f 2 x g 2 x h 2 x i 2 cannot be shrunk to 256 devices "
+        "with every axis kept\n  = verify a scenario with fewer mesh axes"
     )

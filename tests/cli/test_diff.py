@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tpsim.answers.plan import plan
+from tpsim.guard.diff import diff
+from tpsim.quantity.errors import InputError
 
 BASE = "llama3-70b-h100"
 ZERO3 = ("--set", "layout.zero=3")
@@ -173,6 +175,20 @@ def test_of_many_edits_some_are_named_and_all_are_counted(tpsim):
         "because scenario workload.microbatches 4 -> 8 (+100 %), workload.global_batch 512 -> 1,024 (+100 %), " in out
     )
     assert out.endswith("workload.seq 4,096 -> 2,048 (-50 %) and 1 more cause\n")
+
+
+def test_in_python_plans_and_scenarios_are_compared_as_what_their_files_hold(tpsim, saved):
+    held = [json.loads(Path(path).read_text()) for path in saved]
+    scenario = {"extends": BASE, "tpsim": "scenario/1"}
+    verdict = json.loads(tpsim("diff", *saved, "-f", "json").out)["result"]["verdict"]
+    for sides in (held, [held[0], saved[1]], [plan(BASE), plan(BASE, zero=3)], [scenario, held[1]]):
+        assert diff(*sides).verdict.startswith(verdict.split(";")[0])
+    assert diff(scenario, zero=3).verdict == diff(BASE, zero=3).verdict
+    assert diff(*held).following == ""
+    with pytest.raises(InputError, match="this saved plan lacks a part"):
+        diff(held[0], {"schema": held[0]["schema"]})
+    with pytest.raises(InputError, match="llama3-70b-h100 is a saved result"):
+        diff(*held, zero=1)
 
 
 def test_a_plan_that_an_older_tpsim_saved_is_still_compared(tpsim, saved, tmp_path):

@@ -108,6 +108,16 @@ def test_a_mistake_beside_an_expression_has_the_slug_that_it_has_in_a_file(tpsim
     assert "^" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("args", "slug"),
+    [(("--mesh", "data=1.5"), "bad-mesh"), (("--tp", "8.5"), "bad-size"), (("--dp", "-3"), "bad-size")],
+)
+def test_what_is_no_size_is_not_taken_for_a_name(tpsim, args, slug):
+    ran = tpsim("plan", "llama3-70b-h100", *args)
+    assert (ran.code, ran.err.partition(":")[0]) == (2, f"error[{slug}]")
+    assert f"\n  | {' ' * (len(args[0]) + 1)}{'^' * 3}"[:-1] in ran.err
+
+
 @pytest.mark.parametrize("args", ANSWERS, ids=" ".join)
 def test_a_mistake_is_answered_with_its_remedy(tpsim, args):
     ran = tpsim(*args)

@@ -80,6 +80,20 @@ def test_a_flag_takes_the_numbers_that_files_take(tpsim):
     )
 
 
+@pytest.mark.parametrize(("model", "has"), [("llama-3-70b", False), ("deepseek-v3", True)])
+def test_a_switch_of_latents_is_told_where_attention_has_any(tpsim, model, has):
+    asked = ("--model", model, "--hw", "dgx-h100", "--tp", "8", "--seq", "4096", "--practice", "megatron")
+    assert ("latents stream" in " ".join(tpsim("plan", *asked, "-v").out.split())) is has
+
+
+@pytest.mark.parametrize("asked", [("--tp", "{}"), ("--mesh", "data=32,tensor={}"), ("--chips", "256", "--tp", "{}")])
+def test_sizes_of_axes_are_numbers_as_everywhere(tpsim, asked):
+    plain, power = (
+        tpsim("plan", "llama3-70b-h100", *(word.format(size) for word in asked), "-q") for size in ("8", "8e0")
+    )
+    assert (power.code, power.out) == (0, plain.out)
+
+
 # What a page points out ---------------------------------------------------------------------------------------------
 
 IDLE = "axis tensor 16 is used by no role: its chips repeat the same work; set layout.tp"

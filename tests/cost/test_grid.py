@@ -12,11 +12,13 @@ import pytest
 from study import Study
 from tests.models import MIDDLE
 from tpsim.algebra.sharding import Sharding
+from tpsim.answers.plan import plan
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo
 
 LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))
 """tp, dp, sequences per data shard."""
@@ -49,6 +51,24 @@ def test_arrays_give_what_numbers_give(study, zero, sp):
             assert getattr(many, held)[place] == getattr(one, held)
         for seconds in ("compute_s", "communication_s", "exposed_s", "time_s"):
             assert getattr(many, seconds)[place] == pytest.approx(float(getattr(one, seconds)), rel=1e-12)
+
+
+@pytest.mark.parametrize("machine", ["dgx-h100", "mi300x", "l40s-pcie", "superpod-h100"])
+@pytest.mark.parametrize(("dp", "tp"), [(128, 2), (64, 4), (2, 2)])
+def test_layouts_are_what_their_plans_are(machine, dp, tp):
+    model, work = "llama-3-8b", {"seq": 2048, "microbatches": 2, "batch": 4 * dp}
+    drawn = Study(
+        model=Memo().model(model, beside=Path()).model,
+        machine=profile.load(machine),
+        practice=replace(PRACTICES["megatron"], clip="none"),
+        dtypes=Dtypes(),
+        seq=2048,
+        microbatches=2,
+    )
+    found = drawn.priced(drawn.traced(zero=1, sequence_parallel=True), tp=tp, dp=dp, batch=4 * dp)
+    layout = {"dp": dp, "tp": tp, "zero": 1, "sp": True}
+    step = plan(model=model, hw=machine, practice="megatron", overrides=["practice.clip=none"], **layout, **work).step
+    assert found.time_s == pytest.approx(float(step.time_s), rel=1e-9)
 
 
 def test_a_curve_shows_in_the_layouts_whose_ranks_were_measured():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.program.test_schedules import asked
 from tpsim.cost.orders import run
 from tpsim.cost.ran import Message
-from tpsim.program.schedules import Pass, PipelineSchedule, in_flight, pipeline_schedule
+from tpsim.program.schedules import SCHEDULES, Pass, PipelineSchedule, in_flight, pipeline_schedule
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
@@ -176,6 +177,21 @@ def test_blocking_sends_that_deadlock_are_refused_with_what_every_rank_waits_for
         "rank 1 waits for the message of B of chunk 1, microbatch 2 before W of chunk 1, microbatch 0\n"
         "  = let messages fly beside compute, practice.overlap.stages: beside, or take another schedule"
     )
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_most_microbatches_that_can_meet_are_those_that_do_not_deadlock(name):
+    maker = SCHEDULES[name]
+    chunks = (2, 3, 4) if maker.several else (1,)
+    for p, v, times in product(range(2, 8), chunks, range(1, 5 if maker.several else 18)):
+        m = times * p if maker.several else times
+        for blocking in (False, "steady", True):
+            try:
+                ran(name, p, m, (1, 1, 1), 0.1, v=v, blocking=blocking)
+                runs = True
+            except InputError as error:
+                runs = error.problems[0].slug != "deadlock"
+            assert runs == (blocking is not True or m <= maker.meets(p)), (p, v, m, blocking)
 
 
 def test_a_schedule_of_too_many_actions_is_refused_with_their_number():

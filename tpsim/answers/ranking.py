@@ -19,7 +19,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.prices import sizes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.layouts.candidates import Evaluation, Family
     from tpsim.question.memo import Memo
@@ -94,40 +94,23 @@ class Ranking:
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, int], Planned] = {}
 
-    def _plan(self, candidate: Candidate) -> Planned | None:
-        """Its plan; none if its schedule deadlocks, as then do all that take turns so."""
-        if not candidate.family.legal[candidate.at]:
-            return None
+    def _plan(self, candidate: Candidate) -> Planned:
         key = id(candidate.family), candidate.at
         if key not in self.known:
-            try:
-                self.known[key] = Planned(
-                    candidate, priced(candidate.space.question(candidate.layout, self.memo), self.memo)
-                )
-            except InputError as error:
-                if error.problems[0].slug != "deadlock":
-                    raise
-                self._refuse(candidate)
-                return None
+            question = candidate.space.question(candidate.layout, self.memo)
+            self.known[key] = Planned(candidate, priced(question, self.memo))
         return self.known[key]
-
-    def _refuse(self, candidate: Candidate) -> None:
-        """Take a layout, and all whose stages take turns alike, out of those that are legal."""
-        turns = _turns(candidate.family, candidate.layout.pp)
-        for other in self.evaluation.families:
-            if _turns(other, other.pp) == turns:
-                alike = other.legal & (other.microbatches == candidate.layout.microbatches)
-                self.evaluation.refused["deadlock"] += int(alike.sum())
-                other.legal &= ~alike
 
     def smallest(self) -> Planned | None:
         """Where no layout fits: the plan of the one that wants the least room."""
         if self.evaluation.fitting:
             return None
         queue = _queue(
-            self.evaluation.families, lambda family: (-family.room_bytes, family.step_s), lambda family: family.legal
+            self.evaluation.families,
+            lambda family: (-family.room_bytes, family.step_s),
+            lambda family: family.room_bytes < 0,
         )
-        return next(filter(None, (self._plan(candidate) for _, candidate in queue)), None)
+        return next((self._plan(candidate) for _, candidate in queue), None)
 
     def surely(self, family: Family) -> Any:
         """Whether each fits though its peak were off by as much as it may be."""
@@ -154,8 +137,6 @@ class Ranking:
             if enough or planned == self.most:
                 return Ranked(best, planned, inf if enough else least, violated + self._unable)
             plan = self._plan(candidate)
-            if plan is None:
-                continue
             planned += 1
             violated += not plan.plan.ok
             taken = [plan] if plan.plan.ok and plan.value(by) < under else []
@@ -179,14 +160,9 @@ class Ranking:
             if count == self.most:
                 return Ranked(_front(planned, by), count, least, 0)
             plan = self._plan(candidate)
-            count += plan is not None
-            planned += [plan] if plan and plan.plan.ok else []
+            count += 1
+            planned += [plan] if plan.plan.ok else []
         return Ranked(_front(planned, by), count, inf, 0)
-
-
-def _turns(family: Family, pp: int) -> Hashable:
-    """How the stages of layouts take turns, which decides, with the microbatches, whether they deadlock."""
-    return id(family.space), family.schedule, pp, family.chunks
 
 
 Measures = Callable[["Family"], tuple[Any, Any]]

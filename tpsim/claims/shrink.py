@@ -21,7 +21,7 @@ from tpsim.program.kinds import counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.legal_orders import checked
 from tpsim.program.op import Program, Reshard
-from tpsim.program.schedules import forward_only, pipeline_schedule
+from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.assume_fields import CopiesFields
 from tpsim.question.memo import lowered
@@ -49,7 +49,7 @@ LAYERS, MICROBATCHES, CHUNKS = 2, 2, 2
 def shrink(question: Question) -> Question:
     """`question` at sizes that run in seconds; a valid question of its own, which a plan can price.
 
-    Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 64 devices.
+    Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 256 devices.
     """
     stages = question.stages
     apart = OTHER if _unlike(stages) else PAIR
@@ -90,15 +90,18 @@ def _balanced(question: Question, copies: Mapping[str, Fraction]) -> Stated:
 
     copies  of each token, for nodes or ranks, where these are fewer than its experts
 
-    Raises InputError where rows are dropped: which ones hangs on the number of devices.
+    A capacity above the mean of rows becomes twice that: none is dropped then, and as many as come stay empty.
+
+    Raises InputError for a capacity below it: which rows are dropped hangs on the number of devices.
     """
     stated, routing = question.stated, question.assume.routing
-    if question.model.experts and routing.drop != "none":
-        message = "with a capacity other rows are dropped on fewer devices, so a run cannot be held against one device"
-        raise InputError.one(
-            "capacity-per-device", message, stated.at("assume", "routing"), "verify it with drop: none"
-        )
     even = type(routing)()
+    if question.model.experts and routing.drop != "none":
+        if routing.drop < 1:
+            message = f"experts have rows for {routing.drop:g} of the mean, and which are dropped hangs on the devices"
+            remedy = "verify it with 1, or more"
+            raise InputError.one("capacity-per-device", message, stated.at("assume", "routing", "drop"), remedy)
+        even = even.model_copy(update={"drop": min(PAIR, -(-routing.drop // 1))})
     if copies:  # exact, as no file could state them
         exact = CopiesFields.model_construct(node=copies.get("node"), rank=copies.get("rank"))
         even = even.model_copy(update={"copies": exact})
@@ -126,7 +129,10 @@ def shrunk_schedule(question: Question, mesh: Mesh) -> PipelineSchedule | None:
         return forward_only(ranks)
     rounds = ranks * max(1, had // question.schedule.ranks)
     parts = min(MICROBATCHES * ranks, rounds if question.schedule.chunks > 1 else had)
-    return checked(pipeline_schedule(question.schedule.name, ranks, min(CHUNKS, question.schedule.chunks), parts))
+    name = question.schedule.name
+    meets = SCHEDULES[name].meets(ranks)
+    parts = int(min(parts, meets)) if question.blocking is True else parts
+    return checked(pipeline_schedule(name, ranks, min(CHUNKS, question.schedule.chunks), parts))
 
 
 def shrunk_split(stages: Stages, ranks: int, chunks: int) -> tuple[int, ...]:

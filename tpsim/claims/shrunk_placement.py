@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 POWER, OTHER = 4, 3
 """The least sizes above a pair that are a power of two, and that are odd and no power of two."""
 
-DEVICES = 64
-"""Devices of the largest mesh that is run."""
+DEVICES, MOST = 64, 256
+"""Devices of a mesh that is run, and of one whose axes cannot be shrunk to that."""
 
 
 PAIR = 2
@@ -36,7 +36,7 @@ def shrunk_placement(placement: Placement, stages: Mapping[str, int] | None = No
 
     Each part of an axis becomes the least size of its kind (`telling`); while those are more than 64 devices together,
     the largest part becomes the least that its carrier can be: a pair, or a third of a ring that it fills alone.
-    Strides follow from the parts inside.
+    Strides follow from the parts inside. Raises InputError where that leaves more than 256.
     """
     sizes = {
         (axis, place): max(_least(placement, axis, place), min(piece.n, stages[axis]))
@@ -48,9 +48,11 @@ def shrunk_placement(placement: Placement, stages: Mapping[str, int] | None = No
     while prod(sizes.values()) > DEVICES:
         wide = [key for key, n in sizes.items() if n > _least(placement, *key)]
         if not wide:
-            raise _too_many(placement)
+            break
         key = max(wide, key=lambda piece: sizes[piece])
         sizes[key] = _least(placement, *key)
+    if prod(sizes.values()) > MOST:
+        raise _too_many(placement)
     return _laid(placement, sizes)
 
 
@@ -92,5 +94,5 @@ def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placeme
 
 def _too_many(placement: Placement) -> InputError:
     axes = " x ".join(f"{axis} {n}" for axis, n in placement.mesh.axes.items() if n > 1)
-    message = f"{axes} cannot be shrunk to {DEVICES} devices with every axis kept"
+    message = f"{axes} cannot be shrunk to {MOST} devices with every axis kept"
     return InputError.one("too-many-axes", message, remedy="verify a scenario with fewer mesh axes")

@@ -58,7 +58,8 @@ def trial(question: Question, full: PlanResult) -> Trial:
     beside = dict(question.practice.keeps)
     apart = bool(question.practice.rows.levels)
     even = evenly(program.order, question.mesh.size(*program.sharing), apart=apart)
-    options = {"schedule": question.orders, "beside": beside, "choose": even}
+    padded = question.assume.routing.drop != "none"
+    options = {"schedule": question.orders, "beside": beside, "choose": even, "padded": padded}
     sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **options)
     return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=even))
 

@@ -206,8 +206,10 @@ def _notes(full: PlanResult, seen: Trial) -> Iterator[str]:
 
     The algorithm's own is held by tests of `reference` only.
     """
-    load = full.question.assume.routing.load
-    if load != "balanced":
+    load, drop = full.question.assume.routing.load, full.question.assume.routing.drop
+    if drop != "none":
+        yield f"{full.question.name}: tokens choose experts evenly here, so that none of their rows is dropped"
+    elif load != "balanced":
         yield f"{full.question.name}: tokens choose experts evenly here, the plan's load ({load}) is not run"
     pairs = [
         (_algorithm(large), _algorithm(small)) for large, small in zip(full.every_row, seen.plan.rows, strict=False)

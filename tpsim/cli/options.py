@@ -54,7 +54,7 @@ def begins(begun: str, known: Iterable[str]) -> list[CompletionItem]:
 class Whole(click.types.IntParamType):
     """A whole number, written as files have it: ``4096``, ``5e7``."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number. Refuses what is none."""
         try:
             return int(super().convert(value, param, ctx))
@@ -64,6 +64,17 @@ class Whole(click.types.IntParamType):
             if type(number := scalar(value.strip())) is int:
                 return number
             raise
+
+
+class Sized(Whole):
+    """A size, or names of mesh axes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The digits of a number; names as they are."""
+        try:
+            return str(super().convert(value, param, ctx))
+        except click.BadParameter:
+            return value
 
 
 FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
@@ -78,11 +89,21 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         "--chips", type=Whole(), metavar="N", help="Chips of the machine; an axis of -1 fills up to it."
     ),
     "mesh": click.option("--mesh", metavar="AXIS=N,..", help="Mesh axes, major first: data=32,tensor=8."),
-    "tp": click.option("--tp", metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."),
-    "dp": click.option("--dp", metavar="N|AXIS", help="Data parallelism: its size, or the mesh axes that it takes."),
-    "cp": click.option("--cp", metavar="N|AXIS", help="Context parallelism: its size, or the mesh axes that it takes."),
-    "ep": click.option("--ep", metavar="N|AXIS", help="Expert parallelism: its size, a part of dp, or its mesh axes."),
-    "pp": click.option("--pp", metavar="N|AXIS", help="Pipeline parallelism: its stages, or the mesh axis of them."),
+    "tp": click.option(
+        "--tp", type=Sized(), metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."
+    ),
+    "dp": click.option(
+        "--dp", type=Sized(), metavar="N|AXIS", help="Data parallelism: its size, or the mesh axes that it takes."
+    ),
+    "cp": click.option(
+        "--cp", type=Sized(), metavar="N|AXIS", help="Context parallelism: its size, or the mesh axes that it takes."
+    ),
+    "ep": click.option(
+        "--ep", type=Sized(), metavar="N|AXIS", help="Expert parallelism: its size, a part of dp, or its mesh axes."
+    ),
+    "pp": click.option(
+        "--pp", type=Sized(), metavar="N|AXIS", help="Pipeline parallelism: its stages, or the mesh axis of them."
+    ),
     "schedule": click.option("--schedule", metavar="NAME", help="How the stages of a pipeline take turns."),
     "chunks": click.option("--chunks", type=Whole(), metavar="N", help="Chunks of layers on each stage."),
     "sp": click.option("--sp/--no-sp", default=None, help="Sequence parallelism: the residual stream split over tp."),

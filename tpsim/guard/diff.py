@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from tpsim.answers.plan import priced
+from tpsim.answers.plan import PlanResult, priced
 from tpsim.guard.drift import at_least, drift
 from tpsim.guard.drift_result import Drifted, outcomes, sentence, sizes
 from tpsim.guard.lock import read_lock
@@ -15,6 +16,7 @@ from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_of_result import recorded, saved
 from tpsim.guard.moved_numbers import is_outcome
 from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.spec import Document
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.edits import flag_words
 from tpsim.question.scenario import resolve
@@ -24,7 +26,6 @@ from tpsim.report.table import Line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tpsim.answers.plan import PlanResult
     from tpsim.guard.causes import CauseOfDrift
     from tpsim.guard.lock import Lock
     from tpsim.question.edits import Flags
@@ -36,6 +37,9 @@ NAMED = 3
 """Edits that a verdict names; more are counted."""
 
 Side = Literal["scenario", "result", "lock"]
+
+Given = str | Path | Mapping[str, Any] | PlanResult
+"""A side: a name, or what a file of it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +132,8 @@ class DiffResult(Drifted):
 
 
 def diff(
-    base: str | Path,
-    new: str | Path | None = None,
+    base: Given,
+    new: Given | None = None,
     *,
     overrides: Sequence[str] = (),
     min_change: str | float = 0.0,
@@ -137,26 +141,29 @@ def diff(
 ) -> DiffResult:
     """Compare two scenarios, two saved results, a scenario with a saved result, or two locks.
 
-    base        a scenario (file or library name), a plan saved as JSON, or a lock
+    base        a scenario (file or library name), a plan saved as JSON, the data of either, a plan, or a lock
     new         the same; None is `base` with `overrides` and `flags`
     overrides   ``path=value`` each, for the new side, which then is a scenario
     min_change  relative change below which a number is left out: ``1%`` or 0.01
     flags       as `plan` takes them, for the new side, too
     Raises InputError for a side that cannot be read, and for sides that cannot be compared.
     """
-    before, after = str(base), str(base if new is None else new)
+    sides = _held(base), _held(base if new is None else new)
+    before, after = map(_name, sides)
     changes = [*flag_words(flags), *(word for text in overrides for word in ("--set", text))]
     if new is None and not changes:
         remedy = f"name it, or change something: tpsim diff {before} --set layout.zero=3"
         raise InputError.one("missing-side", "there is nothing to compare with", remedy=remedy)
-    if changes and side(after) != "scenario":
-        message = f"{changes[0]} changes a scenario, and {after} is a saved {side(after)}"
+    if changes and side(sides[1]) != "scenario":
+        message = f"{changes[0]} changes a scenario, and {after} is a saved {side(sides[1])}"
         raise InputError.one("nothing-to-set", message, remedy="name the scenario")
-    locks = _locks(before, after, overrides, flags)
+    locks = _locks(*sides, overrides, flags)
     words = [after, *changes]
-    following = "tpsim check" if side(after) == "lock" else shlex.join(["tpsim", "plan", *words])
-    if side(after) == "result":
+    following = "tpsim check" if side(sides[1]) == "lock" else shlex.join(["tpsim", "plan", *words])
+    if side(sides[1]) == "result":
         following = f"tpsim diff {shlex.join([before, after])} -v"
+    if Document in map(type, sides):  # no command names what is in no file
+        following = ""
     moved, least = drift(*locks), _share(min_change)
     worth_telling = at_least(moved, least) if least else moved
     edited = tuple(text.partition("=")[0].strip() for text in overrides)
@@ -173,38 +180,57 @@ def _share(text: str | float) -> float:
         raise InputError.one(error.slug, error.message, place, error.remedy) from None
 
 
-def side(text: str) -> Side:
-    """What a side is, by its name.
+def _held(given: Given) -> str | Document:
+    """A name as it is; data as what no file holds."""
+    given = given.to_json() if isinstance(given, PlanResult) else given
+    if isinstance(given, Mapping):
+        return Document(dict(given), path="plan" if "schema" in given else "scenario", text="", sha256="")
+    return str(given)
+
+
+def _name(of: str | Document) -> str:
+    """How a side is called."""
+    if isinstance(of, str):
+        return of
+    resolved = of.data.get("resolved", of.data)
+    return str((isinstance(resolved, Mapping) and resolved.get("name")) or of.path)
+
+
+def side(of: str | Document) -> Side:
+    """What a side is, by its name or by what it holds.
 
     >>> side("base.lock"), side("plan.json"), side("llama3-70b-h100")
     ('lock', 'result', 'scenario')
     """
+    if isinstance(of, Document):
+        return "result" if "schema" in of.data else "scenario"
     suffixes: dict[str, Side] = {".lock": "lock", ".json": "result"}
-    return suffixes.get(Path(text).suffix, "scenario")
+    return suffixes.get(Path(of).suffix, "scenario")
 
 
-def _locks(base: str, new: str, overrides: Sequence[str], flags: Flags) -> tuple[Lock, Lock]:
+def _locks(base: str | Document, new: str | Document, overrides: Sequence[str], flags: Flags) -> tuple[Lock, Lock]:
     kinds = {side(base), side(new)}
     if kinds == {"lock"}:
-        return read_lock(base), read_lock(new)
+        return read_lock(_name(base)), read_lock(_name(new))
     if "lock" in kinds:
         remedy = "compare a lock with another lock, or run tpsim check"
-        raise InputError.one("sides-differ", f"{base} and {new}: only one of them is a lock", remedy=remedy)
+        message = f"{_name(base)} and {_name(new)}: only one of them is a lock"
+        raise InputError.one("sides-differ", message, remedy=remedy)
     plans = _plan(base, (), {}), _plan(new, overrides, flags)
     before, after = (
-        saved(path)
+        saved(of)
         if plan is None
         else recorded(plan)
         if "result" in kinds
         else asked_facts({plan.question.name: plan}, Path())
-        for plan, path in zip(plans, (base, new), strict=True)
+        for plan, of in zip(plans, (base, new), strict=True)
     )
     return _as_one(before, after)
 
 
-def _plan(text: str, overrides: Sequence[str], flags: Flags) -> PlanResult | None:
+def _plan(of: str | Document, overrides: Sequence[str], flags: Flags) -> PlanResult | None:
     """The plan of a scenario; None for a saved result."""
-    return priced(resolve(text, overrides=overrides, flags=flags)) if side(text) == "scenario" else None
+    return priced(resolve(of, overrides=overrides, flags=flags)) if side(of) == "scenario" else None
 
 
 def _as_one(base: Lock, new: Lock) -> tuple[Lock, Lock]:

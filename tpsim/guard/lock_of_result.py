@@ -32,15 +32,15 @@ READ = ("tpsim.plan/1", PlanResult.schema)
 """The versions of a saved plan that say what a comparison needs; in the first one `fits` said that states do."""
 
 
-def saved(path: str) -> Lock:
-    """The facts of a file that ``tpsim plan -f json`` or ``-o plan.json`` wrote.
+def saved(of: str | Document) -> Lock:
+    """The facts of a file that ``tpsim plan -f json`` or ``-o plan.json`` wrote, or of what it holds.
 
     Raises InputError for a file that is none, or that lacks what a comparison needs.
     """
-    document = spec.load(Path(path), most=spec.LARGE)
+    document = spec.load(Path(of), most=spec.LARGE) if isinstance(of, str) else of
     if document.data.get("schema") not in READ:
         remedy = "save one: tpsim plan SCENARIO -o plan.json"
-        raise InputError.one("not-a-result", f"{path} is no saved plan", document.place("schema"), remedy)
+        raise InputError.one("not-a-result", f"{document.path} is no saved plan", document.place("schema"), remedy)
     try:
         _refuse_other_types(document)
         return _recorded(document.data)

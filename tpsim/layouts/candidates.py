@@ -44,7 +44,6 @@ class Family:
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left; where it holds too
         much from step to step already that, and what that leaves, until it is looked at
     may_do  False where it surely violates what the scenario requires
-    legal   False where its stages turn out to deadlock
     looked  whether no more is known of each
     nearer  works out seconds of cells, alone without what is issued; None where no more is known of any
     peaked  works out what is held at most and what is left, where that is not known
@@ -59,7 +58,6 @@ class Family:
     peak_bytes: Any
     room_bytes: Any
     may_do: Any
-    legal: Any
     looked: Any
     nearer: Callable[..., Any] | None = None
     peaked: Callable[[], tuple[Any, Any]] | None = None
@@ -82,8 +80,8 @@ class Family:
 
     @property
     def fitting(self) -> Any:
-        """Whether each is legal, and a chip holds it."""
-        return self.legal & (self.room_bytes >= 0)
+        """Whether a chip holds each."""
+        return self.room_bytes >= 0
 
     @property
     def microbatches(self) -> Any:
@@ -168,7 +166,7 @@ class Evaluation:
     @property
     def legal(self) -> int:
         """How many are not refused."""
-        return sum(int(family.legal.sum()) for family in self.families)
+        return sum(len(family.cells) for family in self.families)
 
     @property
     def fitting(self) -> int:
@@ -178,7 +176,7 @@ class Evaluation:
     @property
     def candidates(self) -> list[Candidate]:
         """All that are not refused, one by one."""
-        return [Candidate(family, int(at)) for family in self.families for at in np.flatnonzero(family.legal)]
+        return [Candidate(family, int(at)) for family in self.families for at in range(len(family.cells))]
 
 
 def evaluate(spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room]) -> Evaluation:
@@ -274,8 +272,8 @@ class _Evaluator:
             cells,
             np.zeros(len(cells)),
             *room(least),
-            *_true(cells),
-            ~_true(cells)[0],
+            _true(cells),
+            ~_true(cells),
             seconds,
             lambda: room(peaks.peak_bytes(cells, schedule, sorts)),
         )
@@ -301,11 +299,11 @@ class _Evaluator:
         peaks, rooms = zip(*(self.held(question, self.memo) for question in asked), strict=True)
         least = [self.bounds.worked_s(cell, question) for cell, question in zip(cells, asked, strict=True)]
         steps, peak_bytes, room = np.array([least, peaks, rooms])
-        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, *_true(cells), _true(cells)[0])
+        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, _true(cells), _true(cells))
 
 
-def _true(cells: Any) -> tuple[Any, Any]:
-    return np.ones(len(cells), dtype=bool), np.ones(len(cells), dtype=bool)
+def _true(cells: Any) -> Any:
+    return np.ones(len(cells), dtype=bool)
 
 
 def _unlike(question: Question) -> bool:

@@ -239,11 +239,15 @@ class Legal:
         file = self.file.model_copy(update={"pipeline": turns})
         known, layers = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, memo=self.memo)
         actions = sum(map(len, known.orders)) // layout.pp if known else 0
+        maker = SCHEDULES[layout.schedule]
+        held_up = self.base.practice.overlap.blocks_stages(usual=maker.blocking) is True
         reasons = Counter[str]()
         legal = []
         for m in parts:
             try:
-                SCHEDULES[layout.schedule].suits(layout.pp, m)
+                maker.suits(layout.pp, m)
+                if held_up and m > maker.meets(layout.pp):
+                    raise InputError.one("deadlock", f"{layout.schedule} deadlocks with {m} microbatches")
                 if actions * m > MOST_ACTIONS:
                     raise InputError.one("too-many-actions", f"{actions * m:,} actions are too many")
                 check_layers(self.base.practice, layers, _nowhere)

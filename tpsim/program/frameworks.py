@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES
-from tpsim.program.model import Latent, Model
 from tpsim.program.practice import ALL_SHARDED, Ahead, Bucket, Overlap, Practice, Rows
+
+if TYPE_CHECKING:
+    from tpsim.program.model import Model
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(
@@ -189,6 +191,6 @@ def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel
         **dict.fromkeys(("reshard_after_forward", "ahead"), zero == ALL_SHARDED),
         "regather": sequence_parallel,
         "rows": bool(model.experts),
-        "latents": "tp" in roles and any(isinstance(kind, Latent) for kind in model.attentions),
+        "latents": "tp" in roles and model.has_latents,
     }
     return needs.get(switch, True)

@@ -224,6 +224,11 @@ class Model:
         return (kind.attention for kind in self.kinds.values())
 
     @property
+    def has_latents(self) -> bool:
+        """True if any attention makes its keys and values from latents."""
+        return any(isinstance(attention, Latent) for attention in self.attentions)
+
+    @property
     def heads(self) -> int:
         """Query heads of a layer."""
         return next(self.attentions).heads

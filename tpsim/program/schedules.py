@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
@@ -231,6 +232,7 @@ class Maker:
               where it does not interleave; where it does, in warm-up and flush alone; the others would deadlock
     grows     True if every further microbatch is held beside the others
     suits     refuses stages and microbatches that it cannot run
+    meets     the most microbatches that so many ranks run without a deadlock if every message holds both ranks up
     """
 
     orders: Callable[[int, int, int], Iterator[Order]]
@@ -238,6 +240,7 @@ class Maker:
     blocking: Blocking = False
     grows: bool = False
     suits: Callable[[int, int], None] = lambda _p, _m: None
+    meets: Callable[[int], float] = lambda _p: inf
 
 
 SCHEDULES: Mapping[str, Maker] = {
@@ -245,7 +248,7 @@ SCHEDULES: Mapping[str, Maker] = {
     "1f1b": Maker(one_forward_one_backward, blocking=True),
     "interleaved": Maker(interleaved, several=True, blocking="steady", suits=in_groups),
     "zb-h1": Maker(zero_bubble_h1),
-    "zb-h2": Maker(zero_bubble_h2),
+    "zb-h2": Maker(zero_bubble_h2, meets=lambda p: 2 * p - 1),
 }
 """Every schedule that tpsim knows."""
 

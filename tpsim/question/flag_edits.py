@@ -8,6 +8,7 @@ from math import gcd, prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
+from tpsim.quantity.spec.text import scalar
 from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, Keys, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import SCENARIOS, format_of
@@ -19,8 +20,10 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
     Raises InputError for a flag that tpsim does not have, or that this scenario cannot take.
     """
     options = {name: value for name, value in flags.items() if value is not None}
-    for name in options:
+    for name, value in options.items():
         _known(name)
+        if name in ROLES and not _is_count(str(value)) and isinstance(scalar(str(value)), int | float | None):
+            _refuse_size(name, value)
     paths = {**PATHS, "batch": _batch(data)}
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
     sized = [*_mesh_edits(options), *_added_edits(options, data), *_size_edits(options, data)]
@@ -54,17 +57,18 @@ def bare_scenario(flags: Mapping[str, Any], overrides: Sequence[str] = ()) -> di
 def parse_mesh(text: str) -> dict[str, int]:
     """The axes of ``data=4,tensor=8``, major first.
 
-    >>> parse_mesh("data=4, tensor=8")
+    >>> parse_mesh("data=4, tensor=8e0")
     {'data': 4, 'tensor': 8}
     """
     axes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = (piece.strip() for piece in part.partition("="))
-        if not (name and equals and _is_count(size.removeprefix("-"))):
+        number = scalar(size)
+        if not (name and equals and type(number) is int and abs(number) < 10**DIGITS):
             _refuse_mesh(text, f'"{part.strip()}" is not an axis and its size')
         if name in axes:
             _refuse_mesh(text, f"axis {name} is given twice")
-        axes[name] = int(size)
+        axes[name] = number
     return axes
 
 
@@ -78,6 +82,12 @@ def _is_count(text: str) -> bool:
 
 def _refuse_mesh(text: str, message: str) -> None:
     raise InputError.one("bad-mesh", message, Edit(("mesh",), text, f"--mesh {text}", 8).place, "write data=4,tensor=8")
+
+
+def _refuse_size(role: str, value: object) -> None:
+    place = Edit((role,), value, _word(role, value), len(f"--{role} ") + 1).place
+    message = f'"{value}" is neither a number of devices nor a mesh axis'
+    raise InputError.one("bad-size", message, place, f"write --{role} 8, or the name of an axis")
 
 
 def _known(name: str) -> None:

@@ -224,6 +224,7 @@ def _practice(read: Stated, model: Model, laid: Layout, memo: Memo) -> Practice:
             given = stated.model_dump(exclude={"buffers"}, exclude_none=True, exclude_unset=True)
             changed[name] = replace(getattr(base, name), **given)
     practice = replace(base, **changed)
+    practice = practice if model.has_latents else replace(practice, latents="block")
     if read.file.workload.kind != "train":
         return served(practice)
     overlap = practice.overlap.at(laid.zero)

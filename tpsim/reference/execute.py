@@ -44,6 +44,7 @@ def execute(
     schedule: PipelineSchedule | None = None,
     beside: Mapping[str, int] | None = None,
     choose: Choice = own,
+    padded: bool = False,
 ) -> Run:
     """Run every op of `program` on the devices of `mesh`.
 
@@ -53,13 +54,14 @@ def execute(
     schedule  the orders of the ranks of a program that is cut into stages; None: every device runs every op
     beside  name of an array -> bytes per element that its stack keeps as long as it is there
     choose  which experts tokens go to: their own choice, unless another is drawn
+    padded  True: rows that nothing fills are sent and held like the others, as where experts have a capacity
 
     Raises ValueError, naming array and device, if a collective leaves a device without a part of its block, and where
     ranks wait for each other.
     """
     wired = wiring or rings(mesh)
     kernels = streamed.kernels(program)
-    run = Run(program, Devices(wired.network), wired, sizes, inputs, choose, kernels, beside or {}, schedule)
+    run = Run(program, Devices(wired.network), wired, sizes, inputs, choose, kernels, beside or {}, schedule, padded)
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
@@ -110,9 +112,9 @@ def _side_by_side(run: Run, op: Op, device: Device) -> Blocks:
 
 
 def elements(run: Run, array: Array) -> dict[Device, int]:
-    """Of an array's block on every device that has one; of ragged rows those that are filled."""
+    """Of an array's block on every device that has one; of ragged rows those that are sent and held."""
     blocks = run.blocks[array]
-    if not array.filled:
+    if not array.filled or run.padded:
         return {device: block.size for device, block in blocks.items()}
     return {device: int(marks(run, array, array.type, device).sum()) for device in blocks}
 
@@ -179,7 +181,8 @@ def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op)
     holders, order = set(blocks), run.grid.devices
     if move.members and len(holders) < len(order):
         return _exchanged(run, move, blocks, op)
-    filled = {device: marks(run, op.output, move.before, device) for device in order} if op.output.filled else None
+    ragged = op.output.filled and not run.padded
+    filled = {device: marks(run, op.output, move.before, device) for device in order} if ragged else None
     play = partial(run.devices.play, move, parts=parts, dtype=op.output.dtype, array=str(op.output), filled=filled)
     if len(holders) == len(order):
         return play(blocks)

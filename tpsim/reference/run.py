@@ -118,6 +118,7 @@ class Run:
     kernels    op of a kernel that reads such arrays -> all ops of the kernel
     summed     what such kernels have summed over blocks
     held_by    chunks of stages -> the devices that have them
+    padded     whether rows that nothing fills are sent and held like the others
     """
 
     program: Program
@@ -129,6 +130,7 @@ class Run:
     kernels: Mapping[Op, tuple[Op, ...]]
     beside: Mapping[str, int]
     schedule: PipelineSchedule | None = None
+    padded: bool = False
     blocks: dict[Array, Blocks] = field(default_factory=dict)
     causes: list[RanCollective] = field(default_factory=list)
     works: dict[Op, Work] = field(default_factory=dict)
