@@ -21,10 +21,9 @@ from tpsim.cost.collectives import travelling
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
-from tpsim.question.collective_choice import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.memo import Lowered, Memo, lowered
-from tpsim.question.prices import pricer, sizes_of
+from tpsim.question.prices import pricer, refuse_unknown_algorithm, shown_where_forced, sizes_of
 from tpsim.question.question import relaunched
 from tpsim.question.resolved import columns
 from tpsim.question.scenario import resolve
