@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.answers.hw_rows import curve_record
+from tpsim.answers.hw import curve_record
 from tpsim.machine.curve_file import fields_of
 from tpsim.machine.profile_fields import DEFAULT
 from tpsim.quantity.spec import is_path, path_from
