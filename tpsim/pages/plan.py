@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import percent
 from tpsim.cost.collectives import RECOMPUTED
+from tpsim.cost.compute import PHASES
 from tpsim.pages.plan_facts import (
     ASSUMPTIONS,
     NOT_MODELLED,
@@ -65,9 +66,6 @@ FULL = (
 )
 """One line per array, with the formula and the reason."""
 
-PHASES = ("forward", "backward", "update")
-"""In which order a page shows them; within each, what every layer does comes first."""
-
 STAGES = (
     Column("ranks", "stage"),
     Column("layers", "layers", "integer"),
@@ -117,6 +115,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     step_s = result.step.time_s
     most = next(iter(result.step.lost), None)
     rows = [_line(row, step_s, most) for row in (result.collectives if verbose else result.shown())]
+    # Within a phase, what every layer does comes first.
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
     lines = _told_apart(_together(rows))
     small = [] if verbose else [line for line in lines if line["busy_s"] < SMALL * step_s and not line["share"] > SMALL]
