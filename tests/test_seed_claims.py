@@ -27,10 +27,10 @@ from tests.program.test_collectives import collectives
 from tests.reference.judge import difference, run, unsharded
 from tests.reference.wires import on_rings
 from tests.worked import gpus
-from tpsim.algebra.expression import NotationError
 from tpsim.algebra.legality import OwedError, owed_after
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move, wire
+from tpsim.algebra.notation import NotationError
 from tpsim.cost.memory import memory
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from tpsim import hw as hw
     from tpsim import model as model
-    from tpsim.answers.breakeven import breakeven as breakeven
     from tpsim.answers.collective import collective as collective
     from tpsim.answers.explain import explain as explain
     from tpsim.answers.grid import grid as grid
@@ -59,7 +58,6 @@ VERBS: tuple[Verb, ...] = (
 """The verbs in the order of the help, known without loading any of them."""
 
 ROOMS = {verb.name: verb.room for verb in VERBS if verb.room} | {
-    "breakeven": "answers",
     "grid": "answers",
     "sweep": "answers",
     "verify_expression": "claims",

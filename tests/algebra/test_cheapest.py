@@ -15,7 +15,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import wire
 from tpsim.algebra.planner import Prices, product_ways
 from tpsim.algebra.sharding import ShardingError
-from tpsim.answers.pricing import PlacedMachine, Pricing
+from tpsim.answers.shard_way import PlacedMachine, Pricing
 from tpsim.fabric.placement import place
 from tpsim.machine.profile import load
 

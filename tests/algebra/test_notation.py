@@ -7,8 +7,7 @@ from hypothesis import given
 
 from tests.algebra.simulated import types
 from tests.arrays import parse_array
-from tpsim.algebra.expression import Conversion, NotationError, Product, Single, format_array
-from tpsim.algebra.notation import parse_expression
+from tpsim.algebra.notation import Conversion, NotationError, Product, Single, format_array, parse_expression
 from tpsim.algebra.sharding import Sharding
 
 MESH = ("X", "Y")

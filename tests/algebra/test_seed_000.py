@@ -12,10 +12,10 @@ from tests.algebra.test_contract import asked
 from tests.algebra.test_planner import ORDER, by_book, prices, spoken, ways
 from tests.arrays import every_move, parse_array
 from tpsim.algebra.contract import cases, local_product
-from tpsim.algebra.expression import NotationError
 from tpsim.algebra.legality import OwedError, owed_after
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import wire
+from tpsim.algebra.notation import NotationError
 from tpsim.algebra.planner import book, product_ways
 from tpsim.algebra.reshard import Routes, book_path
 from tpsim.algebra.sharding import ShardingError

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tpsim.algebra import meetings
-from tpsim.algebra.expression import NotationError
+from tpsim.algebra.notation import NotationError
 from tpsim.answers import shard as module
 from tpsim.answers.shard import shard
 from tpsim.pages.shard import page

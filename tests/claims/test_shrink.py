@@ -10,8 +10,7 @@ import pytest
 from tests.levels import WireLevel
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
-from tpsim.claims.shrink import shrink
-from tpsim.claims.shrunk_placement import shrunk_placement
+from tpsim.claims.shrink import shrink, shrunk_placement
 from tpsim.cost.collectives import travelling
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wrap

@@ -18,7 +18,7 @@ from tpsim.answers import memory as memory_module
 from tpsim.answers import plan as plan_module
 from tpsim.answers.schema import schema
 from tpsim.claims import trial as trial_module
-from tpsim.claims.shrunk_placement import DEVICES
+from tpsim.claims.shrink import DEVICES
 from tpsim.claims.verify import verify
 from tpsim.cost.rollup import Row, Total
 from tpsim.machine import algorithms, timing
@@ -65,7 +65,7 @@ FEWER = {"deepseek-v3-h100": 16, "qwen3-235b-h100": 16}
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_scenario_verifies(name):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tpsim.claims.shrunk_placement.DEVICES", FEWER.get(name, DEVICES))
+        patch.setattr("tpsim.claims.shrink.DEVICES", FEWER.get(name, DEVICES))
         result = verified(name)
     (run,) = result.runs
     decodes = name.endswith("-decode")

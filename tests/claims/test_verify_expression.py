@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from tpsim.algebra import moves
-from tpsim.algebra.expression import NotationError
+from tpsim.algebra.notation import NotationError
 from tpsim.answers.shard import shard
 from tpsim.claims import claims
 from tpsim.claims import verify_expression as module

@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tpsim.answers.plan import plan
-from tpsim.answers.plan_limits import NO_HOST, NOT_MODELLED
+from tpsim.answers.trust import NO_HOST, NOT_MODELLED
 from tpsim.cli.output import write_files
 from tpsim.quantity.errors import InputError
 

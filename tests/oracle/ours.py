@@ -10,11 +10,11 @@ from tests.models import blocks
 from tests.oracle.calls import Run, called
 from tests.oracle.questions import AXIS, FOUR, MODEL, WORK
 from tpsim.algebra.contract import Contraction
-from tpsim.algebra.expression import Conversion as Change
 from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.notation import Conversion as Change
 from tpsim.algebra.notation import parse_expression
 from tpsim.algebra.planner import Prices, product_ways, reshard_ways
-from tpsim.answers.pricing import Pricing
+from tpsim.answers.shard_way import Pricing
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout

@@ -16,14 +16,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.oracle.layer import gradients
 from tests.oracle.questions import EXPRESSIONS, FOUR, LAYERS
-from tpsim.algebra.expression import Product
-from tpsim.algebra.notation import parse_expression
+from tpsim.algebra.notation import Product, parse_expression
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.oracle.questions import Question
-    from tpsim.algebra.expression import NamedArray
+    from tpsim.algebra.notation import NamedArray
 
 
 def asked(question: Question) -> jax.stages.Lowered:

@@ -11,7 +11,7 @@ from tests.models import MIXTURE, mixture
 from tests.reference.test_experts import CUBE, NODES, SHARED, difference, drawn, stated
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
-from tpsim.claims.counted import machine_wiring
+from tpsim.claims.trial import machine_wiring
 from tpsim.fabric.placement import place
 from tpsim.machine import profile
 from tpsim.program import dispatch

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from tpsim.report import markdown, terminal
-from tpsim.report.columns import lines
 from tpsim.report.formats import NoNumber, csv_text, frame, json_text
 from tpsim.report.table import Bar, Column, Document, Line, Table, as_text
+from tpsim.report.terminal import lines
 
 ROWS = [
     {"phase": "forward", "op": "all_gather", "bytes": 134217728, "why": "case 3: " + "owes a sum over X; " * 5},

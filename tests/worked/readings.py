@@ -137,7 +137,8 @@ def equal(left, right, unknown):
     ratio = sympy.cancel(sympy.sympify(left) / right)
     (free,) = ratio.free_symbols
     assert free.name == unknown
-    return tpsim.breakeven(sympy.lambdify(free, ratio, "math"), lambda _: 1, unknown)
+    (root,) = sympy.solve(ratio - 1, free)
+    return float(root)
 
 
 def equal_as_a_formula(left, right, unknown):

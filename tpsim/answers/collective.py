@@ -19,8 +19,8 @@ from tpsim.program.dtypes import DTYPE_BYTES, Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
-from tpsim.question.collective_choice import refuse_foreign, written
 from tpsim.question.inputs import files_of
+from tpsim.question.prices import refuse_foreign, written
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 

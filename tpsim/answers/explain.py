@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.answers.derivation import CHECKS, Derivation, symbol
-from tpsim.answers.derivations import PARTS, derivations, names_in, numbers
-from tpsim.answers.hw_rows import constant_record
+from tpsim.answers.hw import constant_record
+from tpsim.answers.plan_derivations import PARTS, derivations, names_in, numbers
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, did_you_mean

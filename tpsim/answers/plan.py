@@ -9,22 +9,20 @@ from itertools import takewhile
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
-from tpsim.answers.band import Band, band
 from tpsim.answers.changes import FieldChange, best_change
 from tpsim.answers.memory import ChipMemory, fullest
-from tpsim.answers.plan_limits import assumed, not_modelled
 from tpsim.answers.plan_step import PlanStep, Requirement, TrainingRun, run_of
 from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
+from tpsim.answers.trust import Band, assumed, band, not_modelled
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.collectives import travelling
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
-from tpsim.question.collective_choice import refuse_unknown_algorithm, shown_where_forced
 from tpsim.question.inputs import asked
 from tpsim.question.memo import Lowered, Memo, lowered
-from tpsim.question.prices import pricer, sizes_of
+from tpsim.question.prices import pricer, refuse_unknown_algorithm, shown_where_forced, sizes_of
 from tpsim.question.question import relaunched
 from tpsim.question.resolved import columns
 from tpsim.question.scenario import resolve

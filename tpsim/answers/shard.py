@@ -9,11 +9,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.contract import cases
-from tpsim.algebra.expression import Expression, NamedArray, NotationError, Product, format_array
-from tpsim.algebra.notation import parse_expression
+from tpsim.algebra.notation import Expression, NamedArray, NotationError, Product, format_array, parse_expression
 from tpsim.algebra.planner import Plan, Planner, Ways
-from tpsim.answers.pricing import PlacedMachine, Pricing
-from tpsim.answers.shard_way import ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
+from tpsim.answers.shard_way import PlacedMachine, Pricing, ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show

@@ -14,8 +14,8 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.answers.band import Band
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.trust import Band
     from tpsim.quantity.units import Dimension
     from tpsim.report.record import Seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tpsim.answers.plan_limits import idle_chips
+from tpsim.answers.trust import idle_chips
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BANDED

@@ -1,22 +1,24 @@
-"""A fitted machine: what moved, how far off its predictions are, and its profile, laid on the base."""
+"""A fitted machine: what moved, how far off its predictions are, and its profile as text, laid on the base."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.answers.hw_rows import curve_record
-from tpsim.calibrate.profile_text import DIGITS, extending, figure, item, source_key
+from tpsim.answers.hw import curve_record
 from tpsim.machine.curve_file import fields_of
 from tpsim.machine.profile_fields import DEFAULT
+from tpsim.quantity.spec import is_path, path_from
 from tpsim.quantity.spec.document import VALUE, merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
+from tpsim.question.save import flow
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run import Run
     from tpsim.machine.profile import Constant, Machine
     from tpsim.quantity.spec import Document
+
 
 KIBI = 1024
 BANDS: Mapping[str, float] = {"floor": 64 * KIBI, "middle": KIBI**2, "knee": 128 * KIBI**2, "plateau": float("inf")}
@@ -265,3 +268,52 @@ def _run(run: Run) -> dict[str, Any]:
         "harness": run.launch,
         "points": len(run.V),
     }
+
+
+DIGITS = 5
+
+
+def source_key(word: str, base: Machine) -> str:
+    """The key of a source that the base, which may have earlier fits, has not yet."""
+    return next(key for at in count(1) if (key := f"{word}{'' if at == 1 else f'-{at}'}") not in base.sources)
+
+
+def extending(
+    folder: Path, base: str, name: str, comments: Iterable[str], sources: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """The first lines of a profile that stands in `folder` and extends the base."""
+    extends = path_from(folder, base) if is_path(base) else base
+    head = [f"# {line}".replace("\n", " ") for line in comments]
+    head += ["tpsim: hardware/1", f"extends: {flow(extends)}", f"name: {flow(name)}", "sources:"]
+    return [*head, *(f"  {key}: {flow(source)}" for key, source in sources.items())]
+
+
+def figure(value: float, constant: Constant, source: str, note: str) -> dict[str, Any]:
+    """A measured figure as a profile writes it."""
+    now = show(value, constant.dimension, DIGITS)
+    return {
+        "value": float(now) if constant.dimension == "ratio" else now,
+        "source": source,
+        "kind": "measured",
+        "note": note,
+    }
+
+
+def item(part: Mapping[str, Any]) -> Iterator[str]:
+    """A level, or a curve, as an item of a list."""
+    first, *others = block(part)
+    yield f"  - {first}"
+    yield from (f"    {line}" for line in others)
+
+
+def block(part: Mapping[str, Any]) -> Iterator[str]:
+    """A map in YAML: maps of maps, and lists of maps, line by line, anything else on one line."""
+    for key, value in part.items():
+        if isinstance(value, dict) and any(isinstance(entry, dict) for entry in value.values()):
+            yield f"{flow(key)}:"
+            yield from (f"  {line}" for line in block(value))
+        elif isinstance(value, list) and len(value) > 1 and all(isinstance(entry, dict) for entry in value):
+            yield f"{flow(key)}:"
+            yield from (f"  - {flow(entry)}" for entry in value)
+        else:
+            yield f"{flow(key)}: {flow(value)}"

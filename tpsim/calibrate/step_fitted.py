@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.calibrate.profile_text import block, extending, figure, source_key
+from tpsim.calibrate.fitted import block, extending, figure, source_key
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
 from tpsim.quantity.spec.document import merge
 from tpsim.quantity.units import show

@@ -24,11 +24,18 @@ from tpsim.claims.checks import (
     stopped,
     value_checks,
 )
-from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, memory_check, ran
-from tpsim.claims.counted import exact_bytes, injected, made
-from tpsim.claims.link_claims import links_check
+from tpsim.claims.claims import (
+    Claim,
+    Ledger,
+    collectives_check,
+    formulas,
+    formulas_check,
+    links_check,
+    memory_check,
+    ran,
+)
 from tpsim.claims.shrink import shrink
-from tpsim.claims.trial import Stopped, Trial, dims_of, trial
+from tpsim.claims.trial import Stopped, Trial, dims_of, exact_bytes, injected, made, trial
 from tpsim.cost.formula import evaluated
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Leaf

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.shard import ShardResult, shard
 from tpsim.claims.checks import Check, Verified, VerifyResult, arising, blocks_check, distinct, equal_arrays, stopped
-from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, ran
-from tpsim.claims.counted import machine_wiring, made
-from tpsim.claims.link_claims import links_check
-from tpsim.claims.shrunk_placement import DEVICES, PAIR, POWER, telling
-from tpsim.claims.trial import Stopped, run
+from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, links_check, ran
+from tpsim.claims.shrink import DEVICES, PAIR, POWER, telling
+from tpsim.claims.trial import Stopped, machine_wiring, made, run
 from tpsim.quantity.errors import InputError
 from tpsim.question.expression import part_sizes, read_mesh, unsharded
 from tpsim.reference.compare import Misaligned, compared

@@ -49,7 +49,7 @@ def collective(
     tpsim collective all-reduce --hw dgx-h100 --ranks 16 --level nvlink:4,network --sizes 8MB,1M:1G:x4
     tpsim collective all-reduce --hw dgx-h100 --ranks 8 --measured all_reduce.txt
     """
-    from tpsim.question.inputs import read_launch
+    from tpsim.question.prices import read_launch
 
     asked["launch"] = None if launch is None else read_launch(launch)
     if measured is None:

@@ -159,7 +159,7 @@ def in_one_shape(error: Exception) -> TpsimError | None:
 
 def of_the_notation(error: TpsimError) -> TpsimError:
     """What is wrong with an expression, or with sizes beside it, shown as a place in the command line."""
-    from tpsim.algebra.expression import NotationError
+    from tpsim.algebra.notation import NotationError
 
     if not isinstance(error, NotationError):
         return error

@@ -11,7 +11,7 @@ from tpsim.machine.algorithms import OFFERED
 from tpsim.machine.profile_fields import DTYPES, ChipFields, ChipFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
-from tpsim.quantity.spec.refusals import header_problem
+from tpsim.quantity.spec.checked import header_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.collective_sizes import on_command_line
 from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
-from tpsim.question.collective_choice import in_words
 from tpsim.question.inputs import asked
+from tpsim.question.prices import in_words
 from tpsim.report.table import Column, Document, Table
 
 if TYPE_CHECKING:

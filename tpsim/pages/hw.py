@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.hw_rows import constant_record, problem_record
+from tpsim.answers.hw import constant_record, problem_record
 from tpsim.machine.curve_file import summary
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked

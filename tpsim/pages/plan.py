@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import percent
+from tpsim.cost.collectives import RECOMPUTED
+from tpsim.cost.compute import PHASES
 from tpsim.pages.plan_facts import (
     ASSUMPTIONS,
     NOT_MODELLED,
+    PURPOSES,
     inference_notes,
     memory_lines,
     plan_facts,
     read_at,
 )
-from tpsim.pages.plan_rows import STAR, line, together, told_apart
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BOUNDS
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Document, Table, present
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.cost.step import Lost
     from tpsim.question.question import Question
+
 
 COLUMNS = (
     Column("where", "where"),
@@ -59,9 +65,6 @@ FULL = (
     Column("because", "because", below=True),
 )
 """One line per array, with the formula and the reason."""
-
-PHASES = ("forward", "backward", "update")
-"""In which order a page shows them; within each, what every layer does comes first."""
 
 STAGES = (
     Column("ranks", "stage"),
@@ -111,9 +114,10 @@ def page(result: PlanResult, *, verbose: bool) -> Document:
 def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     step_s = result.step.time_s
     most = next(iter(result.step.lost), None)
-    rows = [line(row, step_s, most) for row in (result.collectives if verbose else result.shown())]
+    rows = [_line(row, step_s, most) for row in (result.collectives if verbose else result.shown())]
+    # Within a phase, what every layer does comes first.
     rows.sort(key=lambda row: (PHASES.index(row["phase"]), row["layer"] is None))
-    lines = told_apart(together(rows))
+    lines = _told_apart(_together(rows))
     small = [] if verbose else [line for line in lines if line["busy_s"] < SMALL * step_s and not line["share"] > SMALL]
     busy = show(float(sum(line["busy_s"] for line in small)), "seconds")
     more = [f" {len(small)} more below {percent(SMALL)} of the step, {busy} together"] if small else []
@@ -225,3 +229,76 @@ def _next(result: PlanResult) -> str:
     if asked := result.question.asked:
         return f"tpsim explain {worst.collective if worst else 'step.compute_s'} {asked}"
     return f"tpsim explain {worst.collective if worst else 'all_reduce'}"
+
+
+PREFIXES = {"gradient": "grad.", "state": "new."}
+"""What the names of their arrays begin with."""
+
+SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
+"""Rows that agree in these are one line of the short table; the first five are its label."""
+
+ROUNDING = 1e-9
+"""The share of a call's seconds below which a difference of two is one of rounding."""
+
+STAR = "*"
+"""What marks the collective that costs most."""
+
+
+def _line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str, Any]:
+    """A collective's record with what a page adds: where it stands and what it is for, its share of the step.
+
+    most  what costs most, which is marked
+    """
+    layer = row["layer"]
+    around = "around the layers" if layer is None else f"layer{'s' if '-' in str(layer) else ''} {layer}"
+    return {
+        **row,
+        "where": f"{row['phase']}, {around}",
+        "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
+        "share": row["exposed_s"] / step_s,
+        "hidden_s": row["hidden_s"] if row["hidden_s"] > ROUNDING * row["busy_s"] else 0,
+        **(MOST if most and f"{row['collective']} over {row['axis']}" == most.collective else {}),
+    }
+
+
+MOST = {"mark": "most", "star": STAR}
+"""What a row of the collective has that costs most."""
+
+
+def _together(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose calls are alike as one line each, in the order in which they are met: calls and seconds add up.
+
+    A line has the ``arrays`` of its rows.
+    """
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        same = tuple(row.get(key) for key in SAME)
+        if same not in lines:
+            lines[same] = {**row, "arrays": [row["array"]]}
+            continue
+        line = lines[same]
+        line["arrays"].append(row["array"])
+        for key in ("count", "busy_s", "exposed_s", "share"):
+            line[key] += row[key]
+    return list(lines.values())
+
+
+def _told_apart(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Lines that differ in size alone say of which arrays they are: ``weights Wq, Wo``."""
+    labels = Counter(_label(line) for line in lines)
+    return [
+        {**line, "purpose": f"{line['purpose']} {_arrays(line)}"} if labels[_label(line)] > 1 else dict(line)
+        for line in lines
+    ]
+
+
+def _label(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[key] for key in SAME[:5])
+
+
+def _arrays(line: Mapping[str, Any]) -> str:
+    """The arrays of a line, without the prefix that its purpose says already."""
+    prefix = PREFIXES.get(line["op"], "")
+    return ", ".join(
+        dict.fromkeys(" ".join(part.removeprefix(prefix) for part in array.split()) for array in line["arrays"])
+    )

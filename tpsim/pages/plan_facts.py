@@ -10,7 +10,7 @@ from tpsim import __version__
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.update import CLIP
 from tpsim.quantity.units import show
-from tpsim.question.collective_choice import in_words
+from tpsim.question.prices import in_words
 from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column

@@ -11,7 +11,7 @@ from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, matters, unread
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
-from tpsim.question.padding import line_notes
+from tpsim.question.layout import line_notes
 from tpsim.question.recompute import recompute_remarks
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields

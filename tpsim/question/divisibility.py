@@ -42,6 +42,11 @@ def next_multiple(number: int, of: int) -> int:
     return -(-number // of) * of
 
 
+def tp_place(tp: tuple[str, ...], at: At) -> Place | None:
+    """Where the size of tp is stated: in the mesh if it is one axis, else where its axes are listed."""
+    return at("mesh", tp[0]) if len(tp) == 1 else at("layout", "tp")
+
+
 def tp_problems(model: Model, tp: int, place: Place | None) -> Iterator[Problem]:
     """What of the model does not divide by `tp`, which stands at `place`: heads, kv heads, ffn hidden, vocabulary."""
     legal = "legal tp: " + listed(legal_tp(model))

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.expression import NotationError
 from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.notation import NotationError
 from tpsim.algebra.sharding import Sharding, joined
 from tpsim.program.op import Array, Einsum, Leaf, Max, Op, Program, Reshard, Where
 from tpsim.quantity.errors import did_you_mean
@@ -15,7 +15,7 @@ from tpsim.quantity.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from tpsim.algebra.expression import Expression, NamedArray
+    from tpsim.algebra.notation import Expression, NamedArray
     from tpsim.algebra.planner import PlannedStep
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")

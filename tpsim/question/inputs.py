@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
-from tpsim.quantity.units import UnitError, parse
 from tpsim.report.record import Of
 
 if TYPE_CHECKING:
@@ -55,16 +53,3 @@ def shown(path: str) -> str:
         if Path(path).parent in spec.library(kind):
             return f"{kind}/{Path(path).name}"
     return path
-
-
-def read_launch(text: str) -> str | float:
-    """A harness by its name, or seconds.
-
-    Raises InputError for a time without a unit, or with one of another dimension.
-    """
-    if not text[:1].isdigit():
-        return text
-    try:
-        return parse(text, "seconds", zero=True)
-    except UnitError as error:
-        raise InputError.one(error.slug, f"--launch {text}: {error.message}", remedy=error.remedy) from None

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.algebra.sharding import line_in
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
-from tpsim.program.layout import REGIONS, Layout, layout
-from tpsim.program.transformer import layer_parameters
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.kinds import counted
+from tpsim.program.layout import LINES, REGIONS, Layout, layout
+from tpsim.program.transformer import end_parameters, layer_parameters
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
-from tpsim.question.divisibility import At, legal_tp, table_problems, tp_problems, whole_dims, workload_problems
-from tpsim.question.mesh import tp_place
-from tpsim.question.padding import line_of
+from tpsim.question.divisibility import (
+    At,
+    legal_tp,
+    table_problems,
+    tp_place,
+    tp_problems,
+    whole_dims,
+    workload_problems,
+)
 from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.question.scenario_file import LayoutFields
@@ -25,8 +34,9 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.model import Model
-    from tpsim.question.question import Workload
+    from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
+
 
 Axes = tuple[str, ...]
 
@@ -282,3 +292,43 @@ def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Map
 def _raise_all(problems: Sequence[Problem]) -> None:
     if problems:
         raise InputError(tuple(problems))
+
+
+LAID: Mapping[str, str] = {
+    "flat": "each lies in a line that is filled up to a multiple of that (DeepSpeed's ZeRO-3; Megatron-LM fills up one "
+    "line per bucket, to a multiple of lcm(dp, 128), in which parameters begin at multiples of 64)",
+    "rows": "its first dim is filled up to a multiple of that, so that the last devices hold less, or nothing but zeros"
+    " (PyTorch FSDP2: chunks of the first one's size)",
+}
+"""How parameters are laid out, and who does so."""
+
+
+def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
+    """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
+    if not model.hidden % shards or model.experts:
+        return "none"
+    return file.practice.padding or PRACTICES[file.practice.base].padding
+
+
+def line_notes(question: Question) -> Iterator[Assumption]:
+    """How parameters are laid out, and how much fills them up."""
+    line = next((dim for row in question.layout.table.values() for dim in row if dim in LINES), None)
+    if line:
+        shards, more = question.mesh.size(*question.layout.data), _filled(question)
+        text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
+        yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
+
+
+def _filled(question: Question) -> float:
+    """The share of what a device holds of all parameters that only fills lines up."""
+    model, axes, padded, own = question.model, question.mesh.axes, 0.0, 0.0
+    practice, dims = question.practice.under(question.layout), question.workload.dims(question.model)
+    parameters = [(parameter, 1) for parameter in end_parameters(model)]
+    for name, many in counted(model.stack).items():
+        parameters += [(parameter, many) for parameter in layer_parameters(model, model.kinds[name], practice)]
+    for parameter, many in parameters:
+        type_ = question.layout.home(parameter.dims, "state", parameter.rows)
+        if line := line_in(type_):
+            padded += many * type_.local_elements(dims, axes)
+            own += many * line.of.local_elements(dims, axes) / question.mesh.size(*line.ways)
+    return 1 - own / padded

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.planner import Planner
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Choice
     from tpsim.machine.profile import Constant, Machine
+    from tpsim.machine.timing import CostModel
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
     from tpsim.question.requirements import Limit
     from tpsim.question.stated import Stated
     from tpsim.report.answer import Assumption
-
-CostModel = Literal["additive", "book"]
-Planner = Literal["book", "cheapest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.transformer import parameter_count
-from tpsim.question.collective_choice import written
-from tpsim.question.serving_file import InferenceFields
+from tpsim.question.prices import written
 
 if TYPE_CHECKING:
     from tpsim.question.question import Question
@@ -65,7 +64,7 @@ def _routing(question: Question) -> dict[str, Any]:
 def _work(question: Question) -> dict[str, Any]:
     """What a step computes: of inference as it is stated."""
     stated: Any = question.stated.file.workload
-    return stated.said if isinstance(stated, InferenceFields) else asdict(question.workload)
+    return stated.said if question.inference else asdict(question.workload)
 
 
 def _assumed(question: Question) -> dict[str, Any]:

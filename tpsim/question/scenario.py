@@ -17,14 +17,12 @@ from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
-from tpsim.question.collective_choice import refuse_foreign, shown_where_forced
 from tpsim.question.context import check_shared, stated_context
-from tpsim.question.inputs import read_launch
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo, lowered
-from tpsim.question.mesh import mesh_of
+from tpsim.question.mesh import mesh_of, placement_of, pointing_at
 from tpsim.question.pipeline import balance, pipeline
-from tpsim.question.placing import placement_of, pointing_at
+from tpsim.question.prices import read_launch, refuse_foreign, shown_where_forced
 from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import buffered, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits

@@ -41,6 +41,11 @@ AxisSize = Annotated[int, Field(strict=True, ge=-1, le=MOST)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
+def word_for(name: str) -> Any:
+    """Lets a word alone stand for the field `name` of a map."""
+    return model_validator(mode="before")(lambda value: {name: value} if isinstance(value, str) else value)
+
+
 class ContextFields(Strict):
     """How attention comes by the tokens of other devices: over which axes of cp keys and values travel, or heads do."""
 
@@ -51,10 +56,7 @@ class ContextFields(Strict):
     heads: Axes = Field(default=(), description="these split heads inside attention, and tokens outside")
     all: Literal["gather", "ring", "heads"] | None = Field(default=None, description="the same over all axes of cp")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _a_word_is_for_all_axes(cls, value: Any) -> Any:
-        return {"all": value} if isinstance(value, str) else value
+    _word = word_for("all")
 
 
 class LayoutFields(Strict):
@@ -124,10 +126,7 @@ class BucketFields(Strict):
         default=None, description="beside gradients and weights: the list of a framework, or how many of each size"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _a_word_is_what_it_holds(cls, value: Any) -> Any:
-        return {"of": value} if isinstance(value, str) else value
+    _word = word_for("of")
 
 
 class RowsFields(Strict):
@@ -187,10 +186,7 @@ class PracticeFields(Strict):
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, OrShort("string")] | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _a_name_is_short_for_its_bundle(cls, value: Any) -> Any:
-        return {"base": value} if isinstance(value, str) else value
+    _word = word_for("base")
 
 
 class RecomputeFields(Strict):
@@ -207,10 +203,7 @@ class RecomputeFields(Strict):
         default=None, description="all of the forward, or what backward needs"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _a_name_is_short_for_what_it_drops(cls, value: Any) -> Any:
-        return {"base": value} if isinstance(value, str) else value
+    _word = word_for("base")
 
 
 class WorkloadFields(Strict):

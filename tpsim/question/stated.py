@@ -11,7 +11,7 @@ from typing import Any
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
-from tpsim.quantity.spec.refusals import header_problem
+from tpsim.quantity.spec.checked import header_problem
 from tpsim.question.edits import edited, flag_words, overridden
 from tpsim.question.flag_edits import bare_scenario, flags_to_edits
 from tpsim.question.foreign_names import FOREIGN, not_yet

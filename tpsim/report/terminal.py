@@ -1,23 +1,28 @@
-"""Documents for a terminal, and as plain text where there is none. The only module that knows rich."""
+"""Documents for a terminal, and as plain text where there is none. The only module that knows rich.
+
+In tables nothing is cut; long texts are wrapped where a width is given.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from tpsim.printable import printable
-from tpsim.report.columns import lines
-from tpsim.report.table import IN_ASCII, labelled
+from tpsim.report.table import IN_ASCII, as_text, labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
-    from tpsim.report.table import Document
+    from tpsim.report.table import Column, Document, Table
 
-    Styled = list[tuple[str, str]]
-    """A line: texts, each with its style."""
+
+Styled = list[tuple[str, str]]
+"""A line: texts, each with its style."""
 
 UNBOUNDED = 100_000
 """Columns of something that is no terminal: nothing is ever cut or wrapped there."""
@@ -144,3 +149,176 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     from textwrap import wrap
 
     return wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+UNDER = "    "
+"""What stands before a text that is printed under its row."""
+
+SHORT = 24
+"""Characters of a text that is never wrapped, and the least that a wrapped one gets."""
+
+WORD = 44
+"""Characters of a word that is not broken."""
+
+LEAST = 2
+"""Columns of a table that goes on below."""
+
+
+@dataclass(frozen=True, slots=True)
+class StyledLine:
+    """One line of a table and what it is, for who wants to style it; a row is "most" or "over" where its table says."""
+
+    kind: Literal["title", "header", "group", "row", "below", "most", "over"]
+    text: str
+
+
+def lines(table: Table, width: int | None) -> Iterator[StyledLine]:
+    """`table` as lines of at most `width` characters, as far as no number has to be cut; None: unbounded.
+
+    What is too wide stands closer, then long texts are wrapped, then texts at the right end go under their rows, then
+    spare columns give way, which is said; columns that are too many even so go on in a table below, behind the first.
+    """
+    if table.title:
+        yield StyledLine("title", table.title)
+    below = [column for column in table.columns if column.below]
+    beside = replace(table, columns=tuple(column for column in table.columns if not column.below))
+    grid = _Grid(beside, width)
+    under = grid.under()
+    below = [*beside.columns[len(beside.columns) - under :], *below]
+    chosen, left = grid.needed(range(len(grid.columns) - under))
+    for laid in grid.parts(chosen):
+        yield from _part(table, laid, below, width)
+        below = []
+    gone = [f" no room here for: {', '.join(left)}"] if left else []
+    for text in [*table.more.splitlines(), *gone]:
+        yield from (StyledLine("below", part) for part in ([text] if width is None else _cell_lines(text, width)))
+
+
+def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None) -> Iterator[StyledLine]:
+    """The rows of `table` in the columns of `laid`, each over its texts of `below`."""
+    for header in laid.headers:
+        yield from (StyledLine("header", text) for text in laid.lines(header))
+    group = None
+    for cells, raw in zip(laid.rows, table.rows, strict=True):
+        if table.group and raw[table.group] != group:
+            group = raw[table.group]
+            yield StyledLine("group", str(group))
+        yield from (StyledLine(raw.get(table.mark) or "row", text) for text in laid.lines(cells))
+        for column in below:
+            if raw.get(column.key):
+                text = f"{' '.join(column.header.split())}: {raw[column.key]}"
+                room = None if width is None else max(SHORT, width - len(UNDER))
+                yield from (
+                    StyledLine("below", UNDER + part) for part in ([text] if room is None else _cell_lines(text, room))
+                )
+
+
+def _header(header: str, unit: str) -> list[str]:
+    """The header over its unit."""
+    stacked = header.split("\n")
+    if not unit:
+        return stacked
+    return [*stacked[:-1], f"{stacked[-1]} {unit}"] if len(stacked) > 1 else [header, unit]
+
+
+def _level(headers: Sequence[list[str]]) -> list[list[str]]:
+    """Headers of several lines as rows: all stand on the last one."""
+    height = max(map(len, headers), default=0)
+    padded = [[""] * (height - len(header)) + header for header in headers]
+    return [list(row) for row in zip(*padded, strict=True)]
+
+
+class _Grid:
+    """The cells of a table, and which of its columns stand beside each other in a width."""
+
+    def __init__(self, table: Table, width: int | None) -> None:
+        cells, first = as_text(table), 1 if table.group else 0
+        rows = [row[first:] for row in cells.rows]
+        if table.group:
+            rows = [[f" {row[0]}", *row[1:]] for row in rows]
+        headers = _level([_header(*pair) for pair in zip(cells.headers[first:], cells.units[first:], strict=True)])
+        self.headers = headers if any(map(any, headers)) else []
+        self.columns = list(zip(*self.headers, *rows, strict=True)) or [() for _ in cells.headers[first:]]
+        self.right = cells.right[first:]
+        self.told = table.columns[first:]
+        self.width = width
+
+    def laid(self, chosen: Sequence[int]) -> _Laid:
+        """The chosen columns beside each other."""
+        return _Laid([self.columns[at] for at in chosen], [self.right[at] for at in chosen], self)
+
+    def under(self) -> int:
+        """How many texts at the right end go under their rows: as few as let the others fit, none if none do."""
+        every = len(self.columns)
+        texts = next((n for n, column in enumerate(reversed(self.told[1:])) if column.kind != "text"), 0)
+        return next((n for n in range(texts + 1) if self.laid(range(every - n)).fits), 0)
+
+    def needed(self, columns: Sequence[int]) -> tuple[Sequence[int], list[str]]:
+        """The columns without the spare ones that must give way, and what these are called."""
+        left: list[str] = []
+        for at in sorted(columns, key=lambda at: -self.told[at].spare):
+            if self.laid(columns).fits or not self.told[at].spare:
+                break
+            columns = [other for other in columns if other != at]
+            left.append(" ".join(self.told[at].header.split()))
+        return columns, left
+
+    def parts(self, columns: Sequence[int]) -> Iterator[_Laid]:
+        """The columns, in as many tables as they need: the first leads each, and at least one is with it."""
+        few = len(columns)
+        while few > LEAST and not self.laid(columns[:few]).fits:
+            few -= 1
+        yield self.laid(columns[:few])
+        if few < len(columns):
+            yield from self.parts([columns[0], *columns[few:]])
+
+
+class _Laid:
+    """Columns beside each other: how wide each is, and how far apart."""
+
+    def __init__(self, columns: Sequence[Sequence[str]], right: Sequence[bool], grid: _Grid) -> None:
+        rows = list(zip(*columns, strict=True))
+        self.headers, self.rows = rows[: len(grid.headers)], rows[len(grid.headers) :]
+        self.right = right
+        self.widths = [max(map(len, column), default=0) for column in columns]
+        self.gap = 2
+        if grid.width is not None and self._room() > grid.width:
+            self.gap = 1
+            self._wrap(grid.width)
+        self.fits = grid.width is None or self._room() <= grid.width
+
+    def _room(self) -> int:
+        return sum(self.widths) + self.gap * (len(self.widths) - 1)
+
+    def _wrap(self, width: int) -> None:
+        """Narrow the long texts, the longest most, until the table fits or they are short."""
+        long = [at for at, room in enumerate(self.widths) if room > SHORT and not self.right[at]]
+        left = width - self._room() + sum(self.widths[at] for at in long)
+        for n, at in enumerate(sorted(long, key=lambda at: self.widths[at])):
+            gives_way = n > 0 and n + 1 == len(long)  # the longest of several
+            least = SHORT if gives_way else self._least(at)
+            self.widths[at] = min(self.widths[at], max(least, left // (len(long) - n)))
+            left -= self.widths[at]
+
+    def _least(self, at: int) -> int:
+        """The width at which a text is short, and none of its words is broken that a screen holds."""
+        words = (word for row in self.rows for word in row[at].split())
+        return max(SHORT, min(WORD, max(map(len, words), default=0)))
+
+    def lines(self, row: Sequence[str]) -> Iterator[str]:
+        """One row: a line, or several where a text is wrapped."""
+        wrapped = [_cell_lines(cell, room) for cell, room in zip(row, self.widths, strict=True)]
+        for parts in zip_longest(*wrapped, fillvalue=""):
+            padded = (
+                part.rjust(room) if right else part.ljust(room)
+                for part, room, right in zip(parts, self.widths, self.right, strict=True)
+            )
+            yield (" " * self.gap).join(padded).rstrip()
+
+
+def _cell_lines(cell: str, room: int) -> list[str]:
+    if len(cell) <= room:
+        return [cell]
+    from textwrap import wrap
+
+    return wrap(cell, room, subsequent_indent=" " * cell.startswith(" "), break_on_hyphens=False) or [""]
