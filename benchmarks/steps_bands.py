@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steps_fit import CHIP, LAUNCH, USUAL, shipped, slopes, times
-from steps_own import KNOWN, constants, corrected, effects, generations, of_generation, scatter, start
+from steps_fit import CHIP, slopes, times
+from steps_own import KNOWN, constants, corrected, effects, generations, of_generation, start
 from steps_runs import by_set, chosen
-from tpsim.calibrate import shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,45 +32,29 @@ STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 NORMAL_95 = 1.96
 """That of a normal variable."""
 
-NORMAL = 1.2816
-"""The ninetieth of a hundred of a normal variable."""
-
 ROUNDED = 1e-9
 """What sums of shares are rounded by."""
 
 
 @cache
-def off(name: str, without: str = "", *, launched: bool = False) -> Logs:
+def off(name: str, without: str = "") -> Logs:
     """Logarithms of measured over predicted seconds of a set, by what Ampere's other sets come to.
 
-    without   a set that has no part in that either
-    launched  with its host's launch, which sets of its framework tell, itself among them: where it is guessed, that
-              widens a band by itself
+    without  a set that has no part in that either
     """
     sets = [one for one in of_generation(KNOWN) if one not in (name, without)]
     told = dict(times(chosen()["sets"][name]["generation"], tuple(constants(tuple(sets)).items())))
-    if launched and LAUNCH in shipped(name):
-        told[LAUNCH] = constants(tuple(one for one in of_generation(KNOWN) if one != without))[LAUNCH]
-    moves = _moves(name, told)
-    return np.log([run.measured for run in by_set()[name]] / effects(name).seconds(moves))
-
-
-def _moves(name: str, told: Mapping[str, float]) -> dict[str, float]:
-    """From where a set's effects are taken to these constants, in logarithms."""
     begun = start(name)
-    return {
-        (shares.LAUNCH if one == LAUNCH else one): float(np.log(value / begun.get(one, USUAL)))
-        for one, value in told.items()
-        if one in begun or one == LAUNCH
-    }
+    moves = {one: float(np.log(value / begun[one])) for one, value in told.items() if one in begun}
+    return np.log([run.measured for run in by_set()[name]] / effects(name).seconds(moves))
 
 
 @cache
 def of_kind(kind: str, without: str = "") -> Mapping[str, Logs]:
-    """The sets of a kind but one, each with its logarithms of measured over predicted seconds, launches known."""
+    """The sets of a kind but one, each with its logarithms of measured over predicted seconds."""
     named = [one for one in by_set() if one != without and (kind == "calibrated" or _kind(one) == kind)]
     if kind != "calibrated":
-        return {one: off(one, without, launched=True) for one in named}
+        return {one: off(one, without) for one in named}
     late = [without] if without else []
     return {one: -np.log(np.concatenate([now for _, now in corrected(one, 1, *late)])) for one in named}
 
@@ -129,27 +112,17 @@ def bands() -> Iterator[dict[str, Any]]:
         yield {**named, "low": low, "high": high, "runs": sum(len(by_set()[one]) for one in sets), "sets": len(sets)}
 
 
-def by_launch(name: str) -> Sequence[Logs]:
-    """How far a guessed launch of a set's host may move each of its runs to either side, in logarithms."""
-    of, sets = effects(name), [one for one in of_generation(KNOWN) if one != name]
-    moves, wide = _moves(name, constants(tuple(sets))), NORMAL * scatter(name).launch
-    there = moves.get(shares.LAUNCH, 0.0)
-    return [np.log(of.seconds({**moves, shares.LAUNCH: there + by}) / of.seconds(moves)) for by in (-wide, wide)]
-
-
 def inside(kind: str, wider: float = 1) -> list[tuple[float, int]]:
     """Of each set of a kind the share of its runs in the band that others give, and how many runs it has.
 
-    wider  the band is so many times as wide; a guessed launch widens it, but not for machines that own runs have moved
+    wider  the band is so many times as wide
     """
     rows = []
     for name, several in by_set().items():
         if kind not in ("calibrated", _kind(name)):
             continue
-        moved = kind == "calibrated"
-        errors, (least, most) = (of_kind(kind)[name], (0, 0)) if moved else (off(name), by_launch(name))
-        low, high = (wider * np.hypot(band(kind, name), by) for by in (least, most))
-        rows.append((float(((-low <= errors) & (errors <= high)).mean()), len(several)))
+        errors = np.abs(of_kind(kind)[name])
+        rows.append((float((errors <= wider * band(kind, name)).mean()), len(several)))
     return rows
 
 

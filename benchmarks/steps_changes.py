@@ -100,15 +100,9 @@ SAME = "the same"
 
 REASONS: Sequence[tuple[str, str, str, str]] = (
     (
-        "530B, one copy -> eight",
-        "an all-reduce of 7.6 GB of gradients per GPU, over 8 nodes, beside nothing",
-        "+1.6",
-        "it took 1.32 s, 10 GB/s per card of 25: what 280 rings of 2,240 GPUs reach together, which nobody states",
-    ),
-    (
         "BigScience, 8 -> 80 GPUs",
-        "nine messages between stages, and 96 heads for 32",
-        "+3.3",
+        "nine messages between stages, an eighth of a microbatch's per GPU, and 96 heads for 32",
+        "+1.1",
         "its network: PCIe of all nodes was mended eight days later, for 1 to 5 %; the same runs in bf16 tell 9.9",
     ),
     (
@@ -133,7 +127,7 @@ REASONS: Sequence[tuple[str, str, str, str]] = (
     ),
     ("v5e, 32B, 1 -> 32 slices", SAME, "+4.7", SAME),
     ("v5e, 64B, 1 -> 32 slices", SAME, "+8.5", SAME),
-    ("v5e, 128B, 1 -> 32 slices", SAME, "+13.1", "the same; MaxText's scripts ask XLA to hide the sums besides"),
+    ("v5e, 128B, 1 -> 32 slices", SAME, "+13.9", "the same; MaxText's scripts ask XLA to hide the sums besides"),
     (
         "layer of the 22B, sequence parallelism",
         "norms, adds and dropout of an eighth; a gather and a scatter for an all-reduce",
@@ -144,12 +138,12 @@ REASONS: Sequence[tuple[str, str, str, str]] = (
 """Of changes that are not near: what differs, what it comes to if nothing is hidden, and what is missing."""
 
 REASONED = """\
-The eleven that are not near, one by one. "At most" is what a change comes to if no gather and no sum of weights and
+The ten that are not near, one by one. "At most" is what a change comes to if no gather and no sum of weights and
 gradients runs beside compute at all: no switch of overlap, no contention and no order of issue could say more.
 """
 
 TRIED = """\
-What was tried, and is not in any prediction:
+What was tried, and is not in any prediction (with vTrain's table still among the sets, see "Not scored"):
 
 - **A growth per doubling of nodes** is of a stack and its network: -1.0 % in Narayanan's runs, 0.6 in Korthikanti's,
   1.7 in BigScience's, 2.8 in MaxText's, 3.5 in llm-foundry's. What the others tell brings one more change near, and
@@ -165,11 +159,24 @@ What was tried, and is not in any prediction:
 - **Hops of rings.** Steps of the 1B and 3B on H100 grow by 20 and 39 ms, 20 and 37 ms, from 128 to 256 to 512 GPUs,
   twice as much for twice the ranks, as rings do: 3 us per rank and collective, of which plans say 1.3, hidden. The
   70B's do not (344 and 440 ms), nor the 3B's on A100 of 40 GB (23 and 26 ms, from 32 to 64 to 128).
-- **vTrain's last stage without recompute**, as its own simulator has it (src/predictor.py): its 75 runs of one stage
-  are 12.2 % off at the launch that suits them best, and 9.4 % with full recompute, as its configurations say.
 
 What was wrong in how runs were asked for, and no longer is; none of it was chosen by these scores:
 
+- Selene's network, of Narayanan's and Korthikanti's runs: its authors state what rings of gradients reach where 3,072
+  GPUs make them at once, 12.9 TB/s over the cut that halves six replicas (arXiv 2104.04473, section 5.9): 12.6 GB/s per
+  card of 25, if that counts both ways of 512 rings; one way alone would be more than cards carry. It brings the 530B's
+  change near, and makes those three sets 0.4 to 0.7 points worse at the same constants.
+- BigScience's stages handed on whole microbatches on every tensor rank; DeepSpeed of then hands on a share of each
+  (runtime/pipe/engine.py @8eef742f0: is_pipe_partitioned). And its BF16_Optimizer, in runs from 02-28, casts gradients
+  before it adds them (bf16_optimizer.py: update_hp_grads): a layout that had run in fp16 the day before took 5.0 %
+  longer, with 96 heads 5.4, and plans say 5.8 of both. By the two its set is 1.7 points worse, and layouts are ranked
+  better.
+- MaxText's table for v5e is of 2023-12-15 (76bd53b0f) and was never changed; the 128B then recomputed all of a layer
+  (128b.sh: remat_policy=full), and kept what products make only from 125139c29 on, whose author saw "123 TFLOP/s (up
+  from 106)" where the table has 110. Its stream is split over `tensor` along its width (base.yml, logical_axis_rules:
+  activation_embed), and the 128B on v5p had two sequences per chip, not one (128b.sh). One rate of FLOPs for all of v5e
+  is 7.0 % off by that, 15.0 before. Those of one slice are 3 to 6 % too slow or too fast, but with `tensor` 8 to 13 %
+  too fast: of what plans hide of its gathers and scatters a part is not hidden.
 - Megatron-LM's runs of 2021 and BigScience's before 02-28 were in fp16 and summed gradients as fp16
   (examples/sc21/CONFIG.sh; chronicles-prequel.md, "Rebalancing layers"); of Narayanan's table 1 the first four ran
   PyTorch's own data parallelism, beside backward (run_table_1.sh). All had dropout of 0.1, the default, in attention by

@@ -1,10 +1,10 @@
-"""Constants of chips and hosts at which published runs are predicted best, with sets left out."""
+"""Constants of chips at which published runs are predicted best, with sets left out."""
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,32 +17,23 @@ if TYPE_CHECKING:
 STEP = 1.08
 """A constant is changed by this factor to see how a run depends on it."""
 
-LAUNCHES = (20.0, 40.0, 60.0, 80.0, 100.0)
-"""Microseconds of a launch by a framework's host; between them seconds are interpolated."""
-
-USUAL = 22.0
-"""Where runs cannot tell a host's launch it is the one that collectives called from a framework show, microseconds."""
-
-PULL = 1e-3
-
 SPREAD = 0.11
 """How strongly a generation with few sets is held to the constants of Ampere, of which there are most: an error of 5 %
 of a set weighs as much as a constant that differs by 15 %."""
 
 CHIP = ("matmul_efficiency", "memory_efficiency", "attention_efficiency")
-LAUNCH = "kernel_launch_us"
 
 
 @cache
 def shipped(name: str) -> Mapping[str, float]:
-    """The constants of a set as its profile has them, and its host's launch."""
+    """The constants of a set as its profile has them."""
     run = next(run for run in runs() if run.row["set"] == name)
     chip = tpsim.plan(run.scenario()).question.machine.chip
     found = (chip.matmul_efficiency, chip.memory_efficiency, chip.attention_forward)
     shares = {name: float(one.value) for name, one in zip(CHIP, found, strict=True)}
     if run.asked["practice"].get("attention") == "plain":
         del shares["attention_efficiency"]
-    return {**shares, **({LAUNCH: run.asked[LAUNCH]} if LAUNCH in run.asked else {})}
+    return shares
 
 
 @cache
@@ -56,38 +47,25 @@ def slopes(run: Run) -> Mapping[str, float]:
     return found
 
 
-@cache
-def launched(run: Run) -> np.ndarray[Any, Any]:
-    """Logarithms of seconds at each of `LAUNCHES`."""
-    return np.log([run.planned(((LAUNCH, launch),)) for launch in LAUNCHES])
-
-
 def fitted(several: Sequence[Run]) -> Constants:
     """The constants at which runs are nearest to what was measured: least squares of logarithms, sets weigh alike."""
     names = [name for name in CHIP if any(name in shipped(run.row["set"]) for run in several)]
     counts = Counter(run.row["set"] for run in several)
     weights = np.array([counts[run.row["set"]] ** -0.5 for run in several])
     effects = np.array([[slopes(run).get(name, 0.0) for name in names] for run in several])
-    hosts = any(LAUNCH in run.asked for run in several)
     starts = {name: next(own[name] for run in several if name in (own := shipped(run.row["set"]))) for name in names}
     generation = several[0].asked["generation"]
     likely = dict(forecast(generation)) if generation != "ampere" else {}
     held = np.array([[SPREAD**0.5 * (name == other) for other in names] for name in names if name in likely])
     wanted = np.array([SPREAD**0.5 * np.log(likely[name] / starts[name]) for name in names if name in likely])
-    tried = []
-    for launch in np.arange(LAUNCHES[0], LAUNCHES[-1] + 1) if hosts else (0.0,):
-        off = np.array([np.log(run.measured) - _at(run, launch) for run in several])
-        rows, aims = effects * weights[:, None], off * weights
-        if likely:
-            rows, aims = np.vstack([rows, held]), np.concatenate([aims, wanted])
-        moves, *_ = np.linalg.lstsq(rows, aims, rcond=None)
-        pull = PULL * np.log(launch / USUAL) ** 2 if hosts else 0.0
-        tried.append((float(np.sum((weights * (off - effects @ moves)) ** 2)) + pull, launch, moves))
-    _, launch, moves = min(tried, key=lambda one: one[:2])
-    shares = tuple(
+    off = np.array([np.log(run.measured / run.planned()) for run in several])
+    rows, aims = effects * weights[:, None], off * weights
+    if likely:
+        rows, aims = np.vstack([rows, held]), np.concatenate([aims, wanted])
+    moves, *_ = np.linalg.lstsq(rows, aims, rcond=None)
+    return tuple(
         (name, round(float(min(0.99, starts[name] * np.exp(move))), 3)) for name, move in zip(names, moves, strict=True)
     )
-    return (*shares, *(((LAUNCH, float(launch)),) if hosts else ()))
 
 
 @cache
@@ -105,11 +83,6 @@ def times(generation: str, known: Constants) -> Constants:
     """Ampere's constants as another generation's: what the same library states of both is the factor between them."""
     stated = chosen()["generations"].get(generation, {})
     return tuple((name, value * stated[name]["factor"] if name in stated else value) for name, value in known)
-
-
-def _at(run: Run, launch: float) -> float:
-    """Logarithm of seconds at a host's launch, everything else as shipped."""
-    return float(np.interp(launch, LAUNCHES, launched(run)) if LAUNCH in run.asked else np.log(run.planned()))
 
 
 def taken(run: Run, constants: Constants) -> Constants:

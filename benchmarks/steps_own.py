@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steps_fit import (
-    CHIP,
-    LAUNCH,
-    LAUNCHES,
-    USUAL,
-    by_constants,
-    fitted,
-    forecast,
-    launched,
-    left_out,
-    shipped,
-    slopes,
-    times,
-)
+from steps_fit import CHIP, by_constants, fitted, forecast, left_out, shipped, slopes, times
 from steps_runs import by_set, chosen
 from tpsim.calibrate import shares
 from tpsim.calibrate.calibrate import SPREADS, UNHEARD
@@ -59,7 +46,7 @@ def scatter(*without: str) -> SharesFields:
     """How shares scatter between sets and between generations, with some left out.
 
     Between sets as Tukey's jackknife has it: of n sets, (n - 1)^2 times the covariance of what they come to with one
-    left out, in logarithms; of a share that fewer than two of them tell, as between generations.
+    left out, in logarithms; of a share that fewer than two of them tell, as between generations, no less than others.
     """
     sets = tuple(name for name in of_generation(KNOWN) if name not in without)
     whole = constants(sets)
@@ -70,7 +57,7 @@ def scatter(*without: str) -> SharesFields:
     for at, share in enumerate(CHIP):
         if sum(share in shipped(name) for name in sets) < SEVERAL:
             within[at, :] = within[:, at] = 0
-            within[at, at] = between[at, at]
+            within[at, at] = max(between[at, at], np.delete(np.diag(within), at).min())
     rounded = [[[float(f"{one:.3g}") for one in row] for row in matrix] for matrix in (within, between)]
     noise = np.median([_about_its_set(name) for name in sets])
     return SharesFields(
@@ -126,10 +113,7 @@ def effects(name: str, *without: str) -> Effects:
     by = {share: np.array([slopes(run).get(share, 0.0) for run in several]) for share in CHIP}
     told = {**{share: own[share] for share in CHIP if share in own}, **told}
     off = sum(by[share] * np.log(told[share] / own[share]) for share in CHIP if share in own)
-    if LAUNCH not in own:
-        return Effects(told, np.log([[run.planned()] for run in several]) + off[:, None], by)
-    logs = np.array([launched(run) for run in several])
-    return Effects(told, logs + off[:, None], by, LAUNCHES, told.get(LAUNCH, USUAL))
+    return Effects(told, np.log([[run.planned()] for run in several]) + off[:, None], by)
 
 
 @cache

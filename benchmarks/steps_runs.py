@@ -21,7 +21,7 @@ PADDED = 128
 """Megatron pads a vocabulary to a multiple of this per tensor rank; llm-foundry states it padded."""
 
 Constants = tuple[tuple[str, float], ...]
-"""Figures of chips or hosts that replace those of the profile, by name."""
+"""Figures of chips that replace those of the profile, by name."""
 
 
 @cache
@@ -122,23 +122,22 @@ class Run:
         return {"mesh": mesh, "layout": {**layout, "pp": "pipe", **cut}, "pipeline": {**pipeline, **split}}
 
     def _slices(self) -> dict[str, Any]:
-        """Parameters are sharded inside a slice, gradients summed over slices."""
+        """Parameters are sharded inside a slice, gradients summed over slices; the stream is split over its width."""
         data, tensor = self.row["mesh"]["data"], self.row["mesh"]["tensor"]
         shard = min(data, self.row["slice"] // tensor)
         mesh = {"replica": data // shard, "shard": shard, "tensor": tensor}
         axes = {"b": ["replica", "shard"], **dict.fromkeys("gfv", "tensor")}
         stored = {region: {"h": "shard"} for region in ("state", "grad", "stored")}
-        return {"mesh": mesh, "shardings": {"*": axes, **stored}}
+        return {"mesh": mesh, "shardings": {"*": axes, "residual": {"h": "tensor"}, **stored}}
 
     def _machine(self, constants: dict[str, float]) -> dict[str, Any]:
-        hardware, launch = self.asked["hardware"], self.asked.get("kernel_launch_us")
-        launch = constants.pop("kernel_launch_us", launch)
+        hardware = self.asked["hardware"]
         if attention := constants.pop("attention_efficiency", None):
             constants = {**constants, "attention_efficiency": {"forward": attention, "backward": attention}}
         if constants:
             whole = {"extends": hardware} if isinstance(hardware, str) else hardware
             hardware = {**whole, "chip": {**whole.get("chip", {}), **constants}}
-        return {"hardware": hardware, **({"assume": {"kernel_launch": f"{launch} us"}} if launch else {})}
+        return {"hardware": hardware}
 
     def planned(self, constants: Constants = ()) -> float:
         """Tpsim's seconds."""

@@ -129,6 +129,8 @@ def test_a_weight_gradient_is_added_up_in_its_own_precision():
         ("fused", "f32", []),
         ("added", "bf16", [2 + 2 + 2]),
         ("added", "f32", [2 + 4 + 4]),
+        ("cast", "f32", [2 + 4, 4 + 4 + 4]),
+        ("cast", "bf16", [2 + 2 + 2]),
         ("flat", "f32", [2 + 2, 2 + 4, 4 + 4]),
         ("flat", "bf16", [2 + 2, 2 + 2]),
         ("each", "f32", [2 + 4]),

@@ -17,12 +17,14 @@ MADE, SENT = "made", "sent"
 PASSES: Mapping[str, Sequence[Sequence[str]]] = {
     "fused": (),
     "added": ((MADE, SENT, SENT),),
+    "cast": ((MADE, SENT), (SENT, SENT, SENT)),
     "flat": ((MADE, MADE), (MADE, SENT), (SENT, SENT)),
     "each": ((MADE, SENT),),
 }
 """`Practice.copies` -> the kernels behind what makes a parameter's gradient, each with the arrays that it moves.
 
 added  a gradient is added to those of other microbatches (Megatron-LM, model/distributed.py: param.main_grad.add_)
+cast   it is cast to what is sent, and that is added (DeepSpeed, bf16_optimizer.py: update_hp_grads)
 flat   it is laid into the line of its module's, cast to what is sent, and divided by a part of the ranks (PyTorch FSDP:
        SplitBackward, _runtime_utils.py: _reduce_grad, _div_if_needed)
 each   it is copied into the buffer that is sent (FSDP2, _fsdp_collectives.py: foreach_reduce_scatter_copy_in)
@@ -46,7 +48,7 @@ def behind(
     for x in (x for x in writes if x.role == "gradient"):
         dtypes = {MADE: _made(op), SENT: x.dtype}
         for names in PASSES[copies]:
-            if copies != "flat" or dtypes[MADE] != x.dtype or len({*names}) == 1:  # else there is nothing to cast
+            if names != (MADE, SENT) or copies == "each" or dtypes[MADE] != x.dtype:  # else there is nothing to cast
                 yield tuple(replace(x, dtype=dtypes[name]) for name in names)
 
 

@@ -141,8 +141,9 @@ class Practice:
                            none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
     copies                 what makes a parameter's gradient adds it up as well (fused), or kernels behind it do: add it
-                           (added), lay it into one line and divide it (flat: PyTorch FSDP), copy it into the buffer
-                           that is sent, and gathered weights out of theirs (each: FSDP2); see `cost.passes`
+                           (added), cast and then add it (cast: DeepSpeed's BF16_Optimizer), lay it into one line and
+                           divide it (flat: PyTorch FSDP), copy it into the buffer that is sent, and gathered weights
+                           out of theirs (each: FSDP2); see `cost.passes`
     attention              keeps one number per head and token and makes its scores again in backward (fused), or keeps
                            its weights (plain)
     recompute              what is not kept for backward: all that a layer makes (`FULL`), what a kernel keeps inside
@@ -180,7 +181,7 @@ class Practice:
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
-    copies: Literal["fused", "added", "flat", "each"] = "fused"
+    copies: Literal["fused", "added", "cast", "flat", "each"] = "fused"
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
     recompute_layers: int | None = None

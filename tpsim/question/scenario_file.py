@@ -158,7 +158,7 @@ class PracticeFields(Strict):
     cross_entropy: Literal["parallel", "gathered"] | None = None
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
-    copies: Literal["fused", "added", "flat", "each"] | None = Field(
+    copies: Literal["fused", "added", "cast", "flat", "each"] | None = Field(
         default=None, description="kernels of their own behind what makes gradients: to add up, or to lay in order"
     )
     attention: Literal["fused", "plain"] | None = None
