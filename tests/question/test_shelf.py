@@ -7,6 +7,8 @@ from itertools import product
 
 import pytest
 
+from tpsim.program.kinds import one_each
+from tpsim.program.stages import Chunk
 from tpsim.question.memo import Memo, lowered
 from tpsim.question.scenario import resolve
 
@@ -27,8 +29,17 @@ def test_programs_that_begin_alike_are_those_that_each_is_alone(name):
         shared, alone = memo.lowered(question), lowered(question)
         assert told(shared.program) == told(alone.program)
         assert [one.array for one in shared.collectives] == [one.array for one in alone.collectives]
-    parts = {"forward": 2, "backward": 2 * 3, "gradients": 3 * 3, "update": 4}
+        assert [*changes(shared, question)] == [*changes(alone, question)]
+    parts = {"forward": 2, "backward": 2 * 3, "gradients": 3 * 3, "turnover": 3 * 3, "update": 4}
     assert (len(memo.programs), Counter(part for part, *_ in memo.begun)) == (4 * 3, parts)
+
+
+def changes(lowered, question):
+    """What actions make and free on a rank with two layers of each kind and both ends."""
+    layers = tuple((kind, 2) for kind, _ in one_each(question.practice, question.model.stack))
+    for acts in ("F", "B", "W", "BW"):
+        for run, times in lowered.turnover.runs(Chunk(0, layers, first=True, last=True), acts):
+            yield acts, [(str(array), sign) for array, sign in run], times
 
 
 def told(program):

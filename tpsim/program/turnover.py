@@ -94,7 +94,7 @@ class Turnover:
             alone = Stages(1, (chunk,))
             here = [op for op in self._parts["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
             turns = self.lifetimes.turns
-            begin = min((turns[op] for kind in kinds for run in self.layer(kind, acts) for op in run), default=(inf,))
+            begin = min((turns[run[0]] for kind in kinds for run in self.layer(kind, acts) if run), default=(inf,))
             ahead = [_is_ahead(op, traced=turns[op] < begin) for op in here]
             return tuple(compress(here, ahead)), tuple(op for op, flag in zip(here, ahead, strict=True) if not flag)
 
