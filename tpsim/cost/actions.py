@@ -98,7 +98,9 @@ class Actions:
         return LANE[call.op] in (GRADIENTS, WEIGHTS)
 
     def _has(self, lane: str) -> bool:
-        return any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)
+        if lane not in self._known:
+            self._known[lane] = any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)
+        return self._known[lane]  # type: ignore[no-any-return]  # put there above
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
         """The tasks: parts of the stack in a row, in the order of issue, with buckets and what is gathered ahead.

@@ -32,7 +32,7 @@ class Ran(NamedTuple):
 
     starts: list[Any]
     ends: list[Any]
-    before: list[tuple[int, ...]]
+    before: list[list[int]]
     free: Mapping[str, Any]
 
     def bound(self, task: int) -> int | None:
@@ -48,16 +48,20 @@ def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None)
     """
     starts: list[Any] = []
     ends: list[Any] = []
-    befores: list[tuple[int, ...]] = []
+    befores: list[list[int]] = []
     now, last = dict(free or {}), {}  # type: dict[str, Any], dict[str, int]
     for place, (waits, holds, seconds, after) in enumerate(tasks):
-        before = tuple(dict.fromkeys((*(last[lane] for lane in waits if lane in last), *after)))
-        free_at = [now[lane] for lane in waits if lane in now and lane not in last]
-        start = largest(*free_at, *([ends[earlier] for earlier in before] or [0]))
+        ready = [now[lane] for lane in waits if lane in now]
+        before = [last[lane] for lane in waits if lane in last]
+        for earlier in after:
+            ready.append(ends[earlier])
+            before.append(earlier)
+        start = largest(*ready) if ready else 0
+        end = start + seconds
         starts.append(start)
-        ends.append(start + seconds)
+        ends.append(end)
         befores.append(before)
         for lane in holds:
-            now[lane] = ends[place]
+            now[lane] = end
             last[lane] = place
     return Ran(starts, ends, befores, now)

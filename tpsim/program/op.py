@@ -109,7 +109,7 @@ class Where:
     @property
     def repeats(self) -> tuple[str, ...]:
         """The loops in which it stands; that of layers by their kind."""
-        return tuple(self.kind if loop == ALIKE else loop for loop, _ in self.loops)
+        return tuple([self.kind if loop == ALIKE else loop for loop, _ in self.loops])
 
     @property
     def phase(self) -> Phase:
@@ -310,4 +310,4 @@ class Program:
 
     def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
         """How often an op at `where` runs per step and device, given how often each loop does."""
-        return product(over(runs[loop], self.traced[loop]) for loop in where.repeats)
+        return product([over(runs[loop], self.traced[loop]) for loop in where.repeats])

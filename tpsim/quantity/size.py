@@ -167,7 +167,10 @@ def largest(*values: Size) -> Any:
     >>> largest(2, 7, 3)
     7
     """
-    return max(values) if PLAIN.issuperset(map(type, values)) else _extreme(values, "Max", "maximum", max)  # type: ignore[type-var]
+    for value in values:
+        if type(value) not in PLAIN:
+            return _extreme(values, "Max", "maximum", max)
+    return max(values)  # type: ignore[type-var]
 
 
 def smallest(*values: Size) -> Any:
@@ -176,7 +179,10 @@ def smallest(*values: Size) -> Any:
     >>> smallest(2, 7, 3)
     2
     """
-    return min(values) if PLAIN.issuperset(map(type, values)) else _extreme(values, "Min", "minimum", min)  # type: ignore[type-var]
+    for value in values:
+        if type(value) not in PLAIN:
+            return _extreme(values, "Min", "minimum", min)
+    return min(values)  # type: ignore[type-var]
 
 
 def by_least(keys: Sequence[Size]) -> Callable[[Sequence[Size]], Any]:
