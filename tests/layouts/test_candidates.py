@@ -301,6 +301,17 @@ def test_of_what_is_alive_only_that_is_listed_which_nothing_surpasses():
     assert _most(np.array([[4, 0], [7, 0]])).tolist() == [[7, 0]]
 
 
+def test_tokens_that_choose_experts_by_chance_fill_as_many_rows_as_in_the_plan():
+    memo, asked = Memo(), {"flags": {"chips": 16, "tp": 1, "pp": 1, "cp": 1}, "vary": ["microbatches=8,16", "ep"]}
+    overrides = ["assume.routing.load=uniform", "layout.zero=1", "recompute=full"]
+    candidates = evaluate(spaces("mixtral-8x7b-h100", overrides=overrides, memo=memo, **asked), memo, held_at_peak)
+    peaks = {one.layout.ep: one.peak_bytes for one in candidates.candidates}
+    assert len(set(peaks.values())) == len(peaks) > 2
+    for one in candidates.candidates:
+        plan = priced(one.space.question(one.layout, memo), memo)
+        assert one.peak_bytes == pytest.approx(float(plan.memory.peak_bytes), rel=1e-9)
+
+
 def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():
     """The sum that the ends of a pipeline share has no way between them where only neighbours are joined."""
     document = {

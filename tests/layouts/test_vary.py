@@ -80,6 +80,26 @@ def test_a_field_is_varied_once():
     assert refused("zero=1", "zero=3") == ("zero=3", "varied-twice", message, remedy)
 
 
+@pytest.mark.parametrize(
+    ("vary", "name", "slug", "remedy"),
+    [
+        ("zeroo=1,3", "zeroo", "unknown-field", 'did you mean "zero"?'),
+        ("=3", "=3", "unknown-field", "write one, or a path: zero=1,3"),
+        ("seqlen=8", "seqlen", "foreign-name", "tpsim calls this workload.seq"),
+        ("layot.zero=1", "layot.zero", "unknown-field", 'did you mean "layout"?'),
+        ("layout.zeroo=1", "layout.zeroo", "unknown-field", 'did you mean "zero"?'),
+    ],
+)
+def test_a_field_that_there_is_not_is_shown_with_the_nearest(vary, name, slug, remedy):
+    with pytest.raises(InputError) as error:
+        search(vary=[vary], **ASKED)
+    (problem,) = error.value.problems
+    place = problem.place
+    assert (problem.slug, problem.remedy) == (slug, remedy)
+    assert place.text[place.column - 1 :].startswith(name)
+    assert place.width in (len(name), 1)
+
+
 def test_equal_values_count_once():
     once, twice = (search(**ASKED, tp=2, pp=1, vary=[vary]).considered for vary in ("zero=1", "zero=1,1"))
     assert once == twice > 0

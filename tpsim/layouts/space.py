@@ -252,7 +252,9 @@ def _roomy(document: Document) -> Document:
     stated = document.data.get("layout") or {}
     roles = {role: axis for role, axis in ROLES.items() if role in WHOLE or (role == "cp" and stated.get("context"))}
     document = spec.with_value(document, ("mesh",), dict.fromkeys(roles.values(), 1), None)
-    return spec.with_value(document, ("layout",), {**stated, **roles}, None)
+    for role, axis in roles.items():
+        document = spec.with_value(document, ("layout", role), axis, None)
+    return document
 
 
 def _held(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.question.edits import PATHS, ROLES, Edit, edited, flag_words, read_override
 from tpsim.question.flag_edits import parse_mesh
-from tpsim.question.foreign_names import FOREIGN
+from tpsim.question.foreign_names import FOREIGN, foreign_name
 from tpsim.question.pipeline import known_schedule
 from tpsim.question.scenario_file import ScenarioFile
 
@@ -69,6 +69,11 @@ def _read(text: str) -> Varied:
     path, equals, listed = text.partition("=")
     keys = NAMES.get(path.strip()) or tuple(key.strip() for key in path.split("."))
     whole = Edit(keys, None, f"--vary {text}", len("--vary ") + 1)
+    named = replace(whole.place, width=max(1, len(path)))
+    name = path.strip()
+    if "." not in name and not foreign_name(name) and not {name} & {*NAMES, *ScenarioFile.model_fields}:
+        raise unknown(name, "field", [*NAMES, *ScenarioFile.model_fields], named, "write one, or a path: zero=1,3")
+    whole = replace(whole, named=named)
     edits: list[Edit] = []
     column = whole.column + len(path) + 1
     for value in values(listed) if equals else ():
@@ -80,7 +85,7 @@ def _read(text: str) -> Varied:
         column += len(value) + 1
         if repr(edit.value) not in [repr(other.value) for other in edits]:  # True == 1, and says something else
             edits.append(edit)
-    return Varied(path.strip(), keys, whole.place, tuple(edits) if equals else None)
+    return Varied(name, keys, whole.place, tuple(edits) if equals else None)
 
 
 def values(listed: str) -> list[str]:

@@ -130,6 +130,19 @@ def root(value: Size) -> Any:
     return math.sqrt(value)  # type: ignore[arg-type]
 
 
+def log(value: Size) -> Any:
+    """The natural logarithm.
+
+    >>> log(1)
+    0.0
+    """
+    if _array(value):
+        import numpy as np
+
+        return np.log(value)  # type: ignore[call-overload]
+    return math.log(value)  # type: ignore[arg-type]
+
+
 def log2_ceil(n: Size) -> Any:
     """Rounds of doubling that reach n devices: the least k with 2**k >= n.
 

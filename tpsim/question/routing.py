@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from math import log
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
 from tpsim.program.dims import RAGGED, completed
 from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
-from tpsim.quantity.size import over, product, root
+from tpsim.quantity.size import log, over, product, root
 from tpsim.question.divisibility import divisors
 from tpsim.report.answer import Assumption
 
