@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from accuracy_tables import Measured
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
 
 
 def generation(table: Measured) -> str:

@@ -18,7 +18,8 @@ from tpsim.algebra.moves import MoveKind, wire
 from tpsim.calibrate.calibrate import calibrate
 from tpsim.calibrate.run import Run
 from tpsim.fabric.wires import Route, Segment, joined
-from tpsim.machine.profile import Machine, load
+from tpsim.machine.parts import Machine
+from tpsim.machine.profile import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

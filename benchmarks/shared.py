@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.calibrate.run import Array, Run
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
 
     Seen = Sequence[tuple[Machine, Sequence[Run]]]
 

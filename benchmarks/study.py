@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Move
     from tpsim.fabric.wires import Route, Wires
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.model import Model

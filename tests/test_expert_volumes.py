@@ -16,9 +16,8 @@ from tests.program.test_experts import ORDER
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.collectives import collectives
 from tpsim.cost.compute import compute, kernel_s
-from tpsim.cost.kept import kept
 from tpsim.cost.kernels import kernels
-from tpsim.cost.memory import local_bytes
+from tpsim.cost.memory import kept, local_bytes
 from tpsim.cost.rollup import price
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import profile, timing

@@ -9,8 +9,7 @@ import pytest
 import sympy
 
 from tests.models import GPT, LLAMA, loops
-from tpsim.cost.kept import kept
-from tpsim.cost.memory import memory
+from tpsim.cost.memory import kept, memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
 from tpsim.program.dtypes import Dtypes

@@ -14,7 +14,7 @@ from tpsim.guard.lock import Lock
 from tpsim.guard.lock_of_plans import asked_facts, facts
 from tpsim.guard.lock_of_result import recorded
 from tpsim.guard.moved_numbers import Moved, moved_in
-from tpsim.machine.profile import changed
+from tpsim.machine.parts import changed
 from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
 

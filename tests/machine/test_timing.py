@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,8 +18,11 @@ from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine import chip_seconds, timing
 from tpsim.machine.cost import tuned
-from tpsim.machine.profile import Machine, load
+from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from tpsim.machine.parts import Machine
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 MODELS = ("additive", "book")

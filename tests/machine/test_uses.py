@@ -13,7 +13,8 @@ from tpsim.fabric.wires import Segment
 from tpsim.guard.formulas import form_formulas, move_formulas, seconds_formulas
 from tpsim.machine import algorithms, permutes, timing
 from tpsim.machine.curve import Knot, MeasuredCurve
-from tpsim.machine.profile import changed, load
+from tpsim.machine.parts import changed
+from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
 
 MACHINES = ("dgx-h100", "tpu-v5e", "l40s-pcie", "mi300x")

@@ -7,7 +7,7 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.answers.search import search
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.kept import held_bytes
+from tpsim.cost.memory import held_bytes
 from tpsim.program.lifetimes import lifetimes
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve

@@ -6,7 +6,7 @@ import pytest
 
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
-from tpsim.cost.kept import held_bytes
+from tpsim.cost.memory import held_bytes
 from tpsim.program.keeps import GRADIENTS, KEEPS, KEEPS_MARGINS, KEEPS_SOURCES
 from tpsim.program.lifetimes import lifetimes
 from tpsim.quantity.errors import InputError

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.placement import Placement, place
-from tpsim.machine import profile, timing
+from tpsim.machine import parts, profile, timing
 from tpsim.reference.collectives import Part
 from tpsim.reference.devices import Devices
 from tpsim.reference.linkload import load
@@ -33,7 +33,7 @@ def machine(text):
 class Site:
     """A mesh on a machine: its devices, and what the machine says of every move."""
 
-    machine: profile.Machine
+    machine: parts.Machine
     placement: Placement
     devices: Devices
     sizes: dict[str, int]

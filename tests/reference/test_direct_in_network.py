@@ -10,8 +10,8 @@ import pytest
 
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
+from tpsim.machine.parts import Tuning
 from tpsim.machine.profile import load as machine
-from tpsim.machine.tuning import Tuning
 from tpsim.quantity.errors import InputError
 from tpsim.reference.collectives import Part
 from tpsim.reference.linkload import load

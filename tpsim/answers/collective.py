@@ -14,7 +14,7 @@ from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary
-from tpsim.machine.profile import Machine, load
+from tpsim.machine.profile import load
 from tpsim.program.dtypes import DTYPE_BYTES, Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
@@ -26,6 +26,7 @@ from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
+    from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.machine.ways import Launch
     from tpsim.report.picture import Picture

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.fabric.placement import Placement
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
 
 MOST = 10_000
 """More sizes than anybody reads; a step was forgotten, or is far too small."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.sizes import Sizes
-    from tpsim.machine.profile import Constant
+    from tpsim.machine.constant import Constant
     from tpsim.program.op import Where
     from tpsim.quantity.units import Dimension
 

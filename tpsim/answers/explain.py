@@ -23,7 +23,7 @@ from tpsim.report.record import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.question.edits import Flags
 
 

@@ -14,8 +14,9 @@ from tpsim.question.inputs import files_of, shown
 from tpsim.report.answer import Answer
 
 if TYPE_CHECKING:
+    from tpsim.machine.constant import Constant
     from tpsim.machine.curve import MeasuredCurve
-    from tpsim.machine.profile import Constant, Machine
+    from tpsim.machine.parts import Machine
     from tpsim.quantity.errors import Problem
 
 

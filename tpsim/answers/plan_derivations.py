@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived, number, of_rank
 from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, pipeline, rate, serve, step
-from tpsim.cost.kept import kept
-from tpsim.cost.memory import memory
+from tpsim.cost.memory import kept, memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import summary as curve_summary
 from tpsim.machine.timing import limits
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.kept import Kept
+    from tpsim.cost.memory import Kept
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.timing import CostModel, Timing

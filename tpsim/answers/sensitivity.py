@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpsim.answers.search import SearchResult
     from tpsim.layouts.candidates import Family
     from tpsim.machine.constant import Constant
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.question.memo import Memo
 
 FACTOR = 1.1

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.fabric.placement import Placement
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.program.op import Op, Program
 

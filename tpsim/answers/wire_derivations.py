@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import LevelTopology, Route
     from tpsim.machine.forms import Traffic
     from tpsim.machine.groups import Group
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
 
 SOURCES = ("closed forms, counted message by message",)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpsim.calibrate.determine import NOISE, Fit, Parameter, fit
 from tpsim.machine.curve import MeasuredCurve, smoothed
-from tpsim.machine.profile import changed
+from tpsim.machine.parts import changed
 from tpsim.machine.timing import default_harness, predicted_by_constants
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from tpsim.calibrate.run import Array, Run
     from tpsim.fabric.wires import Route
-    from tpsim.machine.profile import Constant, Level, Machine
+    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Level, Machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run import Run
     from tpsim.calibrate.step_fitted import StepFitResult
     from tpsim.machine.curve import MeasuredCurve
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
 
 LOOSE = 0.5
 """Relative error of a figure from which on it is a bound rather than a measurement."""

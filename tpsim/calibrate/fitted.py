@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from tpsim.calibrate.calibrate import Calibrated
     from tpsim.calibrate.run import Run
-    from tpsim.machine.profile import Constant, Machine
+    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Machine
     from tpsim.quantity.spec import Document
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.calibrate.run import Run
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel
     from tpsim.machine.ways import Launch
     from tpsim.report.picture import Picture

@@ -12,7 +12,7 @@ from tpsim.machine import timing
 
 if TYPE_CHECKING:
     from tpsim.fabric.wires import Route
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run_list import Listed
     from tpsim.calibrate.shares import Moves
     from tpsim.machine.evidence import SharesFields
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.quantity.spec import Document
 
 SOURCE = "runs"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import Route
     from tpsim.machine.cost import Stage
     from tpsim.machine.groups import Group
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.machine.timing import Timing
     from tpsim.reference.calls import Call
     from tpsim.reference.linkload import Load

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
     from tpsim.machine.cost import Stage
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.machine.timing import Timing
     from tpsim.program.op import Again, Phase, Program, Reshard, Where
     from tpsim.quantity.size import Size

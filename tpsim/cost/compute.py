@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.program.op import Phase
 
 FLOPS_COUNTED: Mapping[str, str] = {

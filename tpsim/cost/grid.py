@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tpsim.cost.memory import Standing
     from tpsim.cost.piece import Piece
     from tpsim.cost.sizes import Sizes
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.program.kinds import Layers
     from tpsim.program.op import Op, Program
     from tpsim.program.practice import Practice

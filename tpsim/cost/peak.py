@@ -10,8 +10,7 @@ from itertools import accumulate, groupby, islice
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.cost.kept import held_bytes
-from tpsim.cost.memory import moved_bytes
+from tpsim.cost.memory import held_bytes, moved_bytes
 from tpsim.program.op import Array, Reshard
 from tpsim.program.turnover import turnover
 from tpsim.quantity.size import largest, total

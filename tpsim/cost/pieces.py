@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tpsim.cost.segments import Segment
     from tpsim.cost.sizes import Sizes
     from tpsim.cost.timed import Action, Timed
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.program.op import Op
 
 

@@ -13,9 +13,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.critical_path import Path
 from tpsim.cost.orders import run
 from tpsim.cost.own import Full, Own, Span, Tail
+from tpsim.cost.ran import Path
 from tpsim.cost.timed import Timed
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.schedules import in_flight

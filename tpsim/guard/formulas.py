@@ -23,8 +23,8 @@ from tpsim.fabric.wires import Segment
 from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
+from tpsim.machine.parts import changed
 from tpsim.machine.permutes import changing
-from tpsim.machine.profile import changed
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.program.dims import DIMS, LOOPS, completed
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.cost.collectives import Collective
-    from tpsim.machine.profile import Level, Machine
+    from tpsim.machine.parts import Level, Machine
     from tpsim.machine.timing import CostModel
     from tpsim.program.op import Program
     from tpsim.question.memo import Lowered

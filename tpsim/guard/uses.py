@@ -14,9 +14,9 @@ from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import STATES_FIT
+from tpsim.machine.constant import Constant
 from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Watched, changed
-from tpsim.machine.profile import Constant
 from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import Names, ScenarioFact
-    from tpsim.machine.profile import Level, Machine
+    from tpsim.machine.parts import Level, Machine
 
 PROFILE = "profile"
 """The kind of a machine's properties that are no figures: its topologies, its wraparound, what it offers."""

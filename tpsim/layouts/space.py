@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.layout import Layout
     from tpsim.layouts.vary import Varied
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Edit, Keys

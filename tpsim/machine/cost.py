@@ -6,7 +6,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.machine.tuning import Tuning
+from tpsim.machine.parts import Tuning
 from tpsim.quantity.size import largest, over, root, smallest, where_positive
 
 if TYPE_CHECKING:

@@ -1,19 +1,15 @@
-"""The machines of the library and of users' files, by name or path; what a machine is made of stands in `parts`."""
+"""The machines of the library and of users' files, by name or path: files are read where one is asked for."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.machine.constant import Constant
-from tpsim.machine.parts import Level, Machine, changed
-
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tpsim.machine.parts import Machine
     from tpsim.quantity.spec import Document
-
-__all__ = ["Constant", "Level", "Machine", "changed", "load", "names", "with_fields"]
 
 
 def names() -> list[str]:

@@ -19,8 +19,7 @@ from tpsim.machine.figures import (
     PeakFields,
     RatioFields,
 )
-from tpsim.machine.parts import Tile
-from tpsim.machine.tuning import Counted, Rendezvous, Tuning
+from tpsim.machine.parts import Counted, Rendezvous, Tile, Tuning
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from tpsim.fabric.wires import ANY, Wrap
 from tpsim.machine import curve_file
 from tpsim.machine.chips import PARTS, made_of
 from tpsim.machine.figures import ConstantFields
-from tpsim.machine.parts import Chip, Level, Machine, Source
+from tpsim.machine.parts import Chip, Level, Machine, Source, Tuning
 from tpsim.machine.profile_fields import DEFAULT, HardwareFile
 from tpsim.machine.profile_misfits import misfits
-from tpsim.machine.tuning import Tuning
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
 from tpsim.quantity.units import show

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.answers.hw import HwListResult, HwResult, HwValidateResult
-    from tpsim.machine.profile import Level, Machine
+    from tpsim.machine.parts import Level, Machine
 
 RANKS = 8
 """Of the collective that a page suggests: the size of many a server, and of a side or two of every torus."""

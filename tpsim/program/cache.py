@@ -16,9 +16,9 @@ from tpsim.program.blocks.attention import headed, softmax, weights
 from tpsim.program.blocks.norm import norm
 from tpsim.program.blocks.vocabulary import head
 from tpsim.program.dims import HELD
-from tpsim.program.kernels import STATISTIC
 from tpsim.program.model import Attention, Latent
 from tpsim.program.op import Append, Array
+from tpsim.program.saved import STATISTIC
 from tpsim.program.text import Text
 from tpsim.quantity.size import smallest
 

@@ -143,7 +143,7 @@ class Practice:
     copies                 what makes a parameter's gradient adds it up as well (fused), or kernels behind it do: add it
                            (added), cast and then add it (cast: DeepSpeed's BF16_Optimizer), lay it into one line and
                            divide it (flat: PyTorch FSDP), copy it into the buffer that is sent, and gathered weights
-                           out of theirs (each: FSDP2); see `cost.passes`
+                           out of theirs (each: FSDP2); see `cost.kernels`
     attention              keeps one number per head and token and makes its scores again in backward (fused), or keeps
                            its weights (plain)
     recompute              what is not kept for backward: all that a layer makes (`FULL`), what a kernel keeps inside

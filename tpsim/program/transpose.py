@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.dispatch import combine, dispatch, narrowed
-from tpsim.program.kernels import STATISTIC
 from tpsim.program.layout import REGIONS
 from tpsim.program.op import (
     Array,
@@ -33,7 +32,7 @@ from tpsim.program.op import (
     Scale,
     acting,
 )
-from tpsim.program.saved import Saved, is_edge
+from tpsim.program.saved import STATISTIC, Saved, is_edge
 from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:

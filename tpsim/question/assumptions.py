@@ -21,7 +21,8 @@ from tpsim.report.answer import Assumption
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.machine.profile import Constant, Machine
+    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Machine
     from tpsim.program.practice import Practice
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import ScenarioFile

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Layout
     from tpsim.program.lower import Part

@@ -19,7 +19,7 @@ from tpsim.question.divisibility import tp_place, tp_problems
 from tpsim.question.layout import known_axis
 
 if TYPE_CHECKING:
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.program.model import Model
     from tpsim.question.divisibility import At
     from tpsim.question.layout import Cut

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tpsim.algebra.planner import Planner
     from tpsim.fabric.placement import Placement
     from tpsim.machine.additive import Choice
-    from tpsim.machine.profile import Constant, Machine
+    from tpsim.machine.constant import Constant
+    from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.layout import Layout

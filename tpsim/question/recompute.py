@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra
-from tpsim.program.kernels import kind
 from tpsim.program.kinds import one_each
 from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.program.practice import FULL
+from tpsim.program.saved import kind
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:

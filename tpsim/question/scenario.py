@@ -33,7 +33,7 @@ from tpsim.question.stated import Source, Stated, stated
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice

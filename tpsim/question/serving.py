@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.machine.profile import Machine
+    from tpsim.machine.parts import Machine
     from tpsim.program.model import Model
     from tpsim.question.divisibility import At
     from tpsim.question.question import Question, Workload

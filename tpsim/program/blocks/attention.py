@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.norm import norm
 from tpsim.program.dims import HELD
-from tpsim.program.kernels import STATISTIC
 from tpsim.program.op import Scale
+from tpsim.program.saved import STATISTIC
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 

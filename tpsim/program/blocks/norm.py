@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.kernels import STATISTIC
 from tpsim.program.op import Scale
+from tpsim.program.saved import STATISTIC
 from tpsim.program.text import MINUS, Parameter
 from tpsim.program.trace import ONE
 
