@@ -11,7 +11,7 @@ from tpsim.fabric.wires import Route, ranks
 from tpsim.machine import additive
 from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
-from tpsim.machine.cost import FREE, Count, Derived, Way
+from tpsim.machine.cost import FREE, Cost, Count, Derived, Way
 from tpsim.machine.groups import groups
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
@@ -105,6 +105,15 @@ class Timing(Derived):
         super().__init__(cost.algorithm, cost.protocol, of, time=True)
         self.asked, self.curves, self.curve_s = asked, curves, curve_s if curves else 0
         self._chosen_by = cost.counted
+
+    def __eq__(self, other: object) -> bool:
+        """True for what was asked for alike, and takes and moves as much."""
+        told = (*Cost._fields, "asked", "curves", "curve_s")
+        return isinstance(other, Timing) and all(getattr(self, name) == getattr(other, name) for name in told)
+
+    def __hash__(self) -> int:
+        """Of what was asked, and the way taken."""
+        return hash((self.algorithm, self.protocol, self.asked))
 
     @cached_property
     def wire(self) -> Any:
