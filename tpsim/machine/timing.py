@@ -112,8 +112,8 @@ class Timing(Derived):
         return isinstance(other, Timing) and all(getattr(self, name) == getattr(other, name) for name in told)
 
     def __hash__(self) -> int:
-        """Of what was asked, and the way taken."""
-        return hash((self.algorithm, self.protocol, self.asked))
+        """Of the way taken."""
+        return hash((self.algorithm, self.protocol))
 
     @cached_property
     def wire(self) -> Any:
