@@ -458,3 +458,15 @@ def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_b
         one.family.bound(nearer=False)
     near = [one.step_s / plan.step.time_s for one, plan in found]
     assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True)
+
+
+def test_calls_beside_compute_that_kernels_wait_for_are_in_a_bound_before_it_is_issued():
+    hardware = {"extends": "dgx-h100", "levels": {"nvlink": {"link": {"bandwidth": "20 GB/s"}}}}
+    model = {"extends": "llama-3-8b", "layers": 4}
+    scenario = {"model": model, "hardware": hardware, "practice": {"overlap": {"tensor": "beside"}}}
+    vary = ["tp=8", "pp=1", "sp=false", "microbatches=1,2,4,8", "recompute=none,selective,full"]
+    found = weighed(scenario, {**WORK, "seq": 2048}, 8, vary, 1)
+    for one, _ in found:
+        one.family.bound(nearer=False)
+    near = [one.step_s / plan.step.time_s for one, plan in found]
+    assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True), near

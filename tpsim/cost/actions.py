@@ -18,6 +18,7 @@ from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part
 from tpsim.cost.segments import runs
 from tpsim.cost.timed import Action
 from tpsim.program.op import Reshard
+from tpsim.program.stages import Chunk
 from tpsim.program.update import CLIP
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tpsim.cost.piece import Piece
     from tpsim.program.op import Array, Op, Where
     from tpsim.program.practice import Practice
-    from tpsim.program.stages import Chunk, Stages
+    from tpsim.program.stages import Stages
 
 
 FEW = 4, 6
@@ -65,6 +66,10 @@ class Actions:
         if key not in self._known:
             self._known[key] = self._action(chunk, acts, once=once)
         return self._known[key]  # type: ignore[no-any-return]  # put there above
+
+    def layer(self, kind: str, acts: str) -> Part:
+        """One run of a layer of a kind."""
+        return self._part(Chunk(0, ((kind, 1),), first=False, last=False), acts, kind, once=False)
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""

@@ -45,7 +45,7 @@ class Bounds(Once):
 
         def acted(acts: str) -> Any:
             if alone:
-                return self._stack(acts, sorts, lambda chunk: figures.worked_s(chunk, acts, ends=ends), ends)[:, cells]
+                return self._stack(acts, sorts, partial(figures.least_s, acts=acts, ends=ends), ends)[:, cells]
             return np.stack([figures.action_s(cells, chunk, acts) for chunk in sorts.chunks])
 
         def wholes(name: str, of: Callable[..., Any]) -> Any:

@@ -22,6 +22,7 @@ from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
+from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls, Sent
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
@@ -146,6 +147,11 @@ class Figures(Once):
         actions = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
         return self._once(("actions", party), actions)  # type: ignore[no-any-return]  # put there above
 
+    @cached_property
+    def _all(self) -> Actions:
+        """The actions with every call, though nobody takes part in it."""
+        return Actions(self.lowered.program.ops, ANYWHERE, self._issued(None), self.example.practice, 1, lambda _: 1)
+
     def _segment_s(self, segment: Segment) -> Any:
         return self._once(
             ("segment", segment),
@@ -197,6 +203,28 @@ class Figures(Once):
         ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
         """
         return self.whole(reduce(np.maximum, (self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes)))
+
+    def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
+        """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
+        worked = self.worked_s(chunk, acts, ends=ends)
+        if not self._waits:
+            return worked
+        return np.maximum(worked, total(self._chain_s(chunk, act) for act in acts if act != "W"))
+
+    def _chain_s(self, chunk: Chunk, act: str) -> Any:
+        stack = [(kind, many) for kind, many in chunk.stack if many]
+        layers = [self._once(("layers", act, *each), partial(self._layers, act, *each)) for each in stack]
+        ends = self._lane_s(Chunk(0, (), chunk.first, chunk.last), act, "", ends=False)
+        return ends + (reduce(in_line.then, layers if act == "F" else layers[::-1])[0, 0] if layers else 0)
+
+    def _layers(self, act: str, kind: str, many: int) -> Any:
+        one = self._once(("layer", act, kind), lambda: in_line.layer(self._all.layer(kind, act), self.piece_s))
+        return in_line.times(one, many)
+
+    @cached_property
+    def _waits(self) -> bool:
+        """True if calls that microbatches wait for run beside compute."""
+        return any(sent.often and sent.beside and sent.lane in (TENSOR, ROWS) for sent in self._sent)
 
     def _lane_s(self, chunk: Chunk, acts: str, lane: str, *, ends: bool) -> Any:
         works = ((f"{act} {lane} {ends}", partial(self._act_s, act, lane, ends=ends)) for act in acts)

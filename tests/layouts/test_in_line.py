@@ -1,0 +1,27 @@
+"""Layers in line: what one hangs on, and many of them."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pytest
+
+from tpsim.cost.piece import Node, Part, Piece
+from tpsim.layouts import in_line
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
+def test_layers_in_a_row_are_one_behind_the_other(n):
+    one = np.random.default_rng(n).uniform(0, 9, (2, 2, 5))
+    one[0, 1, 2] = -np.inf
+    assert in_line.times(one, n) == pytest.approx(reduce(in_line.then, [one] * n))
+
+
+def test_what_one_layer_gives_the_next_one_waits_for_and_what_it_computes_first_it_does_not():
+    """Kernels of 2 and 3 s, the second reads what comes in: so do both of the next layer, one behind the other."""
+    seconds = {(first := Piece(act="F")): 2, (second := Piece(act="F")): 3, (late := Piece(act="W")): 100}
+    nodes = (Node(first, ()), Node(second, (0,)), Node(late, (1,)))
+    one = in_line.layer(Part(nodes, frozenset({1}), (1,)), seconds.__getitem__)
+    assert one[..., 0].tolist() == [[5, 3], [5, 3]]
+    assert in_line.times(one, 3)[0, 0] == [15]

@@ -1,0 +1,51 @@
+"""What of a layer hangs on each other, in line: seconds that layers of a kind take at least, whatever else is issued.
+
+Kernels run one after the other, calls beside them when what they read is there; what only gradients of parameters need
+is left out. A layer takes over where compute is free and what the one before it gives is there, and so does the next:
+from these two to the same two of the next layer it is a matrix of max and plus, [to, from, cell].
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpsim.cost.piece import Part, Piece
+
+
+def layer(part: Part, seconds: Callable[[Piece], Any]) -> Any:
+    """The matrix of one layer."""
+    compute, taken = np.array([[0], [-np.inf]]), np.array([[-np.inf], [0]])
+    never = np.full((2, 1), -np.inf)
+    ends: dict[int, Any] = {}
+    for at, (piece, reads) in enumerate(part.nodes):
+        if piece.settles or piece.fetches or piece.late:
+            continue
+        there = [ends[read] for read in reads if read in ends] + [taken] * (at in part.takes)
+        if piece.beside:
+            ends[at] = reduce(np.maximum, there, never) + seconds(piece)
+        else:
+            ends[at] = compute = reduce(np.maximum, there, compute) + seconds(piece)
+    gives = reduce(np.maximum, [ends[at] for at in part.gives if at in ends], never)
+    return np.stack(np.broadcast_arrays(compute, gives))
+
+
+def then(first: Any, second: Any) -> Any:
+    """Both matrices, one behind the other."""
+    return (second[:, :, None] + first[None]).max(axis=1)
+
+
+def times(matrix: Any, n: int) -> Any:
+    """The matrix of n layers in a row."""
+    whole = None
+    while n:
+        if n % 2:
+            whole = matrix if whole is None else then(whole, matrix)
+        n //= 2
+        matrix = then(matrix, matrix) if n else matrix
+    return whole
