@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,11 +136,20 @@ def test_a_gradient_that_is_wrong_in_one_element_has_another_slope(whole):
     assert [name for name, difference in found.items() if difference > 1e-5] == ["1.W2"]
 
 
-def test_parameters_that_are_moved_side_by_side_have_the_slopes_of_each_alone(whole, monkeypatch):
-    together = {one.parameter: one.difference for one in slopes(whole)}
+def test_parameters_that_are_moved_at_once_or_side_by_side_have_the_slopes_of_each_alone(whole, monkeypatch):
+    at_once = {one.parameter: one.difference for one in slopes(whole)}
+    monkeypatch.setattr(compare, "NEAR", 0.0)  # nothing is near enough: all are looked at again
+    beside = {one.parameter: one.difference for one in slopes(whole)}
     monkeypatch.setattr(compare, "TOGETHER", 1)
     alone = {one.parameter: one.difference for one in slopes(whole)}
-    assert together == pytest.approx(alone, abs=1e-7)
+    assert len({*at_once.values()}) == 1 < len({*alone.values()})
+    assert at_once == pytest.approx(alone, abs=1e-7)
+    assert beside == pytest.approx(alone, abs=1e-7)
+
+
+def test_a_gradient_of_another_order_of_size_is_moved_with_none_that_is_shorter_by_far():
+    moves = [SimpleNamespace(length=length) for length in (1.0, 3e-4, 90.0, 0.02, 101.0)]
+    assert [[one.length for one in group] for group in compare._groups(moves)] == [[3e-4, 0.02], [1.0, 90.0], [101.0]]
 
 
 def test_what_devices_do_side_by_side_is_what_each_does_alone(monkeypatch):

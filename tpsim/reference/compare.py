@@ -17,7 +17,7 @@ from tpsim.reference.routing import reordered
 from tpsim.reference.run import label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.op import Phase
@@ -129,11 +129,12 @@ class _Judge:
         """The blocks of `array` against `expected`."""
         self.known[array] = expected
         blocks, windows = self.run.blocks[array], self._windows(array.type)
+        parts = {device: expected[windows[device]] for device in blocks}
         for device, block in blocks.items():
-            if block.shape != expected[windows[device]].shape:
+            if block.shape != parts[device].shape:
                 return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
         paid = _paid(self.run, blocks, array.type)
-        apart = np.abs(np.array([*paid.values()]) - np.array([expected[windows[device]] for device in paid]))
+        apart = np.abs(np.array([*paid.values()]) - np.array([parts[device] for device in paid]))
         gaps = apart.reshape(len(paid), -1).max(axis=1, initial=0.0)
         gaps[np.isnan(gaps)] = np.inf
         worst = int(gaps.argmax())
@@ -199,13 +200,38 @@ class Slope:
 TOGETHER = 16
 """Parameters that are moved in runs side by side: enough to outweigh what begins each op, and few for caches."""
 
+ALIKE = 100
+"""The longest gradient of parameters that are moved in one run, by the shortest: of a longer one rounding would count."""
+
 
 def slopes(whole: Run) -> Iterator[Slope]:
-    """Every parameter of a run on one device: its derived gradient against the loss on either side."""
+    """Every parameter of a run on one device: its derived gradient against the loss on either side.
+
+    Parameters whose gradients are about as long are moved at once, each as far as counts alike; where the loss does not
+    go as all their gradients say together, each is moved alone.
+    """
     results = whole.program.results
     moved = [_moved(whole, name.removeprefix("grad."), results[name]) for name in results if name.startswith("grad.")]
-    for first in range(0, len(moved), TOGETHER):
-        yield from _slopes(whole, moved[first : first + TOGETHER])
+    for group, difference in _differences(whole, _groups(moved), STEPS[0]) if moved else ():
+        for change in group:
+            change.difference = difference if difference < NEAR else inf
+    for step in STEPS:
+        far = [[change] for change in moved if change.difference >= NEAR]
+        for first in range(0, len(far), TOGETHER):
+            for (change,), difference in _differences(whole, far[first : first + TOGETHER], step):
+                change.difference = min(change.difference, difference)
+    return (Slope(change.name, change.difference) for change in moved)
+
+
+def _groups(moved: Sequence[_Moved]) -> list[list[_Moved]]:
+    """The parameters by the length of their gradients, the shortest of each group first."""
+    groups: list[list[_Moved]] = []
+    for change in sorted(moved, key=lambda change: change.length):
+        if groups and change.length <= ALIKE * groups[-1][0].length:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return groups
 
 
 @dataclass(slots=True, eq=False)
@@ -238,24 +264,23 @@ def _moved(whole: Run, name: str, derived: Array) -> _Moved:
     return _Moved(name, leaf, whole.inputs(name, gradient.shape), direction, slope, length)
 
 
-def _slopes(whole: Run, every: list[_Moved]) -> Iterator[Slope]:
-    """Of some parameters, each moved while all others stay."""
-    for step in STEPS:
-        if far := [change for change in every if change.difference >= NEAR]:
-            hanging = _hanging(whole, {change.leaf for change in far})
-            losses = reruns(whole, _either_side(far, step), hanging, whole.program.results["loss"])
-            for change, (above, below) in zip(far, np.broadcast_to(losses, 2 * len(far)).reshape(-1, 2), strict=True):
-                gap = abs(float(above - below) / (2 * step) - change.slope)
-                change.difference = min(change.difference, gap / change.length)
-    return (Slope(change.name, change.difference) for change in every)
+def _differences(whole: Run, groups: list[list[_Moved]], step: float) -> Iterator[tuple[list[_Moved], float]]:
+    """Of each group, moved while all others stay, how far off the slope of the loss is, by the shortest gradient."""
+    hanging = _hanging(whole, {change.leaf for group in groups for change in group})
+    losses = reruns(whole, _either_side(groups, step), hanging, whole.program.results["loss"])
+    for group, (above, below) in zip(groups, np.broadcast_to(losses, 2 * len(groups)).reshape(-1, 2), strict=True):
+        slope = sum(change.slope / change.length for change in group)
+        yield group, abs(float(above - below) / (2 * step) / group[0].length - slope)
 
 
-def _either_side(moved: list[_Moved], step: float) -> dict[Array, Block]:
-    """Of each parameter a value per run: two runs for each, in which that one is moved."""
+def _either_side(groups: list[list[_Moved]], step: float) -> dict[Array, Block]:
+    """Of each parameter a value per run: two runs for each group, in which all of it is moved."""
     blocks = {}
-    for at, change in enumerate(moved):
-        blocks[change.leaf] = np.repeat(change.value[None], 2 * len(moved), axis=0)
-        blocks[change.leaf][2 * at : 2 * at + 2] += np.multiply.outer([step, -step], change.direction)
+    for at, group in enumerate(groups):
+        for change in group:
+            ends = np.multiply.outer([step, -step], change.direction * (group[0].length / change.length))
+            blocks[change.leaf] = np.repeat(change.value[None], 2 * len(groups), axis=0)
+            blocks[change.leaf][2 * at : 2 * at + 2] += ends
     return blocks
 
 
