@@ -89,16 +89,14 @@ def test_the_list_fits_in_80_columns():
     assert max(map(len, printed(list_page(hw_list(), verbose=False), 80))) <= 80
 
 
-WIRED = {tuple(one.topology for one in load(name).levels): name for name in names()}
-"""A machine of each sort of levels."""
-
-
-@pytest.mark.parametrize("name", WIRED.values())
-def test_the_next_command_of_every_sort_of_machine_answers(name, capsys):
-    words = page(hw_show(name), verbose=False).next_command.split()
-    assert words[0] == "tpsim"
-    assert run(words[1:]) == 0
-    assert capsys.readouterr().err == ""
+def test_the_next_command_of_every_sort_of_machine_answers(capsys):
+    wired = {tuple(one.topology for one in load(name).levels): name for name in names()}
+    assert len(wired) > 5
+    for name in wired.values():
+        words = page(hw_show(name), verbose=False).next_command.split()
+        assert words[0] == "tpsim"
+        assert run(words[1:]) == 0, name
+        assert capsys.readouterr().err == ""
 
 
 def test_what_comes_next_names_the_users_own_file(own):
