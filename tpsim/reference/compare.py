@@ -201,7 +201,7 @@ TOGETHER = 16
 """Parameters that are moved in runs side by side: enough to outweigh what begins each op, and few for caches."""
 
 ALIKE = 100
-"""The longest gradient of parameters that are moved in one run, by the shortest: of a longer one rounding would count."""
+"""The longest gradient of parameters moved in one run, by the shortest: of a longer one rounding would count."""
 
 
 def slopes(whole: Run) -> Iterator[Slope]:
