@@ -57,7 +57,7 @@ class Run:
     def _counted(self, keeps: tuple[Extra, ...]) -> Any:
         question = self.plan.question
         asked = replace(question, practice=replace(question.practice, keeps=keeps))
-        return [*chips(asked, self.plan.lowered.program, sizes_of(asked))][self.row["rank"]]
+        return [*chips(asked, self.plan.lowered, sizes_of(asked))][self.row["rank"]]
 
     @property
     def peak(self) -> float:

@@ -314,7 +314,7 @@ def test_a_change_that_outgrows_the_chip_is_dropped_before_it_is_timed(monkeypat
     timed = []
     module = import_module("tpsim.answers.plan")
     price = module._priced
-    monkeypatch.setattr(module, "_priced", lambda *asked: timed.append(asked[0]) or price(*asked))
+    monkeypatch.setattr(module, "_priced", lambda *asked, **how: timed.append(asked[0]) or price(*asked, **how))
     assert module.plan("gpt-neox-20b-a100").change.set == "recompute=full"
     assert len(timed) == 2  # what it is, and the one that fits
 
