@@ -117,8 +117,7 @@ of its other runs in percent, mean over draws. Constants are held by how they sc
 in: between sets by Tukey's jackknife (of n sets, (n - 1)^2 times the covariance of what they come to with one left out,
 in logarithms); for generations other than Ampere, between generations as well. A run counts as its noise lets it: the
 median, over the other sets, of how runs scatter about the level of their set. Worst run: by how much a single one makes
-the error of the others larger, in points of percent, beside that noise. On Ampere, which is known, none does by a
-quarter more.
+the error of the others larger, in points of percent, beside that noise. On Ampere, which is known, none does by more.
 Seconds are those of plans at constants as shipped, followed from there along their slopes.
 """
 

@@ -89,9 +89,10 @@ class Run:
         }
 
     def _practice(self) -> dict[str, Any]:
-        """Of its set; PyTorch's own data parallelism sums gradients beside backward."""
+        """Of its set; PyTorch's own data parallelism sums gradients beside backward, its FSDP may gather late there."""
         practice = self.asked["practice"]
         beside = {"gradients": "beside"} if self.row.get("ddp") == "torch" else {}
+        beside |= {"weights": "forward"} if self.row.get("prefetch") == "after" else {}
         return {**practice, **({"overlap": {**practice.get("overlap", {}), **beside}} if beside else {})}
 
     def _model(self) -> dict[str, Any]:

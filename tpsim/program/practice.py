@@ -29,13 +29,14 @@ class Overlap:
 
     tensor     on activations; split: what products read or make travels in pieces, too, beside pieces of them
     gradients  reductions of gradients of parameters
-    weights    gathers of parameters, or of what the optimizer has made of them
+    weights    gathers of parameters, or of what the optimizer has made of them; forward: in backward they hold it up,
+               as where the next ones are asked for behind what makes gradients (PyTorch FSDP's BACKWARD_POST)
     stages     messages between stages; steady: but in warm-up and flush; auto: as those who run the schedule do
     """
 
     tensor: Beside | Literal["split"] = "none"
     gradients: Beside = "none"
-    weights: Beside = "none"
+    weights: Beside | Literal["forward"] = "none"
     stages: Literal["auto", "none", "steady", "beside"] = "auto"
 
     def blocks_stages(self, *, usual: Blocking) -> Blocking:
