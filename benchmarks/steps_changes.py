@@ -159,6 +159,10 @@ What was tried, and is not in any prediction (with vTrain's table still among th
 - **Hops of rings.** Steps of the 1B and 3B on H100 grow by 20 and 39 ms, 20 and 37 ms, from 128 to 256 to 512 GPUs,
   twice as much for twice the ranks, as rings do: 3 us per rank and collective, of which plans say 1.3, hidden. The
   70B's do not (344 and 440 ms), nor the 3B's on A100 of 40 GB (23 and 26 ms, from 32 to 64 to 128).
+- **Launches that block.** BigScience's runs of 384 GPUs had CUDA_LAUNCH_BLOCKING=1 (chronicles-prequel.md, "dealing
+  with JZ hanging"): a kernel is launched when the one before it has ended. 22 us between kernels, what a framework's
+  call takes, bring every fourth of them from 8.3 to 7.1 % off; what it took nobody states, and its authors saw no
+  difference.
 
 What was wrong in how runs were asked for, and no longer is; none of it was chosen by these scores:
 
