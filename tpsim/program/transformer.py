@@ -115,6 +115,9 @@ def _further(text: Text, x: Array) -> Array:
 def layer(text: Text, kind: Kind, x: Array) -> Array:
     """One layer: attention and feed-forward, one after the other or side by side (parallel residual)."""
     reads = _read(text, x, "attention")
+    if text.model.shared_norm:
+        with text.inside("attention", "block"):
+            reads = text.entered(reads, "block.in", "attention and the MLP read the normed stream")
     attended = _written(text, kind.attention, reads)
     if text.model.parallel_residual:
         fed = _written(text, kind.ffn, reads if text.model.shared_norm else _read(text, x, "mlp"))
