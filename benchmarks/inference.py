@@ -207,6 +207,7 @@ def palm(work: Mapping[str, Any], by: str) -> dict[str, Any]:
         "vocab_padded": 256000,
         "params": None,
         "parallel_residual": True,
+        "shared_norm": True,
         "tie_embeddings": True,
     }
     return {

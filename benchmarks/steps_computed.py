@@ -11,11 +11,14 @@ outnumber these times, sums of rows in which all of them cancel must vanish. The
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from functools import cache
 
 import numpy as np
 
+import tpsim
 from page import ROOT
+from steps_runs import Run
 
 TABLE = ROOT / "tests" / "data" / "computed_steps.csv"
 
@@ -47,6 +50,29 @@ def parts(row: dict[str, float]) -> dict[tuple[object, ...], float]:
     if row["data"] > 1:
         found[row["hidden"], row["tensor"], row["data"], pipe, layers] = 1
     return found
+
+
+def computed_sweeps(fewest: int) -> list[list[tuple[float, float]]]:
+    """Of its rows of one model on as many chips, as tpsim plans them: both sorts of seconds per sequence."""
+    groups: dict[tuple[float, ...], list[tuple[float, float]]] = defaultdict(list)
+    for row in table():
+        run = _asked({name: int(value) for name, value in row.items()}, row["seconds"])
+        both = float(tpsim.plan(run.scenario()).step.time_s) / run.sequences, run.measured / run.sequences
+        groups[row["hidden"], row["layers"], run.devices].append(both)
+    return [several for several in groups.values() if len(several) >= fewest]
+
+
+def _asked(row: dict[str, int], seconds: float) -> Run:
+    """A row as a run like those of Narayanan's table 2; vTrain's heads are 64 wide."""
+    hidden, heads = row["hidden"], row["hidden"] // HEAD_DIM
+    sizes = {"hidden": hidden, "layers": row["layers"], "ffn": 4 * hidden, "vocab": 50257}
+    model = {**sizes, "heads": heads, "kv_heads": heads, "head_dim": HEAD_DIM}
+    batch = {"each": row["sequences"], "microbatches": row["microbatches"], "seq": 1024, "seconds": seconds}
+    same = {"id": "computed", "set": "narayanan-2", "recompute": "full", "zero": 0, "sequence_parallel": False}
+    return Run({**same, **batch, "model": model, "mesh": {name: row[name] for name in ("pipe", "data", "tensor")}})
+
+
+HEAD_DIM = 64
 
 
 def relations() -> tuple[int, float, float]:

@@ -62,8 +62,7 @@ class Run:
         row, model = self.row, self.row["model"]
         inner, h = model["heads"] * model["head_dim"], model["hidden"]
         keys = model["kv_heads"] * model["head_dim"]
-        matrices = 3 if self.asked["gated"] else 2
-        layer = 2 * h * inner + 2 * h * keys + matrices * h * model["ffn"]
+        layer = 2 * h * inner + 2 * h * keys + 2 * h * model["ffn"]
         each = 6 * (model["layers"] * layer + h * model["vocab"]) + 12 * model["layers"] * row["seq"] * inner
         whole = 4 / 3 if row["recompute"] == "full" else 1
         return float(each * whole * self.sequences * row["seq"] / self.devices)
@@ -89,21 +88,21 @@ class Run:
         }
 
     def _practice(self) -> dict[str, Any]:
-        """Of its set; PyTorch's own data parallelism sums gradients beside backward."""
+        """Of its set; PyTorch's own data parallelism sums gradients beside backward, its FSDP may gather late there."""
         practice = self.asked["practice"]
         beside = {"gradients": "beside"} if self.row.get("ddp") == "torch" else {}
+        beside |= {"weights": "forward"} if self.row.get("prefetch") == "after" else {}
         return {**practice, **({"overlap": {**practice.get("overlap", {}), **beside}} if beside else {})}
 
     def _model(self) -> dict[str, Any]:
         row, asked, sizes = self.row, self.asked, dict(self.row["model"])
         pad = PADDED * row["mesh"]["tensor"] if asked["padded"] else 1
-        kind = "swiglu" if asked["gated"] else "gelu"
-        positions = {} if asked["model"].get("positions") == "none" or asked["gated"] else {"max_positions": row["seq"]}
+        positions = {} if "positions" in asked["model"] else {"max_positions": row["seq"]}
         return {
             **asked["model"],
             "name": row["id"],
             "params": None,
-            "ffn": {"kind": kind, "hidden": sizes.pop("ffn")},
+            "ffn": {"kind": asked["ffn"], "hidden": sizes.pop("ffn")},
             "vocab_padded": -(-sizes["vocab"] // pad) * pad,
             **positions,
             **sizes,

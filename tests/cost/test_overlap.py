@@ -36,15 +36,20 @@ RING = Sizes({"s": 64, "h": 8, "f": 8}, {"X": 8}, loops(1, 1))
 """Eight devices: a ring of seven hops."""
 
 
-def around_a_product(kind):
-    """One product between a stream that is split over tokens and an array that is split over features, or back."""
+def around_a_product(kind, readers=1):
+    """One product between a stream that is split over tokens and an array that is split over features, or back.
+
+    readers  as many read what is gathered
+    """
     at = Where("F", "mlp", "layer", loops=(("layers", 0), ("microbatches", 0)))
     whole, cut = typed("sh"), typed("sh", s="X")
     weights = array("w", typed("hf", f="X"), "param")
     if kind == "all_gather":
         x, y = array("x", cut), array("y", typed("sf", f="X"))
         gathered = settled(x, whole, "X", kind, at)
-        ops = (Leaf((), x, at), Leaf((), weights, at), gathered, Einsum((gathered.output, weights), y, at))
+        outputs = (y, *(replace(y, name=f"y{other}") for other in range(1, readers)))
+        products = (Einsum((gathered.output, weights), output, at) for output in outputs)
+        ops = (Leaf((), x, at), Leaf((), weights, at), gathered, *products)
     else:
         x, y = array("x", typed("sf", f="X")), array("y", typed("sh", owes="X"))
         ops = (Leaf((), x, at), Leaf((), weights, at), Einsum((x, weights), y, at), settled(y, cut, "X", kind, at))
@@ -57,9 +62,9 @@ def _norm(x, at):
     return Map((x,), out, replace(at, kernel="norm.mlp"), fn="norm")
 
 
-def seconds_of(kind, tensor, k, c):
+def seconds_of(kind, tensor, k, c, readers=1):
     """A forward of it where a piece of the product takes k seconds and a hop of the ring c."""
-    program = around_a_product(kind)
+    program = around_a_product(kind, readers)
     calls = collectives(program, coalesce=False)
     practice = replace(PRACTICES["megatron"], overlap=Overlap(tensor=tensor))
     actions = Actions(program.ops, Stages(1, ()), calls, practice, 1, None)
@@ -86,6 +91,11 @@ def test_a_product_in_eight_pieces_hides_all_hops_that_are_shorter_than_a_piece(
     assert list(pieces.through.calls.values()) == ([1] if exposed else [])
     assert seconds_of(kind, "beside", 3, hop).through.seconds == blocking
     assert seconds_of(kind, "none", 3, hop).through.seconds == blocking
+
+
+def test_a_gather_that_several_products_read_is_whole_before_they_begin():
+    """7 hops of 2 s, and then two products of 24."""
+    assert seconds_of("all_gather", "split", 3, 2, readers=2).through.seconds == 14 + 2 * 24
 
 
 @GATHER_OR_SCATTER

@@ -325,3 +325,20 @@ def test_links_that_two_sorts_fill_together_are_a_floor_of_the_step():
     network = sum(row.wires_s.get("network", 0) for row in answer.rows)
     assert answer.step.time_s == pytest.approx(network, rel=1e-12)
     assert all(row.pulls == (row.count if "network" in row.wires_s else 0) for row in answer.rows)
+
+
+def test_gathers_that_backward_asks_for_late_hold_it_up_and_those_of_forward_run_beside_it():
+    """PyTorch FSDP's BACKWARD_POST: as beside in forward, in backward all of a gather is waited for."""
+    beside, forward, none = (
+        {
+            (row.call.where.act, row.call.where.block): float(row.exposed_s / (row.count * row.timing.pipelined_s))
+            for row in plan("llama3-8b-b200-fsdp", overrides=[f"practice.overlap.weights={mode}"]).step.rows
+            if row.call.op == "param" and row.call.per_microbatch
+        }
+        for mode in ("beside", "forward", "none")
+    )
+    acts = {act for act, _ in beside}
+    assert acts == {"F", "B"}
+    for (act, block), share in forward.items():
+        assert share == pytest.approx({"F": beside, "B": none}[act][act, block], rel=1e-6), (act, block)
+    assert (beside["B", "mlp"], none["B", "mlp"]) == (0, pytest.approx(1))

@@ -51,6 +51,13 @@ SPACES = {
         ["zero=3", "microbatches=1,4", "schedule=1f1b"],
         1,
     ),
+    "gathers that only forward hides": (
+        {**TINY, "practice": {"base": "fsdp2", "overlap": {"weights": "forward"}}},
+        WORK,
+        4,
+        ["zero=3", "microbatches=1,4", "schedule=1f1b"],
+        1,
+    ),
     "the norm of all gradients": (
         {**TINY, "practice": {"clip": "norm"}},
         WORK,

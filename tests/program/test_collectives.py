@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,6 +118,14 @@ def test_parallel_residual_shares_one_forward_all_reduce():
     program = derive(NEOX, TP)
     assert collectives(program, "forward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 1}
     assert collectives(program, "backward", layer=0) == {"all_reduce_X [b, s, h]{U_X}": 2}
+
+
+def test_blocks_that_share_a_norm_share_its_gather_and_have_one_gain():
+    apart, shared = (derive(replace(NEOX, shared_norm=share), SP) for share in (False, True))
+    gather = "all_gather_X [b, s_X, h]"
+    assert [collectives(program, "forward", layer=0)[gather] for program in (apart, shared)] == [2, 1]
+    gains = [{one.name for one in parameters(replace(NEOX, shared_norm=share))} for share in (False, True)]
+    assert gains[0] - gains[1] == {"gain_mlp", "shift_mlp"}
 
 
 def test_vocabulary_parallel_embedding_owes_forward_only():

@@ -82,7 +82,8 @@ class Actions:
     def _overlap(self, call: Collective) -> str:
         """How a call of its sort runs."""
         sort = LANE[call.op]
-        return self.practice.rows.overlap if sort == ROWS else getattr(self.practice.overlap, sort)
+        mode: str = self.practice.rows.overlap if sort == ROWS else getattr(self.practice.overlap, sort)
+        return "none" if mode == "forward" and call.where.act in "BW" else mode
 
     def hides(self, call: Collective) -> bool:
         """True for a call that compute may hide."""

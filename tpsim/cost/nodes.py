@@ -145,8 +145,8 @@ class Builder:
         where, reads = op.where, frozenset(node for node in reads if not self.pieces[node].settles)
         brought = self._cuts_behind(op, reads)
         again = "" if where.kernel in self.streaming else where.again
-        key, at = (where.kernel or f"{brought}", where.act, again), -1
-        if (where.kernel or brought) and key in self.kernels:
+        key, at = (where.kernel, where.act, again), -1
+        if where.kernel and key in self.kernels:
             at = self.kernels[key]
             last = at + (self.pieces[at].cut is not None)
             if all(node <= last or self.pieces[node].fetches for node in reads):
@@ -172,13 +172,26 @@ class Builder:
             self.reads[node] |= {read for read in self.reads[kernel].union(*first) if read < node}
 
     def _cuts_behind(self, op: Op, reads: frozenset[int]) -> tuple[int, ...]:
-        """The gathers whose steps a product, or a kernel, is cut to run beside: its last part needs all of them."""
+        """The gathers whose steps a product, or a kernel, is cut to run beside: its last part needs all of them.
+
+        What several products of an act read is gathered whole, once for all of them.
+        Source: openxla/xla, xla/service/spmd/dot_handler.cc: check_users_sharding.
+        """
         calls = [(node, self.pieces[node].call) for node in sorted(reads)]
         if op.where.kernel:
             return tuple(node for node, call in calls if call and call.streamed)
-        if not Piece(op.where.act, (op,)).may_be_cut:
+        if not Piece(op.where.act, (op,)).may_be_cut or any(self._alike(op, x) for x in op.inputs):
             return ()
         return tuple(node for node, call in calls if call and self._cuts(call, "all_gather"))[:1]
+
+    def _alike(self, op: Op, x: Array) -> bool:
+        """True if other products of its act read `x` as well."""
+        where = op.where
+        others = (other for other in self.actions.readers().get(x, ()) if other is not op)
+        return any(
+            (other.where.act, other.where.again) == (where.act, where.again) and Piece(where.act, (other,)).is_product
+            for other in others
+        )
 
     def _beside(self, op: Op, reads: frozenset[int]) -> list[int]:
         """The sums of blocks that travel beside the kernel that makes them, issued with its first part."""

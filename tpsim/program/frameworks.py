@@ -154,7 +154,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
         "overlap": "Wang et al., ASPLOS 2023: collectives are asynchronous, and products that read a gather or make "
-        "what is scattered are cut to run beside its steps",
+        "what is scattered are cut to run beside its steps; openxla/xla, xla/service/spmd/dot_handler.cc, "
+        "check_users_sharding: not where several products share a gather",
     },
 }
 """Bundle -> switch -> what was read of it."""

@@ -79,6 +79,7 @@ class ModelFile2(Strict):
     positions: Positions = "rope"
     max_positions: Count | None = None
     parallel_residual: Flag = False
+    shared_norm: Flag = False
     tie_embeddings: Flag = False
     embedding_scale: Flag = False
     logit_softcap: Positive | None = None

@@ -187,6 +187,7 @@ class Model:
     kinds            of layers, by name
     stack            the layers in order: so many of a kind, then so many of the next
     norms            of a block's input (pre), of its output before it joins the stream (post), or of both
+    shared_norm      of a parallel residual both blocks read one norm of the stream (GPT-J, PaLM)
     embedding_scale  embeddings are multiplied by the root of h (Gemma)
     logit_softcap    logits become softcap * tanh(logits / softcap)
     mtp              the kind and the number of modules that predict tokens further on (DeepSeek-V3 2024, 2.2)
@@ -205,6 +206,7 @@ class Model:
     positions: Positions = "rope"
     max_positions: int | None = None
     parallel_residual: bool = False
+    shared_norm: bool = False
     tie_embeddings: bool = False
     embedding_scale: bool = False
     logit_softcap: float | None = None
@@ -267,7 +269,7 @@ class Model:
 FLAT = (
     *("name", "hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "ffn_hidden", "vocab", "vocab_padded"),
     *("norm", "bias", "qkv_bias", "positions", "max_positions", "parallel_residual", "tie_embeddings", "dropout"),
-    "params",
+    *("shared_norm", "params"),
 )
 """What says a model whose layers are alike and plain."""
 

@@ -49,6 +49,7 @@ class ModelFile(Strict):
     positions: Positions = "rope"
     max_positions: Count | None = None
     parallel_residual: Flag = False
+    shared_norm: Flag = False
     tie_embeddings: Flag = False
     dropout: Annotated[float, Field(ge=0, lt=1, description=DROPOUT)] = 0.0
     params: Annotated[float, Field(gt=0)] | None = None
@@ -138,6 +139,7 @@ def model_of(file: ModelFile | ModelFile2, at: At) -> Model:
         positions=file.positions,
         max_positions=file.max_positions,
         parallel_residual=file.parallel_residual,
+        shared_norm=file.shared_norm,
         tie_embeddings=file.tie_embeddings,
         dropout=file.dropout,
         params=file.params,

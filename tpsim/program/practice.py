@@ -27,15 +27,16 @@ Beside = Literal["none", "beside", "zero3"]
 class Overlap:
     """Which sorts of collectives run beside compute; the others hold it up.
 
-    tensor     on activations; split: what products read or make travels in pieces, too, beside pieces of them
+    tensor     on activations; split: what a product alone reads, or makes, travels in pieces, too, beside pieces of it
     gradients  reductions of gradients of parameters
-    weights    gathers of parameters, or of what the optimizer has made of them
+    weights    gathers of parameters, or of what the optimizer has made of them; forward: in backward they hold it up,
+               as where the next ones are asked for behind what makes gradients (PyTorch FSDP's BACKWARD_POST)
     stages     messages between stages; steady: but in warm-up and flush; auto: as those who run the schedule do
     """
 
     tensor: Beside | Literal["split"] = "none"
     gradients: Beside = "none"
-    weights: Beside = "none"
+    weights: Beside | Literal["forward"] = "none"
     stages: Literal["auto", "none", "steady", "beside"] = "auto"
 
     def blocks_stages(self, *, usual: Blocking) -> Blocking:

@@ -107,6 +107,10 @@ class Text:
                 y, added = self.trace.lin(f"add.{block}.biased", y, *added), []
             return self.trace.lin("residual", x, self.dropped(f"add.{block}", y), *added)
 
+    def entered(self, x: Array, name: str, because: str) -> Array:
+        """The stream as a block reads it; `x` itself where another block has read it before."""
+        return x if x.region == "block" else self.trace.pin(x, "block", because, name=name)
+
     def edge(self, x: Array, name: str) -> Array:
         """The stream where a part of the stack begins: a pin that moves nothing, so that backward adds up before it."""
         with self.inside("residual", "residual"):

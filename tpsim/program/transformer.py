@@ -39,7 +39,7 @@ def layer_parameters(model: Model, kind: Kind, practice: Practice = Practice()) 
     """The parameters of one layer."""
     for block in (kind.attention, kind.ffn):
         yield from WRITTEN[type(block)].parameters(block, practice)
-    for name in ("attention", "mlp"):
+    for name in ("attention",) if model.shared_norm else ("attention", "mlp"):
         for side in SIDES[model.norms]:
             yield from norm.parameters(model, f"{name}{side}", "layer")
 
@@ -65,6 +65,8 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "several modules that predict tokens further on"
     if model.parallel_residual and model.norms != "pre":
         yield "a parallel residual with norms of what blocks make"
+    if model.shared_norm and not model.parallel_residual:
+        yield "a norm that blocks share that follow each other"
     if model.positions == "alibi" and any(isinstance(kind, Latent) or kind.window for kind in model.attentions):
         yield "ALiBi beside a window or a latent"
     sizes: dict[str, int] = {}
@@ -112,19 +114,27 @@ def _further(text: Text, x: Array) -> Array:
 
 def layer(text: Text, kind: Kind, x: Array) -> Array:
     """One layer: attention and feed-forward, one after the other or side by side (parallel residual)."""
-    attended = _written(text, kind.attention, x, "attention")
+    reads = _read(text, x, "attention")
+    if text.model.shared_norm:
+        with text.inside("attention", "block"):
+            reads = text.entered(reads, "block.in", "attention and the MLP read the normed stream")
+    attended = _written(text, kind.attention, reads)
     if text.model.parallel_residual:
-        fed = _written(text, kind.ffn, x, "mlp")
+        fed = _written(text, kind.ffn, reads if text.model.shared_norm else _read(text, x, "mlp"))
         with text.inside("residual", "block"):
             both = text.trace.lin("block.out", attended, fed)
         return text.added(x, both, "residual", "bo", "b2")
     x = _joined(text, x, attended, "attention", "bo")
-    return _joined(text, x, _written(text, kind.ffn, x, "mlp"), "mlp", "b2")
+    return _joined(text, x, _written(text, kind.ffn, _read(text, x, "mlp")), "mlp", "b2")
 
 
-def _written(text: Text, block: Attention | Latent | Mlp | Moe, x: Array, name: str) -> Array:
-    """What a block makes of the stream, normed before it unless the model norms what blocks make alone."""
-    reads = x if text.model.norms == "post" else norm.norm(text, x, name)
+def _read(text: Text, x: Array, name: str) -> Array:
+    """What a block reads: the stream, normed unless the model norms what blocks make alone."""
+    return x if text.model.norms == "post" else norm.norm(text, x, name)
+
+
+def _written(text: Text, block: Attention | Latent | Mlp | Moe, reads: Array) -> Array:
+    """What a block makes of what it reads."""
     write = text.others.get(type(block), WRITTEN[type(block)].write)
     output: Array = write(text, block, reads)
     return output

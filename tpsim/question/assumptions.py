@@ -93,7 +93,7 @@ def _launch(file: ScenarioFile) -> Iterator[Assumption]:
 
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
     """What runs beside compute, and who says so."""
-    suffixes = {"beside": "", "split": " (in pieces of products, too)"}
+    suffixes = {"beside": "", "split": " (in pieces of products, too)", "forward": " (in forward)"}
     beside = [f"{sort}{suffixes[mode]}" for sort, mode in asdict(practice.overlap).items() if mode in suffixes]
     text = f"collectives beside compute: {', '.join(beside) or 'none'}"
     if file.practice.overlap is not None:

@@ -98,7 +98,9 @@ class OverlapFields(Strict):
         None, description="on activations; split: in pieces beside those of the products that read or make them"
     )
     gradients: Beside | None = Field(None, description="reductions of gradients")
-    weights: Beside | None = Field(None, description="gathers of parameters")
+    weights: Beside | Literal["forward"] | None = Field(
+        None, description="gathers of parameters; forward: those of backward hold compute up"
+    )
     stages: Literal["auto", "none", "steady", "beside"] | None = Field(
         None, description="auto: as the schedule is run; steady: beside compute but in warm-up and flush"
     )

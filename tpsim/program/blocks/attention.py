@@ -57,7 +57,7 @@ def write(text: Text, block: Attention, x: Array) -> Array:
     """Attention to the tokens before; its output owes a sum wherever the heads are split."""
     trace = text.trace
     with text.inside("attention", "block"):
-        x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+        x = text.entered(x, "attention.in", "attention reads the normed stream")
         q, k, v = headed(text, block, x)
         k, v = trace.rename("attention.keys", k, "s", "t"), trace.rename("attention.values", v, "s", "t")
     with text.inside("attention", "heads", "attention"):

@@ -35,7 +35,7 @@ def projections(
 def write(text: Text, block: Mlp, x: Array) -> Array:
     """Column-split, pointwise, row-split: the output owes a sum wherever f is split."""
     with text.inside("mlp", "block"):
-        x = text.trace.pin(x, "block", "the MLP reads the normed stream", name="mlp.in")
+        x = text.entered(x, "mlp.in", "the MLP reads the normed stream")
         return text.linear("mlp.out", ("b", "s", "h"), activated(text, block.kind, ("b", "s", "f"), x), "W2")
 
 
