@@ -323,3 +323,17 @@ def test_layouts_that_are_as_good_as_the_best_are_said_to_be_tied():
     assert [row.tied for row in found.rows] == [False, True, False, False]
     assert [row.loses for row in found.rows[:2]] == ["", "tied with the best"]
     assert "\ntied    with rank 2, of those that are listed\n" in found.verdict
+
+
+@pytest.mark.parametrize("by", ["step", "memory"])
+def test_of_layouts_that_are_equally_good_the_same_is_best_however_they_are_asked_for(by):
+    orders = [
+        ["schedule=1f1b,gpipe", "practice.zero1=scatter,all_reduce", "zero=0"],
+        ["zero=0", "practice.zero1=all_reduce,scatter", "schedule=gpipe,1f1b"],
+    ]
+    one, other = (search("gpt2-xl-a100-dp", vary=vary, chips=8, pp=2, top=8, by=by) for vary in orders)
+    assert one.to_json()["result"] == other.to_json()["result"]
+    assert {row.schedule for row in one.rows} == {"1f1b", "gpipe"}
+    ranks = [(row.step_s, row.peak_bytes) if by == "step" else (row.peak_bytes, row.step_s) for row in one.rows]
+    assert ranks == sorted(ranks)
+    assert len({*ranks}) < len(ranks)

@@ -88,6 +88,7 @@ def test_some_shipped_scenarios_run_on_64_devices():
         ("practice=ideal", "workload.grad_dtype=bf16"),
         ("practice.cotangents=per_use", "layout.zero=2"),
         ("practice.gradients=per_microbatch", "layout.zero=3"),
+        ("practice.gradients=per_step", "layout.sequence_parallel=false"),
         ("practice.zero1=all_reduce", "layout.sequence_parallel=false"),
         ("mesh.tensor=16",),
     ],

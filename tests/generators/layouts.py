@@ -118,7 +118,7 @@ def practices() -> st.SearchStrategy[Practice]:
         recompute=st.sampled_from([(), ("attention",), ("full",), ("norm", "mlp.act")]),
         recompute_layers=st.sampled_from([None, 1, 2]),
         replay=st.sampled_from(["whole", "needed"]),
-        keeps=st.sampled_from([KEEPS["none"], KEEPS["nanotron"]]),
+        keeps=st.sampled_from([KEEPS["none"], KEEPS["nanotron"], KEEPS["megatron"]]),
         overlap=st.builds(Overlap, weights=st.sampled_from(["none", "beside"])),
         ahead=st.builds(Ahead, layers=st.integers(0, 3)),
     )

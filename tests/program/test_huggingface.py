@@ -360,3 +360,26 @@ def test_a_config_that_a_dense_model_cannot_mean_is_refused(
 def test_the_model_is_named_after_its_repository_else_after_its_folder(imported: Any, tmp_path: Path) -> None:
     assert imported(config("llama-3-8b", _name_or_path="meta-llama/Meta-Llama-3-8B")).model.name == "Meta-Llama-3-8B"
     assert imported(config("llama-3-8b")).model.name == tmp_path.name
+
+
+@pytest.mark.parametrize("path", ["config.json", "./config.json", "../config.json"])
+def test_a_model_whose_folder_has_no_name_is_called_by_its_type(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    for folder in (tmp_path, tmp_path / "here"):
+        (folder / "config.json").write_text(json.dumps(config("llama-3-8b")))
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_model(path).model.name == "llama"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("meta-llama/Llama-3-8B", '\n  = did you mean "llama-3-8b"?'), ("acme/widget-1.5", "")]
+)
+def test_a_repository_of_hugging_face_is_no_file_and_its_config_is_asked_for(name: str, near: str) -> None:
+    with pytest.raises(InputError) as error:
+        load_model(name)
+    assert str(error.value) == (
+        f"error[no-such-file]: there is no file {name}{near}\n"
+        "  = of a model of Hugging Face give its config.json: path/to/config.json"
+    )

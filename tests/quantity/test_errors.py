@@ -221,6 +221,11 @@ def test_one_slip_is_nearer_than_a_part_and_a_part_nearer_than_three_slips():
 
 def test_a_letter_or_two_inside_a_name_tell_nothing():
     assert near("e", FIELDS) == []
+
+
+@pytest.mark.parametrize(("word", "name"), [("float16", "f16"), ("float32", "f32"), ("bfloat16", "bf16")])
+def test_a_word_is_near_to_what_it_is_shortened_to(word, name):
+    assert suggest(word, ["f64", "f32", "bf16", "f16", "fp8", "int8", "tf32"]) == name
     assert "bandwidth" not in near("an", FIELDS)
 
 

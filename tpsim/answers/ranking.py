@@ -140,7 +140,7 @@ class Ranking:
             planned += 1
             violated += not plan.plan.ok
             taken = [plan] if plan.plan.ok and plan.value(by) < under else []
-            best = sorted([*best, *taken], key=lambda planned: planned.value(by))[:top]
+            best = sorted([*best, *taken], key=lambda planned: planned.measures(by))[:top]
         return Ranked(best, planned, inf, violated + self._unable)
 
     @property
@@ -233,6 +233,10 @@ class Planned:
         if by == "memory":
             return float(self.plan.memory.peak_bytes)
         return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.candidate.family.price)
+
+    def measures(self, by: By) -> tuple[float, float]:
+        """What it comes to, and what decides between those that are equal: the peak, or of equal peaks the step."""
+        return self.value(by), self.value("step" if by == "memory" else "memory")
 
     @cached_property
     def parts(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.layouts.vary import read_varied, refuse_mesh, refuse_stated, stands, stated_flags
+from tpsim.layouts.vary import in_order, read_varied, refuse_mesh, refuse_stated, stands, stated_flags
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -136,7 +136,7 @@ def spaces(
 
     Raises InputError where nothing says how many chips there are, and for what `plan` refuses to read.
     """
-    varied = read_varied(vary)
+    varied = in_order(read_varied(vary))
     options = {name: value for name, value in flags.items() if value is not None}
     document = opened(scenario, {**_first(varied), **options}, memo.scenario, overrides)
     _refuse_inference(document)

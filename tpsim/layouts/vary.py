@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Keys
 
-NAMES: Mapping[str, Keys] = {**PATHS, **{role: ("mesh", axis) for role, axis in ROLES.items()}}
+NAMES: Mapping[str, Keys] = {
+    **PATHS,
+    **{role: ("mesh", axis) for role, axis in ROLES.items()},
+    "sequence_parallel": PATHS["sp"],  # as answers have it
+}
 """What `--vary` calls a field instead of its path."""
 
 
@@ -63,6 +67,20 @@ def read_varied(texts: Sequence[str]) -> dict[Keys, Varied]:
             raise InputError.one("varied-twice", f"{axis.path} is varied twice", axis.place, remedy)
         varied[axis.keys] = axis
     return varied
+
+
+def in_order(varied: Mapping[Keys, Varied]) -> dict[Keys, Varied]:
+    """By name, values by size: of layouts that are equally good the same comes first, however they are asked for."""
+    return {
+        keys: replace(axis, edits=axis.edits and tuple(sorted(axis.edits, key=_size)))
+        for keys, axis in sorted(varied.items())
+    }
+
+
+def _size(edit: Edit) -> tuple[bool, float, str]:
+    """Numbers come first, words by the alphabet."""
+    number = isinstance(edit.value, int | float)
+    return not number, edit.value if number else 0, repr(edit.value)
 
 
 def _read(text: str) -> Varied:

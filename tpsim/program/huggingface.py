@@ -182,12 +182,14 @@ class _ConfigReading(Config):
         return ffn
 
     def _name(self) -> str:
-        """The published name if the config bears one, else the file's (its folder's for a plain config.json)."""
+        """The published name where there is one, else the file's; of a plain config.json the folder's, or type."""
         published = self.data.get("_name_or_path") or self.document.data.get("_name_or_path")
         if isinstance(published, str):
             return PurePath(published).name
         path = PurePath(self.document.path)
-        return path.parent.name if path.stem == "config" and path.parent.name else path.stem
+        if path.stem != "config":
+            return path.stem
+        return self.data["model_type"] if path.parent.name in ("", "..") else path.parent.name
 
 
 def _pair(kind: Kind) -> tuple[str, str]:

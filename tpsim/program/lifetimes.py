@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.program.keeps import GRADIENTS
-from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Op, Program, Rename, Reshard
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Lin, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -98,7 +98,7 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
             for home, op in makers.items()
             if op.where.block != "embedding"
             and readers[home]
-            and all(reader.output in sums for reader in readers[home])
+            and all(isinstance(reader, Lin) and reader.output in sums for reader in readers[home])
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,13 @@ from tpsim.program.kinds_file import At, Block, ModelFile2, ModelSourceFields, a
 from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, Positions, dense
 from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import InputError, Place, did_you_mean
 from tpsim.quantity.spec import Document, Strict
 
 DROPOUT = "share of attention's weights, and of what joins the stream, that training drops"
+
+REPOSITORY = r"[\w-]+/[\w.-]+(?<!\.yaml)(?<!\.yml)(?<!\.json)"
+"""How Hugging Face names a model: ``meta-llama/Llama-3-8B``."""
 
 PARAMS_TOLERANCE = 0.01
 """A stated parameter count may differ from the computed one by this share: published counts are rounded."""
@@ -73,6 +77,10 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
     Raises InputError for an unknown name, a file that breaks the format, or sizes that contradict each other.
     """
     path = spec.named("models", str(name_or_path), beside)
+    if re.fullmatch(REPOSITORY, str(name_or_path)) and not path.exists():
+        other = "of a model of Hugging Face give its config.json: path/to/config.json"
+        near = did_you_mean(path.name, model_names())
+        raise InputError.one("no-such-file", f"there is no file {name_or_path}", None, near or other, near and other)
     document = spec.load(path / "config.json" if path.is_dir() else path)
     if "tpsim" not in document.data and document.path.endswith(".json"):
         from tpsim.program.huggingface import read_config

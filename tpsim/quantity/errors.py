@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from unicodedata import east_asian_width
@@ -184,6 +185,8 @@ def near(word: str, known: Iterable[str]) -> list[str]:
 
 def _rank(word: str, name: str) -> tuple[int, ...]:
     """How near a name is, the least first; () if it is not."""
+    if len(name) > TELLING and name == re.sub("(?<=[a-z])[a-z]+", "", word):  # float16 is f16
+        return (0, 0)
     bearable = max(1, min(3, len(name) // 3))  # one slip in three letters, else two-letter names are near to everything
     slips = _edits(word, name) if abs(len(word) - len(name)) <= bearable else len(word) + len(name)
     # People mistype the start of a word least.
