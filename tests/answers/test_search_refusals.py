@@ -121,5 +121,5 @@ def test_a_page_states_its_question():
     assert facts["work"] == "64 sequences of 4,096 tokens"
     assert facts["machine"] == "dgx-h100, 16 chips"
     assert facts["model"].endswith(" parameters")
-    assert facts["practice"].startswith("megatron: recompute full, overlap")
-    assert " or fsdp2: recompute full, " in facts["practice"]
+    assert facts["practice"].startswith("fsdp2: recompute full, overlap")  # by name, however they were listed
+    assert " or megatron: recompute full, " in facts["practice"]
