@@ -5,8 +5,8 @@
 Seconds are those of the processor: of legality, tracing, memory, bounds (all that is issued among them), and planning.
 
 --brute     plans every layout that fits, one by one, which takes minutes; counts ties of the tenth, and what deadlocks.
-            The best ten of llama3-70b-h100 on 64 chips were those of 7,040 plans, of llama3-8b-v5e on 256 of 3,217, of
-            gpt3-175b-a100-interleaved on 1,024 of 2,752 (88 more deadlock); none tied with a tenth
+            The best ten of llama3-70b-h100 on 64 chips were those of 7,021 plans, of llama3-8b-v5e on 256 of 3,218, of
+            gpt3-175b-a100-interleaved on 1,024 of 2,621; none tied with a tenth
 --million   a million layouts of more than 500 structures (schedule, stages, chunks, ZeRO, sequence parallelism,
             recompute) with more than 100 numbers of microbatches
 --blocks    ten times as many, four numbers of chips and a length of sequences at a time, in two processes: 10.2
