@@ -20,6 +20,7 @@ from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.program.transformer import layer_parameters, parameter_count
+from tpsim.program.turnover import turnover
 from tpsim.quantity.size import total
 
 a, b, s, h, t = sympy.symbols("a b s h t", positive=True)
@@ -76,7 +77,7 @@ STAGED = lower(GPT, layout(pp=("pipe",)), MEGATRON, Dtypes(), ("pipe",), layers=
 
 def folds(name, p, m, v=1, sizes=SIZES):
     """Of every rank of two layers per chunk."""
-    courses = Courses(STAGED, Sizes(sizes, {"pipe": p}, loops(2 * v, m)))
+    courses = Courses(turnover(STAGED), Sizes(sizes, {"pipe": p}, loops(2 * v, m)))
     stages = linear((2,) * p * v, p)
     schedule = pipeline_schedule(name, p, v, m)
     return [peak(courses, schedule, rank, stages.chunks) for rank in range(schedule.ranks)]
@@ -84,7 +85,7 @@ def folds(name, p, m, v=1, sizes=SIZES):
 
 def between(sizes=SIZES, p=8, v=1):
     """What a chunk in the middle keeps of a microbatch until its B, and from there until its W."""
-    courses, stages = Courses(STAGED, Sizes(sizes, {"pipe": p}, loops(2, 1))), linear((2,) * p * v, p)
+    courses, stages = Courses(turnover(STAGED), Sizes(sizes, {"pipe": p}, loops(2, 1))), linear((2,) * p * v, p)
     forward = courses.of(stages.chunks[1], "F").left
     return forward, forward + courses.of(stages.chunks[1], "B").left
 
@@ -141,7 +142,7 @@ def test_the_peak_is_at_its_action_and_its_parts_add_up():
 
 
 def test_without_a_pipeline_memory_is_that_of_one_rank_and_does_not_grow_with_microbatches():
-    courses = Courses(lower(GPT, layout(), MEGATRON, Dtypes(), ()), Sizes(SIZES, {}, loops(4)))
+    courses = Courses(turnover(lower(GPT, layout(), MEGATRON, Dtypes(), ())), Sizes(SIZES, {}, loops(4)))
     one, many = (peak(courses, pipeline_schedule("1f1b", 1, 1, m), 0, linear((4,), 1).chunks).total for m in (1, 8))
     assert one == many
 
@@ -157,7 +158,7 @@ def test_gathered_weights_are_those_of_a_layer_and_of_those_ahead_of_it(ahead, w
     program = lower(LLAMA, layout(dp=("D",), zero=3), practice, Dtypes(), ("D",))
     chunk = replace(linear((8,), 1).chunks[0], first=False, last=False)
     chunks = [replace(chunk, stack=(("layers", n),)) for n in (0, 1, 2, 9)]
-    found = [Courses(program, sizes).of(one, "F").most["weights"] for one in chunks]
+    found = [Courses(turnover(program), sizes).of(one, "F").most["weights"] for one in chunks]
     layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in layer_parameters(LLAMA, *LLAMA.kinds.values()))
     read = 2 * sizes.dims["h"]  # the first norm's gain, at the peak
     assert found == [0, *(min(n, held) * layer - read for n in (1, 2, 9))]
@@ -166,7 +167,7 @@ def test_gathered_weights_are_those_of_a_layer_and_of_those_ahead_of_it(ahead, w
 def test_weights_that_are_not_sharded_are_not_gathered():
     sizes = Sizes(LLAMA.dims(sequences=4, seq=8), {"D": 4}, loops(8))
     program = lower(LLAMA, layout(dp=("D",), zero=0), PRACTICES["fsdp2"], Dtypes(), ("D",))
-    assert Courses(program, sizes).of(linear((8,), 1).chunks[0], "F").most["weights"] == 0
+    assert Courses(turnover(program), sizes).of(linear((8,), 1).chunks[0], "F").most["weights"] == 0
 
 
 def test_states_are_18_bytes_per_parameter_and_7_and_a_half_over_eight_data_ranks():

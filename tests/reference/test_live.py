@@ -24,7 +24,7 @@ from tpsim.program.op import Leaf, Program
 from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.program.stages import linear
-from tpsim.program.turnover import Turnover
+from tpsim.program.turnover import Turnover, turnover
 from tpsim.question.memo import one_cut
 from tpsim.reference import run as run_module
 from tpsim.reference.execute import execute
@@ -53,7 +53,7 @@ def run(asked) -> Run:
 def folded(asked):
     model, where, practice, mesh, schedule, layers = asked
     numbers = sizes(model, mesh, schedule.microbatches)
-    courses = Courses(traced(model, where, practice, mesh), numbers, practice.keeps)
+    courses = Courses(turnover(traced(model, where, practice, mesh)), numbers, practice.keeps)
     chunks = linear(layers, schedule.ranks, practice).chunks
     return {rank: peak(courses, schedule, rank, chunks).course for rank in range(schedule.ranks)}
 
@@ -144,7 +144,7 @@ def test_a_device_holds_the_weights_and_states_that_memory_claims():
 
 def test_a_gradient_that_is_made_last_leaves_no_other_waiting():
     """Gradients are added up as soon as they are made: none of a layer's stands beside those of the next."""
-    courses = Courses(traced(GPT, TP, PRACTICES["megatron"], MESH), sizes(GPT, MESH, 1))
+    courses = Courses(turnover(traced(GPT, TP, PRACTICES["megatron"], MESH)), sizes(GPT, MESH, 1))
     middles = [linear((0, layers, 0), 1).chunks[1] for layers in (1, 9)]
     one, many = (courses.of(middle, "BW").most["activations"] for middle in middles)
     assert one == many

@@ -60,11 +60,12 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     whole = sizes_of(question)
     dims, peaks = routed(question, work.read({**whole.dims, "b": batch}, context), whole.axes)
     sizes = replace(whole, dims=dims, peaks=peaks)
-    program = Memo().lowered(question).program
+    lowered = Memo().lowered(question)
+    program = lowered.program
     trace = traced(program, question.practice, question.model.stack)
     step = trace.priced(sizes, pricer(question), question.machine, question.products, question.matmul_efficiency)
     (chunk,) = question.stages.chunks
-    arrays = memory(program, sizes).static_bytes + highest(Courses(program, sizes), chunk, "F")
+    arrays = memory(program, sizes).static_bytes + highest(Courses(lowered.turnover, sizes), chunk, "F")
     peak = arrays + question.assume.memory.beside(arrays)
     return GridResult(question, batch, context, step.time_s + 0 * batch, peak + 0 * batch)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.memory import held_bytes, moved_bytes
 from tpsim.program.op import Array, Reshard
-from tpsim.program.turnover import turnover
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tpsim.program.keeps import BufferSize, Extra
     from tpsim.program.kinds import Layers
     from tpsim.program.lifetimes import Lifetimes
-    from tpsim.program.op import Program
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
     from tpsim.program.turnover import Turnover
@@ -130,24 +128,18 @@ Changes = Sequence[tuple[Array | Buffer, int]]
 
 @dataclass(frozen=True)
 class Courses:
-    """What every kind of action does to memory, from a program with one traced layer and cut.
+    """What every kind of action does to memory.
 
+    turnover  what they make and free, in a program with one traced layer and cut
     buffers   as `tpsim.cost.memory.held_in` has them
-    turnover  what its actions make and free
     """
 
-    program: Program
+    turnover: Turnover
     sizes: Sizes
     keeps: Sequence[Extra] = ()
     buffers: Mapping[BufferSize, Any] = field(default_factory=dict)
-    turnover: Turnover = field(default=None)  # type: ignore[assignment]  # that of the program
     _known: dict[tuple[Layers, bool, bool, str], Course] = field(default_factory=dict)
     _each: dict[Hashable, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Read off the program what it makes and frees, unless that is known."""
-        if self.turnover is None:
-            object.__setattr__(self, "turnover", turnover(self.program))
 
     @property
     def lifetimes(self) -> Lifetimes:

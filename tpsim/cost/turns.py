@@ -133,7 +133,7 @@ class Turns:
     def _meeting(self) -> Callable[[int, int], None]:
         """Opens an exchange: each message leaves as soon as both its ranks have come for it."""
         ranks, opened, places, missing, ready = self.kinds, self.opened, self.places, self.missing, self.ready
-        gaps, set_off = dict[tuple[int, int], Gap](), self.set_off
+        gaps, set_off, released = dict[tuple[int, int], Gap](), self.set_off, self.released
 
         def meet(rank: int, place: int) -> None:
             kinds, here, lacks = ranks[rank], opened[rank], 0
@@ -148,9 +148,7 @@ class Turns:
                     continue
                 late = other if opened[other] > here else rank
                 set_off(way, flight, opened[late], late)
-                missing[other] -= 1
-                if not missing[other]:
-                    ready.append(other)
+                released(other)
             missing[rank] = lacks
             if not lacks:
                 ready.append(rank)

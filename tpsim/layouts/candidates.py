@@ -262,20 +262,17 @@ class _Evaluator:
             own = not alone and sorts.ranks == ALONE < self.group.first.pp
             return (self.lone if own else self.bounds).step_s(some, schedule, sorts, blocking=blocking, alone=alone)
 
-        def room(peak_bytes: Any) -> tuple[Any, Any]:
-            return peak_bytes, self._room(peak_bytes)
-
         family = Family(
             self.group,
             schedule,
             chunks,
             cells,
             np.zeros(len(cells)),
-            *room(least),
+            *self._held(least),
             _true(cells),
             ~_true(cells),
             seconds,
-            lambda: room(peaks.peak_bytes(cells, schedule, sorts)),
+            lambda: self._held(peaks.peak_bytes(cells, schedule, sorts)),
         )
         if family.fitting.any():
             family.hold()
@@ -285,11 +282,11 @@ class _Evaluator:
                 family.bound(nearer=False)
         return family
 
-    def _room(self, peak_bytes: Any) -> Any:
-        """What is left of a chip."""
+    def _held(self, peak_bytes: Any) -> tuple[Any, Any]:
+        """What a chip holds, and what that leaves of it."""
         question = self.group.example
         beside = question.assume.memory.beside(peak_bytes)
-        return float(question.machine.chip.memory_capacity.value) - (peak_bytes + beside)
+        return peak_bytes, float(question.machine.chip.memory_capacity.value) - (peak_bytes + beside)
 
     def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
         """Layouts that are split by the seconds of their layers: each asked for itself, its kernels their bound."""

@@ -218,8 +218,8 @@ class Figures(Once):
         return ends + (reduce(in_line.then, layers if act == "F" else layers[::-1])[0, 0] if layers else 0)
 
     def _layers(self, act: str, kind: str, many: int) -> Any:
-        one = self._once(("layer", act, kind), lambda: in_line.layer(self._all.layer(kind, act), self.piece_s))
-        return in_line.times(one, many)
+        single = self._once(("layer", act, kind), lambda: in_line.layer(self._all.layer(kind, act), self.piece_s))
+        return in_line.times(single, many)
 
     @cached_property
     def _waits(self) -> bool:

@@ -38,7 +38,7 @@ class Peaks(Once):
         """What the actions of its program change."""
         figures, lowered = self.figures, self.figures.lowered
         keeps = figures.example.practice.keeps
-        return Courses(lowered.program, figures.sizes, keeps, figures.buffers, lowered.turnover)
+        return Courses(lowered.turnover, figures.sizes, keeps, figures.buffers)
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
@@ -76,7 +76,7 @@ class Peaks(Once):
 
     def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
         """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
-        alike = self.courses.program.ahead == 1  # of more, what is gathered hangs on how many layers there are
+        alike = self.courses.turnover.ahead == 1  # of more, what is gathered hangs on how many layers there are
         traced = tuple((kind, TRACED if alike else many) for kind, many in chunk.stack if many)
         few = Chunk(chunk.rank, traced, chunk.first, chunk.last)
         runs = self._once(("runs", few, acts), lambda: [*self._runs(few, acts)])

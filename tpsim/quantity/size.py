@@ -91,7 +91,7 @@ def floor_over(a: Size, b: Size) -> Any:
         import sympy
 
         return sympy.floor(over(a, b))
-    return _rounded("floor", over(a, b))
+    return _mapped("floor", over(a, b))
 
 
 def ceil_over(a: Size, b: Size) -> Any:
@@ -106,10 +106,11 @@ def ceil_over(a: Size, b: Size) -> Any:
         import sympy
 
         return sympy.ceiling(over(a, b))
-    return _rounded("ceil", over(a, b))
+    return _mapped("ceil", over(a, b))
 
 
-def _rounded(function: str, value: Any) -> Any:
+def _mapped(function: str, value: Any) -> Any:
+    """A function that numbers and arrays have under one name."""
     if _array(value):
         import numpy as np
 
@@ -123,11 +124,7 @@ def root(value: Size) -> Any:
     >>> root(9)
     3.0
     """
-    if _array(value):
-        import numpy as np
-
-        return np.sqrt(value)  # type: ignore[call-overload]
-    return math.sqrt(value)  # type: ignore[arg-type]
+    return _mapped("sqrt", value)
 
 
 def log(value: Size) -> Any:
@@ -136,11 +133,7 @@ def log(value: Size) -> Any:
     >>> log(1)
     0.0
     """
-    if _array(value):
-        import numpy as np
-
-        return np.log(value)  # type: ignore[call-overload]
-    return math.log(value)  # type: ignore[arg-type]
+    return _mapped("log", value)
 
 
 def log2_ceil(n: Size) -> Any:
