@@ -80,6 +80,17 @@ def test_a_flag_takes_the_numbers_that_files_take(tpsim):
     )
 
 
+@pytest.mark.parametrize(
+    ("flag", "plain", "power"), [("--tp", "4", "4e0"), ("--mesh", "data=64,tensor=4", "data=6.4e1,tensor=4")]
+)
+def test_a_size_of_a_mesh_may_have_an_exponent_as_any_number(tpsim, flag, plain, power):
+    asked = "plan", "llama3-70b-h100", "--format", "json", "--chips", "256"
+    asked = asked if flag == "--tp" else asked[:-2]
+    ran = [tpsim(*asked, flag, size) for size in (plain, power)]
+    assert [answer.code for answer in ran] == [0, 0], ran[1].err
+    assert ran[0].out == ran[1].out
+
+
 @pytest.mark.parametrize(("model", "has"), [("llama-3-70b", False), ("deepseek-v3", True)])
 def test_a_switch_of_latents_is_told_where_attention_has_any(tpsim, model, has):
     asked = ("--model", model, "--hw", "dgx-h100", "--tp", "8", "--seq", "4096", "--practice", "megatron")

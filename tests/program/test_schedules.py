@@ -124,3 +124,21 @@ def test_the_name_of_a_schedule_stands_in_the_registry_and_nowhere_else():
     files = [path for path in (ROOT / "tpsim").rglob("*.py") if path.name != "schedules.py"]
     assert [found for path in files for found in named(path, names)] == []
     assert {found.split()[1] for found in named(ROOT / "tpsim" / "program" / "schedules.py", names)} == names
+
+
+def test_actions_are_alike_that_differ_in_microbatches_between_the_first_and_the_last_and_in_nothing_else():
+    def action(*parts):
+        return tuple(Pass(*part) for part in parts)
+
+    orders = (
+        action(("F", 0, 0)),
+        action(("F", 0, 1)),
+        action(("F", 0, 2)),
+        action(("F", 0, 3)),
+        action(("B", 0, 1), ("W", 0, 1)),
+        action(("B", 0, 2), ("W", 0, 2)),
+        action(("F", 0, 1), ("B", 1, 1), ("W", 0, 1)),
+        action(("F", 0, 1), ("B", 2, 1), ("W", 0, 1)),
+        action(("F", 0, 2), ("B", 2, 2), ("W", 0, 2)),
+    )
+    assert PipelineSchedule("drawn", 1, 4, (orders,)).kinds.of == [[0, 1, 1, 2, 3, 3, 4, 5, 5]]
