@@ -156,7 +156,7 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
                 ACTS.get(lasting.acts, SEVERAL) if lasting.acts else UPDATE,
                 lasting.name,
             )
-            for lasting in (*course.actions(step, rank), *course.updates(step, step.stages[rank]))
+            for lasting in (*course.actions(step, rank), *course.updates(step, step.told.stages[rank]))
         ]
         for rank, name in shown.items()
     }

@@ -76,11 +76,10 @@ class Clock:
 
     def _piece_s(self, piece: Piece) -> Any:
         if piece not in self._known:
-            self._known[piece] = piece_s(piece, self._call_s, self._op_s, self._share)
+            self._known[piece] = piece_s(
+                piece, lambda call: self._calls[id(call)].timing.time_s, self._op_s, self._share
+            )
         return self._known[piece]
-
-    def _call_s(self, call: Collective) -> Any:
-        return self._calls[id(call)].timing.time_s
 
     def _op_s(self, op: Op) -> Any:
         kernel, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)
