@@ -12,7 +12,7 @@ from tpsim.program.keeps import BufferSize
 from tpsim.program.practice import Beside
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
-from tpsim.quantity.spec import OrShort, Strict
+from tpsim.quantity.spec import MOST, Count, Flag, OrShort, Strict
 from tpsim.question.assume_fields import Assume
 from tpsim.question.requirements import RequireFields
 
@@ -33,12 +33,7 @@ Axes = Annotated[tuple[str, ...], BeforeValidator(_as_names), WithJsonSchema(NAM
 Products = Dtype | Literal["tf32", "fp8_128"]
 PRODUCTS = "of products; tf32 works on arrays of f32, fp8_128 on arrays of bf16 with blocks of 128 that share a scale"
 
-MOST = 10**9
-"""No size of a workload or a mesh is larger: it is a slip of the keyboard."""
-
-Count = Annotated[int, Field(strict=True, gt=0, le=MOST)]
 AxisSize = Annotated[int, Field(strict=True, ge=-1, le=MOST)]
-Flag = Annotated[bool, Field(strict=True)]
 
 
 def word_for(name: str) -> Any:

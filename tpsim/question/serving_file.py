@@ -9,8 +9,8 @@ from pydantic import Field, create_model
 
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
-from tpsim.quantity.spec import Document, Strict
-from tpsim.question.scenario_file import PRODUCTS, Count, Products, ScenarioFile, WorkloadFields
+from tpsim.quantity.spec import Count, Document, Strict
+from tpsim.question.scenario_file import PRODUCTS, Products, ScenarioFile, WorkloadFields
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""

@@ -17,8 +17,11 @@ from tpsim.quantity.spec.document import extended as extended
 from tpsim.quantity.spec.document import part as part
 from tpsim.quantity.spec.document import with_data as with_data
 from tpsim.quantity.spec.document import with_value as with_value
+from tpsim.quantity.spec.fields import MOST as MOST
 from tpsim.quantity.spec.fields import Bytes as Bytes
 from tpsim.quantity.spec.fields import BytesPerSecond as BytesPerSecond
+from tpsim.quantity.spec.fields import Count as Count
+from tpsim.quantity.spec.fields import Flag as Flag
 from tpsim.quantity.spec.fields import FlopsPerSecond as FlopsPerSecond
 from tpsim.quantity.spec.fields import OrShort as OrShort
 from tpsim.quantity.spec.fields import Quantity as Quantity

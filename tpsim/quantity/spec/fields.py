@@ -9,7 +9,7 @@ from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from tpsim.quantity.units import NUMBER, RULES, Dimension, parse
@@ -138,6 +138,12 @@ BytesPerSecond = Annotated[float, Quantity("bytes_per_s")]
 Seconds = Annotated[float, Quantity("seconds", zero=True)]
 FlopsPerSecond = Annotated[float, Quantity("flops_per_s")]
 Share = Annotated[float, Quantity("ratio", share=True)]
+
+MOST = 10**9
+"""No size is larger: it is a slip of the keyboard."""
+
+Count = Annotated[int, Field(strict=True, gt=0, le=MOST)]
+Flag = Annotated[bool, Field(strict=True)]
 
 
 def schema_of(model: type[BaseModel], id: str) -> dict[str, Any]:  # noqa: A002  # the keyword is JSON Schema's own
