@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.answers.sweep_cells import COLUMNS
+from tpsim.answers.sweep import COLUMNS
 from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
 from tpsim.report.table import Column, Document, Table
 
