@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run_list import Cell, Listed
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
-    from tpsim.question.assume_fields import LaunchFields
+    from tpsim.question.assume import LaunchFields
     from tpsim.question.question import Question
 
 STEP = 0.08

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
     from tpsim.quantity.errors import At
-    from tpsim.question.assume_fields import Assume
+    from tpsim.question.assume import Assume
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import LayoutFields
 

@@ -13,7 +13,7 @@ from tpsim.program.practice import Beside
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import MOST, Count, Flag, OrShort, Strict
-from tpsim.question.assume_fields import Assume
+from tpsim.question.assume import Assume
 from tpsim.question.requirements import RequireFields
 
 
