@@ -20,7 +20,7 @@ from tpsim.cost.actions import FEW, Actions
 from tpsim.cost.issue import Issue, gathered
 from tpsim.cost.orders import run as pass_over
 from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Node, Piece
-from tpsim.cost.segments import Step, runs
+from tpsim.cost.segments import Untimed, runs
 from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
 from tpsim.program.op import Einsum, Where
@@ -89,7 +89,7 @@ def test_as_many_layers_are_gathered_ahead_as_the_practice_says(f, g, ahead, sec
 
 
 def bucketed(k, r, layers=32, *, blocks=False):
-    segment = (Step((Piece(),), ()), Step((Piece("W", (), CALL, blocks=blocks),), ()))
+    segment = (Untimed((Piece(),), ()), Untimed((Piece("W", (), CALL, blocks=blocks),), ()))
     seconds = {False: k, True: r}
     return Action(((segment, layers),)).timed(lambda piece: seconds[piece.call is not None])
 

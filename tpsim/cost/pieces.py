@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, known_s
 from tpsim.cost.piece import step_share
-from tpsim.cost.timeline import Ran, run
+from tpsim.cost.timeline import Timeline, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Clock:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
         return compute(kernels, sizes, self.machine, self.dtype, self.efficiency, known=self._works)
 
-    def ran(self, segment: Segment) -> Ran:
+    def ran(self, segment: Segment) -> Timeline:
         """The tasks of a segment one by one, from when all lanes are free; nothing waits for a host."""
         return run([step.task(self._piece_s) for step in segment])
 
