@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import Field, GetJsonSchemaHandler
 
 from tpsim.quantity import spec
 from tpsim.quantity.units import Dimension
@@ -86,10 +86,7 @@ class ConstantFields(spec.Strict):
     kind: Kind | None = None
     note: str | None = Field(None, description="how it was derived or measured")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _bare(cls, data: Any) -> Any:
-        return data if isinstance(data, Mapping) else {"value": data}
+    _quantity = spec.alone("value")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

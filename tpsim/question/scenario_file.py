@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from tpsim.program.copies import Dispatch
 from tpsim.program.dtypes import Dtype
@@ -12,7 +12,7 @@ from tpsim.program.keeps import BufferSize
 from tpsim.program.practice import Beside
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
-from tpsim.quantity.spec import MOST, Count, Flag, OrShort, Strict
+from tpsim.quantity.spec import MOST, Count, Flag, OrShort, Strict, alone
 from tpsim.question.assume import Assume
 from tpsim.question.requirements import RequireFields
 
@@ -36,11 +36,6 @@ PRODUCTS = "of products; tf32 works on arrays of f32, fp8_128 on arrays of bf16 
 AxisSize = Annotated[int, Field(strict=True, ge=-1, le=MOST)]
 
 
-def word_for(name: str) -> Any:
-    """Lets a word alone stand for the field `name` of a map."""
-    return model_validator(mode="before")(lambda value: {name: value} if isinstance(value, str) else value)
-
-
 class ContextFields(Strict):
     """How attention comes by the tokens of other devices: over which axes of cp keys and values travel, or heads do."""
 
@@ -51,7 +46,7 @@ class ContextFields(Strict):
     heads: Axes = Field(default=(), description="these split heads inside attention, and tokens outside")
     all: Literal["gather", "ring", "heads"] | None = Field(default=None, description="the same over all axes of cp")
 
-    _word = word_for("all")
+    _word = alone("all", str)
 
 
 class LayoutFields(Strict):
@@ -123,7 +118,7 @@ class BucketFields(Strict):
         default=None, description="beside gradients and weights: the list of a framework, or how many of each size"
     )
 
-    _word = word_for("of")
+    _word = alone("of", str)
 
 
 class RowsFields(Strict):
@@ -183,7 +178,7 @@ class PracticeFields(Strict):
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, OrShort("string")] | None = None
 
-    _word = word_for("base")
+    _word = alone("base", str)
 
 
 class RecomputeFields(Strict):
@@ -200,7 +195,7 @@ class RecomputeFields(Strict):
         default=None, description="all of the forward, or what backward needs"
     )
 
-    _word = word_for("base")
+    _word = alone("base", str)
 
 
 class WorkloadFields(Strict):

@@ -28,6 +28,7 @@ from tpsim.quantity.spec.fields import Quantity as Quantity
 from tpsim.quantity.spec.fields import Seconds as Seconds
 from tpsim.quantity.spec.fields import Share as Share
 from tpsim.quantity.spec.fields import Strict as Strict
+from tpsim.quantity.spec.fields import alone as alone
 from tpsim.quantity.spec.fields import schema_of as schema_of
 from tpsim.quantity.spec.text import LARGE as LARGE
 from tpsim.quantity.spec.text import load as load

@@ -9,7 +9,7 @@ from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from tpsim.quantity.units import NUMBER, RULES, Dimension, parse
@@ -86,6 +86,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     noun: ClassVar[str] = ""
+
+
+def alone(field: str, *types: type) -> Any:
+    """Lets a value stand alone for a map of which it is that field: any value, or one of these types."""
+    short = types or (object,)
+    return model_validator(mode="before")(
+        lambda value: {field: value} if isinstance(value, short) and not isinstance(value, Mapping) else value
+    )
 
 
 def noun(model: type[BaseModel] | None) -> str:
