@@ -32,7 +32,7 @@ class InferenceFields(Strict):
     )
 
     @property
-    def said(self) -> dict[str, Any]:
+    def computed(self) -> dict[str, Any]:
         """What is computed, field by field."""
         return {name: value for name, value in self if name not in NUMBERS}
 
