@@ -170,8 +170,6 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
         known["js"] = product(axes[axis] for axis in tokens_on(question.layout))
     for of, parts, many in levels:
         known |= dict(zip(DIMS_OF[of][::2], (parts, many), strict=True))
-    if any(hasattr(size, "dtype") for size in (*dims.values(), *axes.values())):  # a Fraction makes arrays of objects
-        known = {dim: float(size) if isinstance(size, Fraction) else size for dim, size in known.items()}
     dims = completed({**dims, **known})
     ragged = (RAGGED, *(DIMS_OF[of][1] for of, *_ in levels))
     return dims, dict.fromkeys(ragged, filled(assume, model, question.layout, dims, axes))
