@@ -98,6 +98,13 @@ def test_payload_busy_and_exposed_are_of_all_calls_and_the_rest_of_one(document)
         assert 0 <= row["exposed_s"] <= row["busy_s"] * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("scenario", ["qwen2-7b-h100", "gemma-7b-v5e", "gpt3-175b-a100-interleaved"])
+def test_what_nothing_hides_has_no_hidden_seconds_of_rounding(scenario):
+    rows = plan(scenario).rows
+    assert any(row.hidden_s == 0 for row in rows)
+    assert not [row.array for row in rows if 0 < row.hidden_s < 1e-9 * row.busy_s]
+
+
 @pytest.mark.parametrize("key", ["by_axis", "by_phase", "by_block", "by_collective"])
 def test_totals_by_any_key_add_up_to_the_step(document, key):
     rows, totals = document["result"]["collectives"], document["result"]["totals"][key].values()

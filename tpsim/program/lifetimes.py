@@ -98,7 +98,7 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
             for home, op in makers.items()
             if op.where.block != "embedding"
             and readers[home]
-            and all(isinstance(reader, Lin) and reader.output in sums for reader in readers[home])
+            and all(isinstance(r, Lin) and r.output in sums and r.output.role == "gradient" for r in readers[home])
         ),
     )
 
