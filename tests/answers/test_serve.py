@@ -339,3 +339,17 @@ def test_the_largest_batch_may_be_asked_for():
     assert tpsim.verify(reply.question.stated.file.model_dump(exclude_unset=True)).ok
     with pytest.raises(InputError, match=r"no-room.*memory of dgx-h100 has no room for a sequence"):
         served("llama-3-405b", batch="largest", context=8)
+
+
+@pytest.mark.parametrize(
+    ("tp", "sampling", "logits"),
+    [(1, "gather", 1), (8, "gather", 1 + 1 / 8), (8, "argmax", 1 / 8)],
+)
+def test_the_logits_that_tokens_are_drawn_from_are_held_while_they_are(tp, sampling, logits):
+    """4,096 rows of 128,256 logits in bf16: all of them on each device, beside its own part of the vocabulary."""
+    workload = f"workload={{kind: decode, batch: 4096, context: 16, sampling: {sampling}}}"
+    memory = tpsim.plan(model="llama-3-70b", hw="dgx-h100", tp=tp, overrides=[workload]).memory
+    held = 4096 * 128256 * 2 * logits
+    assert held <= memory.working_bytes
+    if tp > 1 and sampling == "gather":
+        assert memory.working_bytes == held
