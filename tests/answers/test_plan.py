@@ -158,6 +158,19 @@ def test_useful_flops_are_six_per_weight_and_token_and_the_scores(answer):
     assert answer.compute.useful_flops == 6 * weights * tokens + scores
 
 
+@pytest.mark.parametrize("counted", ["full", "causal"])
+def test_shares_of_peak_are_the_flops_that_stand_beside_them(counted):
+    asked = {"scenario": "llama3-70b-h100", "overrides": [f"assume.mfu={counted}"]}
+    step, peak, chips = plan(**asked).to_json()["result"]["step"], 989e12, 256
+    assert step["mfu"] == pytest.approx(step["useful_flops"] / (step["time_s"] * chips * peak))
+    assert step["hfu"] == pytest.approx(step["flops_per_device"] / (step["time_s"] * peak))
+    (told,) = tpsim.explain("step.flops_per_device", **asked).derivations
+    assert told.value == step["flops_per_device"]
+    tokens, pairs = 512 * 4096, (4096 if counted == "full" else 4097 / 2)
+    products = 6 * (80 * (2 * 8192**2 + 2 * 8192 * 1024 + 3 * 8192 * 28672) + 8192 * 128256) * tokens
+    assert step["useful_flops"] == products + 12 * 80 * 8192 * tokens * pairs
+
+
 def test_at_the_break_even_the_step_is_bound_by_both(answer):
     scale = answer.step.breakeven_tokens_per_chip * answer.chips / answer.tokens
     assert pace_at(answer, scale * 1.01) <= 1 < pace_at(answer, scale * 0.99)
