@@ -193,11 +193,12 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if part not in MEMORY and not cached:
         return
     program, fullest = result.memo.lowered(result.question).program, result.memory.peak_rank
-    if work := result.question.inference:
-        result = replace(result, sizes=sizes_of(replace(result.question, workload=work.at_peak)))
+    sizes, work = result.sizes, result.question.inference
+    if work:
+        sizes = sizes_of(replace(result.question, workload=work.at_peak))
     yield derived(
-        result,
-        f"bytes of {part} on one chip",
+        replace(result, sizes=sizes.of_stage(result.question.stages.loops(fullest))),
+        f"bytes of {part} on one chip{_where_most(result)}",
         "bytes",
         lambda sizes: getattr(memory(program, sizes, of_rank(result, fullest)), f"{part}_bytes"),
         because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
@@ -205,12 +206,17 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     )
 
 
+def _where_most(result: PlanResult) -> str:
+    """The rank that holds most, where there are several."""
+    return f" of rank {result.memory.peak_rank}" if result.pipeline else ""
+
+
 def _peak(result: PlanResult) -> Iterator[Derivation]:
     """What the arrays of a step take together where that is most."""
-    memory, stage = result.memory, f" of rank {result.memory.peak_rank}" if result.pipeline else ""
+    memory = result.memory
     parts = {"states": memory.static_bytes, "kept": memory.kept_bytes, **memory.working}
     yield Derivation(
-        what=f"bytes on one chip{stage} where they are most, in {memory.peak_action}",
+        what=f"bytes on one chip{_where_most(result)} where they are most, in {memory.peak_action}",
         dimension="bytes",
         text=" + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items()),
         value=float(memory.peak_bytes),
