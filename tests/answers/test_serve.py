@@ -7,6 +7,7 @@ import json
 import pytest
 
 import tpsim
+from tpsim.answers.explain import explain_list
 from tpsim.cost.memory import local_bytes
 from tpsim.quantity.errors import InputError
 
@@ -310,6 +311,22 @@ def test_numbers_of_inference_are_explained():
     assert tpsim.explain("serve.ttft_s", scenario).derivations[0].value > 0
     with pytest.raises(InputError, match=r'"memory.cache" is not a number of'):
         tpsim.explain("memory.cache", "llama3-70b-h100")
+
+
+@pytest.mark.parametrize("kind", ["prefill", "decode", "serve"])
+def test_every_number_that_is_listed_of_inference_is_explained(kind):
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "overrides": [f"workload={WORKLOADS[kind]}"]}
+    listed = [name.name for name in explain_list(**asked).names if name.name.startswith("serve.")]
+    assert ("serve.tpot_s" in listed) == (kind != "prefill")
+    assert ("serve.ttft_s" in listed) == (kind != "decode")
+    assert all(tpsim.explain(name, **asked).derivations for name in listed)
+
+
+WORKLOADS = {
+    "prefill": "{kind: prefill, batch: 2, prompt: 64}",
+    "decode": "{kind: decode, batch: 2, context: 64}",
+    "serve": "{kind: serve, batch: 2, prompt: 64, output: 8}",
+}
 
 
 def test_inference_can_be_required_to_answer_in_time():

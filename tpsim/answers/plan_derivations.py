@@ -48,7 +48,8 @@ def names_in(result: PlanResult) -> dict[str, str]:
     calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
-    served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if result.serve and name in result.serve}
+    told = [*result.serve] if result.serve else []
+    served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if name in told}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
     return {**calls, **numbers(), **cache, **served}
 
