@@ -9,6 +9,7 @@ from functools import cache, reduce
 import pytest
 
 from tests.models import LLAMA
+from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
 from tpsim.claims.shrink import shrink
 from tpsim.claims.verify import verify
@@ -493,3 +494,16 @@ def test_ranks_that_a_step_was_not_asked_for_are_told_later_as_they_would_have_b
         *(whole.time_s, whole.ended_s),
         *(whole.told.stages, whole.told.formula),
     )
+
+
+@pytest.mark.parametrize("part", ["parameters", "gradients", "optimizer", "static"])
+def test_what_the_fullest_rank_holds_is_explained_with_its_own_layers(part):
+    """The step hangs on rank 0, of 5 layers; rank 1, of 6, holds most."""
+    asked = {"model": "gpt-neox-20b", "hw": "dgx-a100", "pp": 8, "tp": 8, "dp": 2, "seq": 2048, "schedule": "gpipe"}
+    asked |= {"batch": 16, "microbatches": 8, "overrides": ["pipeline.layers=balanced"]}
+    result = plan(**asked)
+    held = {stage.ranks: stage.layers for stage in result.stages}
+    assert (result.pipeline.pacing_rank, held["0"]) == (0, 5)
+    assert (result.memory.peak_rank, next(n for ranks, n in held.items() if ranks.startswith("1"))) == (1, 6)
+    (told,) = explain(f"memory.{part}", **asked).derivations
+    assert told.value == getattr(result.memory, f"{part}_bytes")

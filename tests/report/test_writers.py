@@ -94,6 +94,19 @@ def test_texts_at_the_right_end_go_under_their_rows_before_columns_go_on_below()
     ]
 
 
+def test_a_mark_without_a_header_stays_in_its_row_and_spare_columns_give_way_instead():
+    columns = (Column("name", "name"), Column("n", "n", "integer", spare=1), Column("star", ""))
+    row = {"name": "all_gather", "n": 8, "star": "*"}
+    assert laid(columns, 13, row) == ["name", "all_gather  *", " no room here", " for: n"]
+
+
+def test_the_heading_of_a_group_is_wrapped_as_any_text():
+    columns = (Column("what", "number"), Column("text", ""))
+    row = {"what": "wire bytes of one all_gather", "text": "8"}
+    table = Table(columns, [row], group="what")
+    assert [line.text for line in lines(table, 20)] == ["wire bytes of one", "all_gather", " 8"]
+
+
 def test_numbers_that_are_too_many_go_on_in_a_table_below_in_the_same_units():
     columns = (Column("name", "name"), *(Column(key, key, "seconds") for key in ("first", "second", "third")))
     row = {"name": "all_gather", "first": 0.5, "second": 0.25, "third": 0.001}

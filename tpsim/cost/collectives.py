@@ -53,7 +53,7 @@ class Portion:
 
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V: bytes of the full array taking part, per remaining shard of the other axes."""
-        return self.elements(sizes) * DTYPE_BYTES[self.dtype]
+        return product((self.elements(sizes), DTYPE_BYTES[self.dtype]))
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def over(a: Size, b: Size) -> Any:
         import sympy
 
         return sympy.sympify(a) / sympy.sympify(b)
-    return a / b
+    return _rounded(a) / _rounded(b)
 
 
 def floor_over(a: Size, b: Size) -> Any:
@@ -300,7 +300,13 @@ def product(values: Iterable[Size]) -> Any:
     >>> product([2, 3])
     6
     """
-    return math.prod(values)
+    sizes = [*values]
+    return math.prod(map(_rounded, sizes) if Fraction in map(type, sizes) and _array(*sizes) else sizes)
+
+
+def _rounded(value: Size) -> Size:
+    """A Fraction as a float: beside arrays, which it would make arrays of objects."""
+    return float(value) if type(value) is Fraction else value
 
 
 def whole(size: Size) -> int:

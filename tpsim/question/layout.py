@@ -61,6 +61,9 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
             at("shardings"),
             "keep one of both",
         )
+    if file.layout and file.layout.cache and workload.kind == "train":
+        message = "layout.cache says nothing of training: it has no cache"
+        raise InputError.one("not-for-training", message, at("layout", "cache"), "remove layout.cache")
     if file.shardings is not None:
         return _cut_by_table(file, model, workload, mesh, at)
     return _cut_by_roles(file, model, workload, mesh, at)

@@ -200,7 +200,7 @@ def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None)
     for cells, raw in zip(laid.rows, table.rows, strict=True):
         if table.group and raw[table.group] != group:
             group = raw[table.group]
-            yield StyledLine("group", str(group))
+            yield from (StyledLine("group", part) for part in _wrapped(str(group), width))
         yield from (StyledLine(raw.get(table.mark) or "row", text) for text in laid.lines(cells))
         for column in below:
             if raw.get(column.key):
@@ -246,9 +246,13 @@ class _Grid:
         return _Laid([self.columns[at] for at in chosen], [self.right[at] for at in chosen], self)
 
     def under(self) -> int:
-        """How many texts at the right end go under their rows: as few as let the others fit, none if none do."""
+        """How many texts at the right end go under their rows: as few as let the others fit, none if none do.
+
+        A column without a header stays: nothing would say what its texts are.
+        """
         every = len(self.columns)
-        texts = next((n for n, column in enumerate(reversed(self.told[1:])) if column.kind != "text"), 0)
+        named = (column.kind == "text" and column.header for column in reversed(self.told[1:]))
+        texts = next((n for n, text in enumerate(named) if not text), 0)
         return next((n for n in range(texts + 1) if self.laid(range(every - n)).fits), 0)
 
     def needed(self, columns: Sequence[int]) -> tuple[Sequence[int], list[str]]:
