@@ -8,7 +8,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.pieces import Clock
+from tpsim.cost.clock import Clock
 from tpsim.cost.pipeline import Pipelined, Stage, Work
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_of, sent

@@ -12,12 +12,12 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import Collective, alike, collectives
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import standing
 from tpsim.cost.piece import step_share
-from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import Pricer, Row, price, wires_s
 from tpsim.cost.timed import Timed
 from tpsim.program.kinds import ALIKE, stack

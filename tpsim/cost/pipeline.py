@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.cost.actions import Actions
-    from tpsim.cost.pieces import Clock
+    from tpsim.cost.clock import Clock
     from tpsim.cost.ran import Ran, Waits
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes, standing
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
-from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts import in_line
