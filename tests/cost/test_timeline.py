@@ -22,7 +22,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.issue import Issue, gathered
 from tpsim.cost.orders import run as pass_over
 from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Node, Piece
-from tpsim.cost.segments import Step, runs
+from tpsim.cost.segments import Untimed, runs
 from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
 from tpsim.program.op import Einsum, Where
@@ -91,7 +91,7 @@ def test_as_many_layers_are_gathered_ahead_as_the_practice_says(f, g, ahead, sec
 
 
 def bucketed(k, r, layers=32, *, blocks=False):
-    segment = (Step((Piece(),), ()), Step((Piece("W", (), CALL, blocks=blocks),), ()))
+    segment = (Untimed((Piece(),), ()), Untimed((Piece("W", (), CALL, blocks=blocks),), ()))
     seconds = {False: k, True: r}
     return Action(((segment, layers),)).timed(lambda piece: seconds[piece.call is not None])
 
@@ -121,7 +121,9 @@ def test_what_is_sent_again_with_a_layer_is_not_hidden_by_the_weights_of_the_lay
     """Full recompute replays a layer when the one above is done: "the recomputed one beside nothing" (Korthikanti)."""
     pipeline = plan("deepseek-v3-h100").pipeline
     assert pipeline
-    row = next(row for row in pipeline.step.stages[1].rows if (row.op, row.array) == ("recomputed", "dispatch.nodes"))
+    row = next(
+        row for row in pipeline.step.told.stages[1].rows if (row.op, row.array) == ("recomputed", "dispatch.nodes")
+    )
     assert row.exposed_s == pytest.approx(row.busy_s, rel=1e-9)
 
 
@@ -254,7 +256,7 @@ def test_with_every_switch_none_a_step_is_compute_and_all_communication(name):
 def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(name):
     answer = planned(name)
     whole = work_of(answer.question, answer.lowered, answer.sizes, _all_rows(answer)).step()
-    for stage in whole.stages:
+    for stage in whole.told.stages:
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
         assert parts == pytest.approx(whole.time_s, rel=1e-12)
 
@@ -281,7 +283,7 @@ def test_the_pulls_of_a_row_lie_between_what_the_step_gains_and_loses(name):
         return work_of(answer.question, answer.lowered, answer.sizes, rows).step()
 
     base = step(rows)
-    pulls = {id(row.call): row.pulls for stage in reversed(base.stages) for row in stage.rows}
+    pulls = {id(row.call): row.pulls for stage in reversed(base.told.stages) for row in stage.rows}
     for place, row in enumerate(rows):
         if row.call.where.place == "cut":
             continue

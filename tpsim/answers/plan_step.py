@@ -33,8 +33,10 @@ class PlanStep(Step):
 
     plan: PlanResult
 
-    flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
-    useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
+    flops_per_device = Of[Number](
+        lambda step: step.counted[1], "FLOPs of one chip that HFU counts, repeated work included"
+    )
+    useful_flops = Of[Number](lambda step: step.counted[0], "FLOPs of all chips that MFU counts, without repetition")
 
     @property
     def update_s(self) -> Seconds:
@@ -141,7 +143,7 @@ class Requirement(Record):
 def pace_at(plan: PlanResult, scale: float) -> float:
     """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
     work = work_of(plan.question, plan.lowered, plan.sizes, rows_at(plan, scale), scale)
-    only = work.step().pacing
+    only = work.step(briefly=True).pacing
     return Step(only.rows, only.compute).pace
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
-class Step(NamedTuple):
+class Untimed(NamedTuple):
     """A task without its seconds: the pieces that it runs one after the other, and what it comes after."""
 
     pieces: tuple[Piece, ...]
@@ -25,26 +25,29 @@ class Step(NamedTuple):
         return Task(first.waits, first.holds, total(map(seconds, self.pieces)), self.after)
 
 
-Segment = tuple[Step, ...]
+Segment = tuple[Untimed, ...]
 
 
 def apart(segment: Segment) -> Segment:
     """The same with a step for every piece."""
-    steps: list[Step] = []
+    steps: list[Untimed] = []
     ends: list[int] = []
     for step in segment:
         first, *others = step.pieces
-        steps += [Step((first,), tuple(ends[index] for index in step.after)), *(Step((piece,), ()) for piece in others)]
+        steps += [
+            Untimed((first,), tuple(ends[index] for index in step.after)),
+            *(Untimed((piece,), ()) for piece in others),
+        ]
         ends.append(len(steps) - 1)
     return tuple(steps)
 
 
 def joined(segments: Iterable[Segment]) -> Segment:
     """Segments in a row as one, with a step for every piece."""
-    steps: list[Step] = []
+    steps: list[Untimed] = []
     for segment in segments:
         base = len(steps)
-        steps += [Step(step.pieces, tuple(index + base for index in step.after)) for step in apart(segment)]
+        steps += [Untimed(step.pieces, tuple(index + base for index in step.after)) for step in apart(segment)]
     return tuple(steps)
 
 
@@ -95,7 +98,7 @@ def _begun(order: Sequence[int], starts: Sequence[int]) -> list[int]:
 
 
 def _segment(steps: Iterable[tuple[list[Piece], tuple[int, ...]]]) -> Segment:
-    return tuple([Step(tuple(pieces), after) for pieces, after in steps])
+    return tuple([Untimed(tuple(pieces), after) for pieces, after in steps])
 
 
 END = Piece()

@@ -55,10 +55,6 @@ def _exact(*values: object) -> bool:
     return EXACT.issuperset(map(type, values))
 
 
-def _reduced(value: Fraction) -> int | Fraction:
-    return value.numerator if value.denominator == 1 else value
-
-
 def over(a: Size, b: Size) -> Any:
     """a/b. Two exact numbers give an exact int or Fraction, never a float.
 
@@ -71,7 +67,8 @@ def over(a: Size, b: Size) -> Any:
     if kind in PLAIN and other in PLAIN:
         if kind is float or other is float:
             return float(a) / float(b)  # type: ignore[arg-type]
-        return _reduced(Fraction(a) / b)  # type: ignore[call-overload]
+        exact: Fraction = Fraction(a) / b  # type: ignore[call-overload]
+        return exact.numerator if exact.denominator == 1 else exact
     if _symbolic(a, b):
         import sympy
 
