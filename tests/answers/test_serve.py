@@ -253,7 +253,7 @@ def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
     )
     assert staged.serve.cache_bytes_per_token == whole.serve.cache_bytes_per_token
     assert sum(one.cache_bytes for one in staged.each) * 4 == whole.memory.cache_bytes * 8
-    first, last = staged.pipeline.step.stages
+    first, last = staged.pipeline.step.told.stages
     sent = next(row for row in first.rows if row.collective == "send")
     assert (sent.logical_bytes, sent.count) == (8 * 8192 * 2, 1)
     alone = float(first.compute.time_s + first.exposed_s)  # its message on the way, too

@@ -44,7 +44,7 @@ def names_in(result: PlanResult) -> dict[str, str]:
     """Every name that can be explained of `result` but the constants of its machine, and what bears it."""
     rows = result.rows
     arrays = [name for row in rows for name in row.array.split() if not name[0].isdigit() and name != "arrays"]
-    blocks = [block for row in rows for block in row.block.split(",")]
+    blocks = [part.block for row in rows for part in row.call.parts]
     calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
@@ -88,7 +88,7 @@ def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
     """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
     groups: dict[Any, list[Row]] = {}
     for row in result.collectives:
-        blocks = row.block.split(",")
+        blocks = [part.block for part in row.call.parts]
         if name in (row.collective, row.array, row.block, *row.array.split(), *blocks):
             groups.setdefault((row.collective, row.axis, row.call.shape), []).append(row)
     for rows in groups.values():

@@ -110,7 +110,7 @@ def _waits(result: PlanResult) -> Iterator[str]:
     """How the step goes through a pipeline, and what each of its stages waits for others."""
     if result.pipeline:
         waits: dict[str, list[int]] = {}
-        for stage in result.pipeline.step.stages:
+        for stage in result.pipeline.step.told.stages:
             waits.setdefault(show(float(stage.bubble_s), "seconds"), []).append(stage.rank)
         yield f"{result.pipeline.schedule}; the step hangs on {result.pipeline.formula}"
         yield f"stages wait: {', '.join(f'{listed(ranks)} {wait}' for wait, ranks in waits.items())}"

@@ -24,7 +24,7 @@ from tpsim.program.legal_orders import checked
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
-from tpsim.question.assume_fields import CopiesFields
+from tpsim.question.assume import CopiesFields
 from tpsim.question.memo import lowered
 from tpsim.question.question import Inference
 from tpsim.reference.routing import turned_copies, turns

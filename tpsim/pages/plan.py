@@ -22,7 +22,7 @@ from tpsim.pages.plan_facts import (
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BOUNDS
 from tpsim.report.numbers import counted
-from tpsim.report.table import Column, Document, Table, present
+from tpsim.report.table import Column, Page, Table, present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,12 +94,12 @@ MEMORY = (
 )
 
 
-def page(result: PlanResult, *, verbose: bool) -> Document:
+def page(result: PlanResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` makes it a report.
 
     A report adds what was read, every array, formulas, reasons, constants, assumptions and what is not modelled.
     """
-    return Document(
+    return Page(
         title=result.question.name,
         facts=(*plan_facts(result, verbose=verbose), *(read_at(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),

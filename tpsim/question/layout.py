@@ -15,7 +15,6 @@ from tpsim.program.transformer import end_parameters, layer_parameters
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
-    At,
     legal_tp,
     table_problems,
     tp_place,
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Axes
     from tpsim.program.model import Model
+    from tpsim.quantity.errors import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
-
-
-Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

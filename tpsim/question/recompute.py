@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.op import Program
     from tpsim.program.practice import Bucket, Practice
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At
     from tpsim.question.memo import Memo
     from tpsim.question.stated import Stated
 
