@@ -9,6 +9,7 @@ import pytest
 import tpsim
 from tpsim.answers.explain import explain_list
 from tpsim.cost.memory import local_bytes
+from tpsim.pages.plan import page
 from tpsim.quantity.errors import InputError
 
 DATASHEET = {"extends": "dgx-h100", "chip": {"memory_efficiency": 1}}
@@ -370,3 +371,20 @@ def test_the_logits_that_tokens_are_drawn_from_are_held_while_they_are(tp, sampl
     assert held <= memory.working_bytes
     if tp > 1 and sampling == "gather":
         assert memory.working_bytes == held
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "copies"), [("gpt-oss-120b", 8, 1), ("gpt-oss-120b", 16, 2), ("gemma-2-27b", 4, 1)]
+)
+def test_chips_that_hold_the_same_part_of_a_cache_are_counted_where_some_layers_have_windows(model, tp, copies):
+    """Of 8 and 16 kv heads; the cache of a window is no part that is held twice."""
+    found = served(model, tp=tp, batch=16, context=4096).serve
+    assert found.copies == copies
+
+
+def test_of_a_model_whose_layers_all_have_windows_a_long_context_is_decoded():
+    """Mistral 7B: 4,096 tokens in each of 32 caches of 8 heads of 128; a token more takes nothing."""
+    plan = served("mistral-7b", tp=8, batch=16, context=32768)
+    assert plan.memory.cache_bytes == 16 * 4096 * 2 * 32 * 128 * 2
+    assert (plan.serve.copies, plan.serve.cache_bytes_per_token) == (1, 0)
+    assert page(plan, verbose=True).tables

@@ -42,7 +42,8 @@ class Row(Record):
     logical_bytes  V: bytes of the full array taking part
     wire_bytes_per_device  what a device must inject
     timing  seconds of one call, the way that it takes, and what they rest on
-    exposed_s  of all calls, what nothing hides
+    exposed_s  of all calls, what nothing hides; of messages also what a rank at an end of the stack waits for while one
+               comes to it, which is no call of its own: it may be more than all calls take
     stage   with stages: the ranks of the pipeline that have it, as 0-6 or 0,7
     pulls   calls of it that the step's end hangs on: how much faster the step is per second less of one call
     """
