@@ -65,7 +65,7 @@ def _shares(jobs: Sequence[Job], cores: int) -> list[dict[int, Job]]:
     alike: defaultdict[Hashable, dict[int, Job]] = defaultdict(dict)
     for at, job in enumerate(jobs):
         first = job.group.first
-        alike[job.group.example.mesh.order, first.sequence_parallel, first.recompute][at] = job
+        alike[*first.mesh(), first.sequence_parallel, first.recompute][at] = job
     shares: list[dict[int, Job]] = [{} for _ in range(cores)]
     for some in sorted(alike.values(), key=len, reverse=True):
         min(shares, key=len).update(some)
