@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import threading
 
+import numpy as np
 import pytest
 
 from tests.models import SMALL_SCENARIO as SMALL
+from tpsim.answers.ranking import held_at_peak
 from tpsim.answers.search import search
 from tpsim.layouts import candidates, workers
+from tpsim.layouts.candidates import evaluate
+from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo
 
 pytestmark = pytest.mark.skipif(workers.available() == 1, reason="one core, or no fork")
 
@@ -19,8 +24,10 @@ VARY = ["microbatches=4,8", "tp=2,4,8"]
 
 @pytest.fixture
 def forked(monkeypatch):
-    """How many processes were forked."""
-    children, fork = [], os.fork
+    """The processes that were forked; threads of who runs the tests do not count."""
+    children, fork, count = [], os.fork, threading.active_count
+    before = count()
+    monkeypatch.setattr(threading, "active_count", lambda: count() - before + 1)
     monkeypatch.setattr(os, "fork", lambda: children.append(fork()) or children[-1])
     return children
 
@@ -34,6 +41,20 @@ def test_a_search_says_the_same_on_any_number_of_cores(forked):
         assert several.to_json() == alone.to_json()
         assert several.plans > 0
         forked.clear()
+
+
+def test_layouts_are_weighed_in_the_same_order_to_the_last_bit(forked):
+    weighed = []
+    for cores in (1, 2):
+        memo = Memo()
+        several = spaces(SMALL, flags={}, overrides=(), vary=VARY, memo=memo)
+        weighed.append(evaluate(several, memo, held_at_peak, cores).families)
+    assert len(forked) == 2
+    for one, other in zip(*weighed, strict=True):
+        assert (one.group.program, one.schedule, one.chunks) == (other.group.program, other.schedule, other.chunks)
+        for name in ("cells", "step_s", "peak_bytes", "room_bytes", "may_do", "looked"):
+            assert np.array_equal(getattr(one, name), getattr(other, name))
+        assert (one.nearer is None, one.peaked is None) == (other.nearer is None, other.peaked is None)
 
 
 def test_demands_are_counted_alike(forked):

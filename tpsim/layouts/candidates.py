@@ -19,7 +19,6 @@ from tpsim.layouts.sorts import sorts
 from tpsim.layouts.workers import Job
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
-from tpsim.question.memo import structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -94,13 +93,13 @@ class Family:
     @property
     def tokens(self) -> int:
         """Of a step."""
-        return self.group.example.workload.tokens
+        return self.group.base.workload.tokens
 
     @property
     def price(self) -> float:
         """Of a second of all chips; 0 where none is stated."""
-        stated = self.group.example.price
-        return stated.value * self.group.meshes[self.mesh].mesh.devices / HOUR_S if stated else 0.0
+        base = self.group.base
+        return base.price.value * (self.space.chips or base.mesh.devices) / HOUR_S if base.price else 0.0
 
     def hold(self) -> None:
         """Work out what they hold at most."""
@@ -120,7 +119,7 @@ class Family:
             fits = fits & turn
         if self.nearer and fits.any():
             self.step_s[fits] = self.nearer(self.cells[fits], alone=not nearer)
-            limits = self.group.example.limits
+            limits = self.group.base.limits
             self.may_do[fits] = _may_do(limits, self.step_s[fits], self.peak_bytes[fits], self.tokens)
 
 
@@ -203,7 +202,7 @@ def evaluate(
             programs = defaultdict(list)
             alike.append((space, programs))
         for group in legal.groups:
-            programs[structure(group.example)].append(group)
+            programs[group.program].append(group)
     jobs: list[Job] = []
     for _, programs in alike:
         evaluated = partial(_evaluated, memo=memo, prices={}, measure=measure)

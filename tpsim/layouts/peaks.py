@@ -61,7 +61,7 @@ class Peaks(Once):
 
     def least_bytes(self, cells: Any, sorts: Sorts) -> Any:
         """What the fullest rank holds from step to step, per cell: at its peak it holds no less."""
-        return self._once(("least", sorts), lambda: self._states(sorts).max(axis=0))[cells]
+        return self._states(sorts)[:, cells].max(axis=0)
 
     def _states(self, sorts: Sorts) -> Any:
         """What ranks hold from step to step, [rank that differs, cell]."""
@@ -73,8 +73,7 @@ class Peaks(Once):
 
     def _tops(self, sorts: Sorts, nows: tuple[Now, ...]) -> Any:
         """What actions hold at most, [action, cell]."""
-        courses = ((self._course(acts)[0], self._numbers[sorts.chunks[sort]]) for sort, acts in nows)
-        return self._once((sorts, nows), lambda: np.stack([tops[number] for tops, number in courses]))
+        return np.stack([self._course(acts)[0][self._numbers[sorts.chunks[sort]]] for sort, acts in nows])
 
     def _left(self, sorts: Sorts, *, split: bool) -> Any:
         """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 FEWEST = 8
 """Programs that are worth another process."""
 
+MORE = ("nearer", "peaked")
+"""What works out more of a family."""
+
 BEHIND = 5
 """How much less it matters what is done ahead than what the process does that asks."""
 
@@ -65,7 +68,7 @@ def _shares(jobs: Sequence[Job], cores: int) -> list[dict[int, Job]]:
     alike: defaultdict[Hashable, dict[int, Job]] = defaultdict(dict)
     for at, job in enumerate(jobs):
         first = job.group.first
-        alike[job.group.example.mesh.order, first.sequence_parallel, first.recompute][at] = job
+        alike[*first.mesh(), first.sequence_parallel, first.recompute][at] = job
     shares: list[dict[int, Job]] = [{} for _ in range(cores)]
     for some in sorted(alike.values(), key=len, reverse=True):
         min(shares, key=len).update(some)
@@ -114,8 +117,8 @@ class _Worker:
 
     def _family(self, bare: Family, number: int, job: Job) -> Family:
         """A family that asks the process for what it does not know."""
-        nearer, peaked = (getattr(bare, name) and partial(self._ask, number, name) for name in ("nearer", "peaked"))
-        return replace(bare, group=job.group, nearer=nearer, peaked=peaked)
+        more = {name: partial(self._ask, number, name) if getattr(bare, name) else None for name in MORE}
+        return replace(bare, **more, group=job.group)  # type: ignore[arg-type]  # both give arrays
 
     def _ask(self, number: int, name: str, *args: Any, **named: Any) -> Any:
         pickle.dump((number, name, args, named), self.asked)
@@ -143,7 +146,7 @@ def _work(jobs: Mapping[int, Job], asks: Any, told: Any) -> None:
 
 def _bare(family: Family) -> Family:
     """A family to be sent: of what works out more of it whether there is anything."""
-    more: dict[str, Any] = {name: getattr(family, name) is not None for name in ("nearer", "peaked")}
+    more: dict[str, Any] = {name: getattr(family, name) is not None for name in MORE}
     return replace(family, **more, group=None)  # type: ignore[arg-type]  # who reads it knows it
 
 

@@ -163,7 +163,7 @@ def _machine(read: Stated, memo: Memo) -> tuple[Machine, Machine]:
     """
     with pointing_at(read.at("hardware")):
         name, beside = read.extended("hardware", "dgx-h100")
-        base = memo.machine(spec.named("hardware", name, beside))
+        base = memo.machine(name, beside=beside)
         changed = not isinstance(read.file.hardware, str)
         return base, profile.with_fields(base, spec.part(read.document, "hardware")) if changed else base
 
