@@ -19,7 +19,7 @@ from page import ROOT, grid, written
 from steps_bands import KINDS, bands, covered, off
 from steps_changes import NEAR, REASONED, REASONS, TRIED, changes, near
 from steps_computed import NOISE, computed_sweeps, relations, table
-from steps_fit import by_constants, fitted, forecast, left_out, shipped
+from steps_fit import by_constants, fitted, foretold, interruption, left_out, of_sets, shipped
 from steps_own import DRAWS, after, own_runs, scatter
 from steps_runs import Run, by_set, chosen, runs
 from tpsim.question.save import flow
@@ -185,9 +185,7 @@ def scores() -> Iterator[list[str]]:
     """A row of every set, and the mean over sets."""
     means = []
     for name, several in by_set().items():
-        constants = left_out(name)
-        generation = chosen()["sets"][name]["generation"]
-        outside = score(several, by_constants(forecast(generation) if constants is None else constants))
+        outside = score(several, by_constants(foretold(name)))
         known = [after(name, many) for many in DRAWS]
         alone = one_constant(several)
         means.append((score(several, Run.planned)[0], outside[0], *known, alone))
@@ -201,7 +199,7 @@ def constants() -> Iterator[list[str]]:
     """What each generation comes to, and the range with a set left out."""
     for generation in dict.fromkeys(one["generation"] for one in chosen()["sets"].values()):
         names = [name for name, one in chosen()["sets"].items() if one["generation"] == generation]
-        whole = fitted(tuple(run for run in runs() if run.asked["generation"] == generation))
+        whole = fitted(of_sets(generation), interruption())
         without = [dict(found) for name in names if (found := left_out(name))]
         for name, value in whole:
             others = [one[name] for one in without if name in one]

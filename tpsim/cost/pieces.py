@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.compute import Compute, compute, known_s
 from tpsim.cost.piece import step_share
 from tpsim.cost.timeline import Ran, run
+from tpsim.machine.chip_seconds import late_s
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Clock:
     efficiency  share of peak that products reach, None for the machine's own figure
     scale       times which kernels of microbatches take
     launch_s    seconds in which a host launches a kernel or a collective; 0 where none is waited for
+    tied        ranks that wait for each other where weights are gathered
     """
 
     rows: Sequence[Row]
@@ -59,6 +61,7 @@ class Clock:
     efficiency: float | None
     scale: float = 1
     launch_s: float = 0
+    tied: int = 1
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
@@ -71,7 +74,9 @@ class Clock:
     def timed(self, tasks: Action) -> Timed:
         """What the tasks of an action take, each list of them worked out once."""
         if id(tasks) not in self._timed:
-            self._timed[id(tasks)] = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
+            alone = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
+            late = late_s(self.machine, tasks.worked(self._piece_s), tasks.meetings, self.tied)
+            self._timed[id(tasks)] = alone.waiting(late)
         return self._timed[id(tasks)]
 
     def _piece_s(self, piece: Piece) -> Any:

@@ -24,6 +24,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls, Sent
+from tpsim.machine.chip_seconds import late_s
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.practice import Ahead, Bucket
@@ -123,7 +124,11 @@ class Figures(Once):
         return seconds
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        return self.whole(total(n * self._segment_s(run) for run, n in self._actions(party).action(chunk, acts).runs))
+        action = self._actions(party).action(chunk, acts)
+        alone = total(n * self._segment_s(run) for run, n in action.runs)
+        tied = self._once("tied", lambda: self.column(lambda case: case.tied))
+        late = late_s(self.example.machine, action.worked(self.piece_s), action.meetings, tied)
+        return self.whole(alone + late)
 
     @cached_property
     def _parties(self) -> Any:
