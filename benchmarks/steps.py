@@ -100,8 +100,15 @@ CONSTANTS = """\
 What a chip's products, memory and fused attention reach of their peaks: least squares of logarithms over the runs of a
 generation, its sets weighing alike. Generations of few sets are held to Ampere's constants: 15 % off weighs as much as
 an error of 5 % of a set. No set tells what a host takes for a launch: models are large. Range: over one set left out.
-TPUs' are a compromise: plans say nothing of the 11 to 21 % that steps grow by from 1 slice to 32, so that one slice is
-too slow by what many are too fast by.
+Interruption, in seconds, is what ranks come late by: where a layer's weights are gathered or its gradients summed, each
+waits for the longest pause that any had since they last met. That pauses longer than d are as rare as 1/d^2 is assumed;
+then the longest of n ranks in t seconds is sqrt(n t c) in the mean, c being this constant, and a step longer by
+sqrt(T K c) (sqrt(n) - 1), of T seconds with K meetings. What is known of such waits: a rank that does nothing for a
+while holds up all others' gathers (pytorch issue 117550); FSDP's calls are barriers layer by layer ("Revisiting
+Parameter Server in LLM Post-Training"); a collective of many takes as long as the longest interruption of any of them
+(Beckman et al. 2006, on noise of operating systems). It is least squares of the same runs, one for GPUs, whose sets are
+two of Ampere and Hopper's, one for TPUs. No run under FSDP has more than 512 GPUs, and all of them are of one operator:
+beyond, and elsewhere, it is a forecast. What is sent once per step behind all microbatches waits for nobody.
 """
 
 COMPUTED = """\
@@ -126,9 +133,10 @@ OWN = """\
 What `tpsim hw fit --runs` makes of the constants that other sets come to, with one or three runs of a set: mean error
 of its other runs in percent, mean over draws. Constants are held by how they scatter, which the scored set has no part
 in: between sets by Tukey's jackknife (of n sets, (n - 1)^2 times the covariance of what they come to with one left out,
-in logarithms); for generations other than Ampere, between generations as well. A run counts as its noise lets it: the
-median, over the other sets, of how runs scatter about the level of their set. Worst run: by how much a single one makes
-the error of the others larger, in points of percent, beside that noise. On Ampere, which is known, none does by more.
+in logarithms); for generations other than Ampere, between generations as well. A run counts as its noise lets it: how
+runs scatter about the level of their set, in that of the other sets in which they do most, as nothing says that one's
+own scatter less. Worst run: by how much a single one makes the error of the others larger, in points of percent, beside
+that noise. On Ampere, which is known, none does by more.
 Seconds are those of plans at constants as shipped, followed from there along their slopes.
 """
 
@@ -227,9 +235,11 @@ def page() -> str:
     own = ["mean", "median / p90", "bias"]
     heads = [f"{column}: {head}" for column in ("as shipped", "left out") for head in own]
     found = changes()
-    right = sum(np.sign(seen) == np.sign(said) for _, seen, said in found)
-    close = sum(near(seen, said) for _, seen, said in found)
+    right = sum(np.sign(seen) == np.sign(said) for _, seen, said, _ in found)
+    close = sum(near(seen, said) for _, seen, said, _ in found)
+    late = [(seen, others) for _, seen, _, others in found if others is not None]
     good = f"{right} have the right sign, {close} are within a factor of {NEAR:g}"
+    outside = f"of {len(late)} between runs, left out, {sum(near(*pair) for pair in late)}"
     several = [
         [what, str(len(group)), *(f"{one:.2f}" for one in ranked([*map(each_sequence, group)]))]
         for what, group in sweeps()
@@ -266,8 +276,11 @@ def page() -> str:
         COVERED.rstrip(),
         grid(COLUMNS_OF_COVERED, covered()),
         "## Changes",
-        f"What changes, in percent: of {len(found)} changes {good}.",
-        grid(["change", "measured", "predicted"], [[what, f"{a:+.1f}", f"{b:+.1f}"] for what, a, b in found]),
+        f"What changes, in percent: of {len(found)} changes {good}; {outside}.",
+        grid(
+            ["change", "measured", "predicted", "left out"],
+            [[what, *(f"{one:+.1f}" if one is not None else "" for one in row)] for what, *row in found],
+        ),
         REASONED.rstrip(),
         grid(["change", "what differs", "at most", "what is missing"], (list(one) for one in REASONS)),
         TRIED.rstrip(),

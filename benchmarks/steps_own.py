@@ -50,7 +50,7 @@ def scatter(*without: str) -> SharesFields:
     """
     sets = tuple(name for name in of_generation(KNOWN) if name not in without)
     whole = constants(sets, *without)
-    late = [constants(tuple(one for one in sets if one != name), *sorted({*without, name})) for name in sets]
+    late = [constants(tuple(one for one in sets if one != name), *without) for name in sets]
     logs = np.log([[one.get(share, whole.get(share, 1.0)) for share in CHIP] for one in late])
     within = (len(sets) - 1) ** 2 * np.cov(logs.T)
     between = np.cov(np.log(generations(without)).T) if len(generations(without)) > 1 else within
@@ -59,7 +59,7 @@ def scatter(*without: str) -> SharesFields:
             within[at, :] = within[:, at] = 0
             within[at, at] = max(between[at, at], np.delete(np.diag(within), at).min())
     rounded = [[[float(f"{one:.3g}") for one in row] for row in matrix] for matrix in (within, between)]
-    noise = np.median([_about_its_set(name) for name in sets])
+    noise = max(_about_its_set(name) for name in sets)
     return SharesFields(
         of=list(CHIP),
         known=[KNOWN],

@@ -125,7 +125,7 @@ class Study:
         layers = counted(stack(self.practice, self.model.layers, self.model.stack))
         loops: dict[str, Size] = {ALIKE: self.model.layers, **layers, "microbatches": self.microbatches, "chunks": 1}
         sizes = Sizes(dims, axes, loops)
-        return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
+        return found.priced(sizes, seconds, self.machine, self.dtypes.activations, tied=dp * tp)
 
 
 DATA, TENSOR = "data", "tensor"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NOT_MODELLED = (
     "kernels that slow collectives beside them, and each other",
-    "stragglers but where layers' weights and gradients travel, data loading, checkpoints, failures",
+    "jitter, stragglers but where weights and gradients of layers travel, data loading, checkpoints, failures",
     "memory that stands in no list of arrays: what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
 )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.compute import Compute, compute, known_s
 from tpsim.cost.piece import step_share
 from tpsim.cost.timeline import Ran, run
-from tpsim.machine.chip_seconds import late_s
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -75,8 +74,7 @@ class Clock:
         """What the tasks of an action take, each list of them worked out once."""
         if id(tasks) not in self._timed:
             alone = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
-            late = late_s(self.machine, tasks.worked(self._piece_s), tasks.meetings, self.tied)
-            self._timed[id(tasks)] = alone.waiting(late)
+            self._timed[id(tasks)] = alone.waiting(tasks.late_s(self._piece_s, self.machine, self.tied))
         return self._timed[id(tasks)]
 
     def _piece_s(self, piece: Piece) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.segments import apart
 from tpsim.cost.timeline import COMPUTE, Ran, Task, run
+from tpsim.machine.chip_seconds import late_s
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
+    from tpsim.machine.parts import Machine
 
 
 class Length(NamedTuple):
@@ -99,7 +101,8 @@ class Timed(NamedTuple):
         """The same n times over: the lane of gradients is bound by its first call, or by its last."""
         behind = longer(self.through, self.busy).times(n - 1)
         exposed = {call: seconds * n for call, seconds in self.exposed.items()}
-        return Timed(self.through.times(n), self.busy.times(n), self.tail + behind, exposed, self.settled * n)
+        own = self.host_s * n, self.stragglers_s * n
+        return Timed(self.through.times(n), self.busy.times(n), self.tail + behind, exposed, self.settled * n, *own)
 
 
 def added(amounts: Mapping[int, Any], other: Mapping[int, Any]) -> dict[int, Any]:
@@ -121,9 +124,10 @@ class Action:
         """How often ranks meet in it over weights, to gather them, and over gradients: once for all of a layer."""
         return total(piece.share * count for piece, count in self._pieces() if piece.fetches or piece.settles)
 
-    def worked(self, seconds: Callable[[Piece], Any]) -> Any:
-        """Seconds of its kernels."""
-        return total(seconds(piece) * count for piece, count in self._pieces() if not piece.call)
+    def late_s(self, seconds: Callable[[Piece], Any], machine: Machine, tied: Any) -> Any:
+        """Seconds in which it waits, between its kernels, for the last of so many ranks."""
+        worked = total(seconds(piece) * count for piece, count in self._pieces() if not piece.call)
+        return late_s(machine, worked, self.meetings, tied)
 
     def _pieces(self) -> Iterator[tuple[Piece, int]]:
         return ((piece, count) for segment, count in self.runs for step in segment for piece in step.pieces)

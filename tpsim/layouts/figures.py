@@ -24,7 +24,6 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls, Sent
-from tpsim.machine.chip_seconds import late_s
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.practice import Ahead, Bucket
@@ -127,8 +126,7 @@ class Figures(Once):
         action = self._actions(party).action(chunk, acts)
         alone = total(n * self._segment_s(run) for run, n in action.runs)
         tied = self._once("tied", lambda: self.column(lambda case: case.tied))
-        late = late_s(self.example.machine, action.worked(self.piece_s), action.meetings, tied)
-        return self.whole(alone + late)
+        return self.whole(alone + action.late_s(self.piece_s, self.example.machine, tied))
 
     @cached_property
     def _parties(self) -> Any:
