@@ -132,7 +132,7 @@ def test_bands_are_those_of_the_page_and_lie_about_the_step():
 def test_a_band_holds_80_percent_of_what_sets_left_out_have_and_half_a_band_does_not():
     """Sets alike, as it is for one more of them; of runs alike seven of ten. A band twice as wide fails by its half.
 
-    Three sets of others hold 78 and 60 %: of so few sets that says nothing yet, as their interval has it.
+    Three sets of others hold all: of so few sets that says nothing yet, as their interval has it.
     """
     found = parts("Bands")[1]
     assert list(found) == list(steps_bands.KINDS)
