@@ -18,7 +18,7 @@ import numpy as np
 from page import ROOT, grid, written
 from steps_bands import KINDS, bands, covered, off
 from steps_changes import NEAR, REASONED, REASONS, TRIED, changes, near
-from steps_computed import NOISE, computed_sweeps, relations, table
+from steps_computed import NOISE, agreement, relations, table
 from steps_fit import by_constants, fitted, foretold, interruption, left_out, of_sets, shipped
 from steps_own import DRAWS, after, own_runs, scatter
 from steps_runs import Run, by_set, chosen, runs
@@ -119,14 +119,7 @@ stage, and so on, to the nanosecond: one time of a layer for all numbers of laye
 hidden size, tensor split and microbatch; messages between stages of one node take what 800 Gbit/s of network would. Of
 the rows here, each rounded to a microsecond, {many} sums must vanish if that is so; the largest is {largest:.1f} us,
 where steps that scatter by {noise:.1f} % would have {would:.0f} us (`benchmarks/steps_computed.py`). How far tpsim is
-from another simulator is no error of tpsim's: by 23.2 % in the mean, left out, and by 8.6 % with a host's launch of 55
-us that these rows came to. No set that was measured tells of a launch.
-"""
-
-AGREED = """\
-How the two rank layouts is an agreement, too, and no accuracy: over {many} sweeps of those rows, of one model on as
-many chips, Kendall's tau is {tau:.2f} in the mean and {least:.2f} at least; the layout that tpsim calls fastest takes
-{regret:.1f} % more than vTrain's best in the mean. They are asked for as Narayanan's table 2, with what profiles ship.
+from another simulator is no error of tpsim's. No set that was measured tells of a launch.
 """
 
 OWN = """\
@@ -258,7 +251,6 @@ def page() -> str:
         for run, other in zip(several, off(name), strict=True)
     ]
     many, largest, would = relations()
-    taus, regrets = zip(*(ranked(sweep) for sweep in computed_sweeps(FEWEST)), strict=True)
     parts = [
         HEAD.rstrip(),
         "## By set",
@@ -303,7 +295,7 @@ def page() -> str:
         ),
         "## Not scored",
         COMPUTED.rstrip().format(rows=len(table()), many=many, largest=largest, noise=100 * NOISE, would=would),
-        AGREED.rstrip().format(many=len(taus), tau=np.mean(taus), least=min(taus), regret=np.mean(regrets)),
+        agreement(ranked, FEWEST),
         *(f"Left out: {name}: {why}." for name, why in chosen()["left_out"].items()),
     ]
     return "\n\n".join(parts) + "\n"

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import tpsim
+from tpsim.answers.explain import explain_list
 from tpsim.cost.memory import local_bytes
 from tpsim.quantity.errors import InputError
 
@@ -251,7 +252,7 @@ def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
     )
     assert staged.serve.cache_bytes_per_token == whole.serve.cache_bytes_per_token
     assert sum(one.cache_bytes for one in staged.each) * 4 == whole.memory.cache_bytes * 8
-    first, last = staged.pipeline.step.stages
+    first, last = staged.pipeline.step.told.stages
     sent = next(row for row in first.rows if row.collective == "send")
     assert (sent.logical_bytes, sent.count) == (8 * 8192 * 2, 1)
     alone = float(first.compute.time_s + first.exposed_s)  # its message on the way, too
@@ -312,6 +313,22 @@ def test_numbers_of_inference_are_explained():
         tpsim.explain("memory.cache", "llama3-70b-h100")
 
 
+@pytest.mark.parametrize("kind", ["prefill", "decode", "serve"])
+def test_every_number_that_is_listed_of_inference_is_explained(kind):
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "overrides": [f"workload={WORKLOADS[kind]}"]}
+    listed = [name.name for name in explain_list(**asked).names if name.name.startswith("serve.")]
+    assert ("serve.tpot_s" in listed) == (kind != "prefill")
+    assert ("serve.ttft_s" in listed) == (kind != "decode")
+    assert all(tpsim.explain(name, **asked).derivations for name in listed)
+
+
+WORKLOADS = {
+    "prefill": "{kind: prefill, batch: 2, prompt: 64}",
+    "decode": "{kind: decode, batch: 2, context: 64}",
+    "serve": "{kind: serve, batch: 2, prompt: 64, output: 8}",
+}
+
+
 def test_inference_can_be_required_to_answer_in_time():
     demands = "require={tpot: < 20 ms, ttft: < 1 us, tokens_per_s_user: '> 10'}"
     plan = served(kind="serve", batch=1, prompt=64, output=8, overrides=[demands])
@@ -339,3 +356,17 @@ def test_the_largest_batch_may_be_asked_for():
     assert tpsim.verify(reply.question.stated.file.model_dump(exclude_unset=True)).ok
     with pytest.raises(InputError, match=r"no-room.*memory of dgx-h100 has no room for a sequence"):
         served("llama-3-405b", batch="largest", context=8)
+
+
+@pytest.mark.parametrize(
+    ("tp", "sampling", "logits"),
+    [(1, "gather", 1), (8, "gather", 1 + 1 / 8), (8, "argmax", 1 / 8)],
+)
+def test_the_logits_that_tokens_are_drawn_from_are_held_while_they_are(tp, sampling, logits):
+    """4,096 rows of 128,256 logits in bf16: all of them on each device, beside its own part of the vocabulary."""
+    workload = f"workload={{kind: decode, batch: 4096, context: 16, sampling: {sampling}}}"
+    memory = tpsim.plan(model="llama-3-70b", hw="dgx-h100", tp=tp, overrides=[workload]).memory
+    held = 4096 * 128256 * 2 * logits
+    assert held <= memory.working_bytes
+    if tp > 1 and sampling == "gather":
+        assert memory.working_bytes == held

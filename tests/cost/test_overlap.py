@@ -18,7 +18,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import collectives
 from tpsim.cost.piece import Piece, step_share
 from tpsim.cost.rollup import price
-from tpsim.cost.segments import Step
+from tpsim.cost.segments import Untimed
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.program.frameworks import PRACTICES
@@ -207,8 +207,8 @@ def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
 def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, overlap, scale, launch):
     step = step_with(*drawn, overlap, scale, launch)
     assume(step)
-    assert all((stage.host_s > 0) == (launch == 1e-3) for stage in step.stages if launch != 2e-5)
-    for stage in step.stages:
+    assert all((stage.host_s > 0) == (launch == 1e-3) for stage in step.told.stages if launch != 2e-5)
+    for stage in step.told.stages:
         parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(step.time_s, rel=1e-11)
         mine = [row for row in stage.rows if row.call.where.place != "cut"]
@@ -221,7 +221,7 @@ def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, over
 
 def launched(kernels, host, *, layers=1):
     """Kernels of so many seconds in a row, `layers` times over, each launched in `host` seconds."""
-    steps = [Step((Piece("F"),), ()) for _ in kernels]
+    steps = [Untimed((Piece("F"),), ()) for _ in kernels]
     of = {id(step.pieces[0]): s for step, s in zip(steps, kernels, strict=True)}
     whole = Action(((tuple(steps), layers),))
     return whole.timed(lambda piece: of[id(piece)], lambda _: host)

@@ -115,7 +115,7 @@ def _states_s(plan: PlanResult) -> Any:
 
     They are those of calls on its critical path, of the update, of the host and of stragglers; all else stays.
     """
-    stages = plan.pipeline.step.stages if plan.pipeline else ()
+    stages = plan.pipeline.step.told.stages if plan.pipeline else ()
     rows = {id(row.call): row for rows in (plan.rows, *(stage.rows for stage in stages)) for row in rows}
     moved = (row for row in rows.values() if not row.call.per_microbatch or LANE[row.call.op] in (GRADIENTS, WEIGHTS))
     calls_s = total(row.time_s * row.pulls for row in moved)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
-    from tpsim.question.assume_fields import Overheads
+    from tpsim.question.assume import Overheads
     from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
 

@@ -76,8 +76,8 @@ class Pipeline(Record):
     microbatches = Of[Count]("orders.microbatches", "that go through")
     pacing_rank = Of[Count]("step.pacing.rank", "the rank that the step hangs on: sums of the plan are its own")
     bubble_s = Of[Seconds]("step.pacing.bubble_s", "what this rank waits for others")
-    formula = Of[str]("step.formula", "how often each pass, and each send, stands on the critical path")
-    parts_s = Of[Mapping[str, Seconds]]("step.seconds", "seconds of one of each")
+    formula = Of[str]("step.told.formula", "how often each pass, and each send, stands on the critical path")
+    parts_s = Of[Mapping[str, Seconds]]("step.told.seconds", "seconds of one of each")
 
     @property
     def sends(self) -> Literal["blocking", "blocking in warm-up and flush", "beside compute"]:
@@ -94,7 +94,7 @@ class Pipeline(Record):
     @property
     def alike(self) -> list[AlikeStages]:
         """One for each run of ranks that are alike."""
-        runs = groupby(zip(self.step.stages, self.each, strict=True), key=lambda pair: _figures(*pair))
+        runs = groupby(zip(self.step.told.stages, self.each, strict=True), key=lambda pair: _figures(*pair))
         return [AlikeStages(listed([stage.rank for stage, _ in run]), *figures) for figures, run in runs]
 
     @property

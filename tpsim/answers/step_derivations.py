@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived, of_rank
 from tpsim.answers.serve import cache_bytes_per_token, whole_stack
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.trust import Band
+    from tpsim.cost.sizes import Sizes
     from tpsim.quantity.units import Dimension
     from tpsim.report.record import Seconds
 
@@ -81,13 +82,14 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if rest in ("flops_per_device", "compute_s"):
         here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
         kernels = [kernel for kernel in result.memo.lowered(result.question).kernels if here(kernel.where)]
-        yield derived(
-            result,
-            "FLOPs of one chip per step",
-            "flops",
-            lambda sizes: total(kernel.flops(sizes) * kernel.count(sizes) for kernel in kernels),
-            checks=CHECKS["compute"],
-        )
+        full = result.question.assume.mfu == "full"
+
+        def flops(sizes: Sizes) -> Any:
+            runs = ((kernel, kernel.flops(sizes), kernel.count(sizes)) for kernel in kernels)
+            return total((run if full else kernel.seen(run, sizes)) * count for kernel, run, count in runs)
+
+        noun = f"FLOPs of one chip per step: {result.step.flops_counted}"
+        yield derived(result, noun, "flops", flops, checks=CHECKS["compute"])
 
 
 LATE = (
@@ -125,7 +127,7 @@ def _waits(result: PlanResult) -> Iterator[str]:
     """How the step goes through a pipeline, and what each of its stages waits for others."""
     if result.pipeline:
         waits: dict[str, list[int]] = {}
-        for stage in result.pipeline.step.stages:
+        for stage in result.pipeline.step.told.stages:
             waits.setdefault(show(float(stage.bubble_s), "seconds"), []).append(stage.rank)
         yield f"{result.pipeline.schedule}; the step hangs on {result.pipeline.formula}"
         yield f"stages wait: {', '.join(f'{listed(ranks)} {wait}' for wait, ranks in waits.items())}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, known_s
 from tpsim.cost.piece import step_share
-from tpsim.cost.timeline import Ran, run
+from tpsim.cost.timeline import Timeline, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Clock:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
         return compute(kernels, sizes, self.machine, self.dtype, self.efficiency, known=self._works)
 
-    def ran(self, segment: Segment) -> Ran:
+    def ran(self, segment: Segment) -> Timeline:
         """The tasks of a segment one by one, from when all lanes are free; nothing waits for a host."""
         return run([step.task(self._piece_s) for step in segment])
 
@@ -79,11 +79,10 @@ class Clock:
 
     def _piece_s(self, piece: Piece) -> Any:
         if piece not in self._known:
-            self._known[piece] = piece_s(piece, self._call_s, self._op_s, self._share)
+            self._known[piece] = piece_s(
+                piece, lambda call: self._calls[id(call)].timing.time_s, self._op_s, self._share
+            )
         return self._known[piece]
-
-    def _call_s(self, call: Collective) -> Any:
-        return self._calls[id(call)].timing.time_s
 
     def _op_s(self, op: Op) -> Any:
         kernel, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)

@@ -78,6 +78,19 @@ class Told(NamedTuple):
     counts: Mapping[str, int]
     seconds: Mapping[str, Any]
 
+    @property
+    def formula(self) -> str:
+        """The critical path in symbols, as ``7*(F + B + W) + 24*(F_last + B_last + W_last) + 14*send``."""
+        alike: dict[int, list[str]] = {}
+        for name, count in self.counts.items():
+            alike.setdefault(count, []).append(name)
+        return " + ".join(map(_term, alike.keys(), alike.values()))
+
+
+def _term(count: int, names: list[str]) -> str:
+    joined = names[0] if len(names) == 1 else f"({' + '.join(names)})"
+    return f"{count}*{joined}" if count != 1 else " + ".join(names)
+
 
 @dataclass(frozen=True)
 class Pipelined:
@@ -106,34 +119,6 @@ class Pipelined:
     def told(self) -> Told:
         """Every rank, and what the length of the step hangs on."""
         return self.whole or self.work.step().told
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Every rank."""
-        return self.told.stages
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How often each pass and send stands on the path that its length hangs on."""
-        return self.told.counts
-
-    @property
-    def seconds(self) -> Mapping[str, Any]:
-        """Of one of each."""
-        return self.told.seconds
-
-    @property
-    def formula(self) -> str:
-        """The critical path in symbols, as ``7*(F + B + W) + 24*(F_last + B_last + W_last) + 14*send``."""
-        alike: dict[int, list[str]] = {}
-        for name, count in self.counts.items():
-            alike.setdefault(count, []).append(name)
-        return " + ".join(map(_term, alike.keys(), alike.values()))
-
-
-def _term(count: int, names: list[str]) -> str:
-    joined = names[0] if len(names) == 1 else f"({' + '.join(names)})"
-    return f"{count}*{joined}" if count != 1 else " + ".join(names)
 
 
 @dataclass(frozen=True)

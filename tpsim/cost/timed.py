@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.segments import apart
-from tpsim.cost.timeline import COMPUTE, Ran, Task, run
+from tpsim.cost.timeline import COMPUTE, Task, Timeline, run
 from tpsim.machine.chip_seconds import late_s
 from tpsim.quantity.size import largest, total
 
@@ -44,7 +44,7 @@ def longer(length: Length, other: Length) -> Length:
     return length if seconds is length.seconds else other if seconds is other.seconds else Length(seconds)
 
 
-def path(ran: Ran, named: Sequence[int], at: int | None) -> Mapping[int, int]:
+def path(ran: Timeline, named: Sequence[int], at: int | None) -> Mapping[int, int]:
     """The calls that a task's end hangs on, each with how often, by the name of the task's call; 0 is none."""
     counts: Counter[int] = Counter()
     while at is not None:
@@ -193,7 +193,7 @@ def _named(segment: Segment) -> list[int]:
     return [id(step.pieces[0].call) if step.pieces[0].call else 0 for step in segment]
 
 
-def _exposed(ran: Ran, tasks: Sequence[Task], named: Sequence[int]) -> dict[int, Any]:
+def _exposed(ran: Timeline, tasks: Sequence[Task], named: Sequence[int]) -> dict[int, Any]:
     """Seconds in which nothing computes, each the call's that was waited for: walked back from the end of each gap."""
     exposed: defaultdict[int, Any] = defaultdict(int)
     before: Any = 0

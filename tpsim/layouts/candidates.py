@@ -230,7 +230,7 @@ class _Evaluator:
 
     def families(self) -> Iterator[Family]:
         """All of them."""
-        unlike, peaks = _unlike(self.group.example), Peaks(self.figures)
+        unlike = _unlike(self.group.example)
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, schedule, chunks, layers, cells in self.group.turns:
             if reason := self.figures.calls.refused(mesh, around=chunks > 1):
@@ -243,8 +243,10 @@ class _Evaluator:
                 yield self._one_by_one(schedule, chunks, cells)
             else:
                 alike[sort].append(cells)
-        for (_, schedule, pp, chunks, layers), members in alike.items():
-            yield self._family(schedule, chunks, self._sorts(pp, layers), np.concatenate(members), peaks)
+        several = [self._sorts(pp, layers) for _, _, pp, _, layers in alike]
+        peaks = Peaks(self.figures, several)
+        for ((_, schedule, _, chunks, _), members), each in zip(alike.items(), several, strict=True):
+            yield self._family(schedule, chunks, each, np.concatenate(members), peaks)
 
     def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
         question = self.group.example

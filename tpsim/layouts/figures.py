@@ -230,13 +230,12 @@ class Figures(Once):
         return any(sent.often and sent.beside and sent.lane in (TENSOR, ROWS) for sent in self._sent)
 
     def _lane_s(self, chunk: Chunk, acts: str, lane: str, *, ends: bool) -> Any:
-        works = ((f"{act} {lane} {ends}", partial(self._act_s, act, lane, ends=ends)) for act in acts)
-        return total(self._stacked(name, of, chunk) for name, of in works)
+        return self._stacked(f"{acts} {lane} {ends}", partial(self._acts_s, acts, lane, ends=ends), chunk)
 
-    def _act_s(self, act: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
+    def _acts_s(self, acts: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         if lane:
-            return self._calls_s(act, lane, ends=ends)
-        return chain(self.works(act), self._calls_s(act, ends=ends, beside=False))
+            return self._calls_s(acts, lane, ends=ends)
+        return chain(self.works(acts), self._calls_s(acts, ends=ends, beside=False))
 
     @cached_property
     def _lanes(self) -> list[str]:
@@ -294,10 +293,14 @@ class Figures(Once):
 
     def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
         """Of what stands at some places: all that a chunk runs, its ends and its layers."""
-        layers, others = self._once(("each", name), lambda: _by_place(seconds()))
-        ends = Chunk(0, (), chunk.first, chunk.last)
-        around = self._once(("ends", name, ends), lambda: total(s * ANYWHERE.times(where, ends) for where, s in others))
-        return around + total(n * layers[kind] for kind, n in chunk.stack if n and kind in layers)
+        layers, others = self._once(name, lambda: _by_place(seconds()))
+
+        def ended() -> Any:
+            ends = Chunk(0, (), chunk.first, chunk.last)
+            return total(s * ANYWHERE.times(where, ends) for where, s in others)
+
+        around = self._once((name, chunk.first, chunk.last), ended)
+        return around + total([n * layers[kind] for kind, n in chunk.stack if n and kind in layers])
 
     # Bytes --------------------------------------------------------------------------------------------------------
 

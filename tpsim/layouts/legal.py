@@ -62,6 +62,10 @@ class Legal:
         if self.base.workload.global_batch and "workload.global_batch" in self.base.left_open:
             message = "layouts are compared at one batch, and the scenario states none"
             raise InputError.one("missing-batch", message, remedy="add it: --batch 512")
+        if self.base.planner == "cheapest":
+            message = "search bounds layouts by the book's paths, and the planner cheapest takes others for each"
+            remedy = "search with --planner book, then plan the best: --planner cheapest"
+            raise InputError.one("book-paths-alone", message, self.base.stated.at("planner"), remedy)
         self.file = self.base.stated.file
         self._collect()
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
-from tpsim.machine.constant import Kind
-from tpsim.machine.curve_file import CurveFields
-from tpsim.machine.figures import (
+from tpsim.machine.constant import (
     BandwidthFields,
     CountFields,
+    Kind,
     LatencyFields,
     MemoryFields,
     MoneyFields,
     PeakFields,
     RatioFields,
 )
+from tpsim.machine.curve_file import CurveFields
 from tpsim.machine.parts import Counted, Rendezvous, Tile, Tuning
 from tpsim.quantity import spec
 

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Axes
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
-
-Axes = tuple[str, ...]
 
 
 def heads_axes(fields: LayoutFields, at: At) -> Axes:
