@@ -246,7 +246,7 @@ def test_seconds_that_compute_hides_stand_beside_those_that_it_does_not(tpsim):
 
 @pytest.mark.parametrize("name", ["gpt3-175b-a100-tp8", "gpt3-175b-a100-pipeline", "llama3-70b-h100-decode"])
 def test_what_is_not_modelled_stands_on_the_page(tpsim, name):
-    said = "not modelled: kernels that slow collectives beside them, and each other; jitter, stragglers but "
+    said = "not modelled: kernels that slow collectives beside them, and each other; jitter, stragglers"
     page = tpsim("plan", name).out
     assert f"\n{said}" in page
     assert "\nNot modelled\n" in tpsim("plan", name, "-v").out
