@@ -58,10 +58,10 @@ class ChipMemory(Memory):
 
     @property
     def working(self) -> Mapping[str, Bytes]:
-        """What these are, in bytes."""
+        """What these are, in bytes; less than one is what rounding leaves of a part that is gone."""
         buckets = self.peak.parts["buckets"] + self.bucket_bytes
         own = [(part, size) for part, size in self.peak.parts.items() if part not in ("kept", "buckets")]
-        return {part: size for part, size in (*own, ("buckets", buckets), ("spare", self.spare_bytes)) if size}
+        return {part: size for part, size in (*own, ("buckets", buckets), ("spare", self.spare_bytes)) if size >= 1}
 
     @property
     def peak_bytes(self) -> Bytes:

@@ -143,7 +143,7 @@ class Requirement(Record):
 def pace_at(plan: PlanResult, scale: float) -> float:
     """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
     work = work_of(plan.question, plan.lowered, plan.sizes, rows_at(plan, scale), scale)
-    only = work.step().pacing
+    only = work.step(briefly=True).pacing
     return Step(only.rows, only.compute).pace
 
 

@@ -104,13 +104,17 @@ def by_sort(calls: Iterable[RanCall]) -> dict[Sort, list[Call]]:
 
 def injected(call: Call) -> Fraction:
     """Bytes that a device injects: the mean; of a permute the most, since it moves no shard that is in its place."""
-    per_device = list(map(Fraction, call.injected))
-    return Fraction(max(per_device)) if call.kind == "permute" else Fraction(sum(per_device), len(per_device))
+    per_device = call.injected.tolist()
+    return Fraction(max(per_device)) if call.kind == "permute" else _mean(per_device)
 
 
 def sent(call: Call) -> Fraction:
     """Bytes that a device sends, on average, forwarded ones included."""
-    return Fraction(sum(map(Fraction, call.sent)), len(call.sent))
+    return _mean(call.sent.tolist())
+
+
+def _mean(counts: Sequence[int | Fraction]) -> Fraction:
+    return Fraction(sum(counts)) / len(counts)
 
 
 def exact_bytes(value: Any) -> str:

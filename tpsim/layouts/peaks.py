@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tpsim.layouts.walk import Now
     from tpsim.program.kinds import Layers
 
-TRACED = 3
-"""Layers of a kind whose changes of memory are read: what is repeated among them is repeated as often as it is."""
+MORE = 2
+"""Layers of a kind, beyond those that are gathered ahead, whose changes of memory are read: the others do alike."""
 
 
 @dataclass
@@ -97,13 +97,19 @@ class Peaks(Once):
 
     @cached_property
     def _traced(self) -> Mapping[Chunk, list[Layers]]:
-        """As chunks are traced, with so few layers, the stacks that they have: of more layers ahead all are traced."""
-        alike = self.courses.turnover.ahead == 1
+        """As chunks are traced, with so few layers, the stacks that they have."""
         traced: defaultdict[Chunk, list[Layers]] = defaultdict(list)
         for chunk in dict.fromkeys(chunk for sorts in self.sorts for chunk in sorts.chunks):
-            few = tuple((kind, TRACED if alike else many) for kind, many in chunk.stack if many)
+            few = tuple((kind, many) for kind, many in chunk.stack if many)
+            if self._repeats(few):
+                few = tuple((kind, self.courses.turnover.ahead + MORE) for kind, _ in few)
             traced[Chunk(0, few, chunk.first, chunk.last)].append(chunk.stack)
         return traced
+
+    def _repeats(self, stack: Layers) -> bool:
+        """True where layers of a kind gather alike: not where some do for another kind that is not the next layer."""
+        ahead = self.courses.turnover.ahead
+        return ahead <= 1 or (len(stack) == 1 and stack[0][1] >= ahead)
 
     @cached_property
     def _numbers(self) -> Mapping[Chunk, int]:
@@ -119,8 +125,10 @@ class Peaks(Once):
         stacks = [[many for _, many in stack if many] for stack in stacked]
         many = np.array(stacks).T[:, :, None]
         runs = [*self._runs(few, acts)]
-        layers = [times for times in (many if acts == "F" else many[::-1]) for times in (times - 1, 1)]
-        often = [1, 1, 1, *layers, 1, 1] if self.courses.turnover.ahead == 1 else [times for *_, times in runs]
+        often = [times for *_, times in runs]
+        if self._repeats(few.stack):
+            ahead, kinds = self.courses.turnover.ahead, many if acts == "F" else many[::-1]
+            often[3:-2] = [times for n in kinds for times in ((n - ahead, ahead) if ahead else (n,))]
         level, top = 0, 0  # type: Any, Any
         for (net, most, _), times in zip(runs, often, strict=True):
             if most is not None:

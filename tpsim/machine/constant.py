@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -13,7 +12,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.units import Dimension
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
@@ -56,7 +55,7 @@ class HasConstants:
 
 
 def _constants(part: Any) -> Iterator[Constant]:
-    for inner in inside(part).values():
+    for _, inner in inside(part):
         if isinstance(inner, Constant):
             yield inner
         elif inner and isinstance(inner, HasConstants | dict | tuple):
@@ -68,13 +67,11 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.init)
 
 
-def inside(part: Any) -> Mapping[Any, Any]:
+def inside(part: HasConstants | dict[Any, Any] | tuple[Any, ...]) -> Iterable[tuple[Any, Any]]:
     """What may have figures in a part: fields by name, a map's values by key, a tuple's by place."""
     if isinstance(part, HasConstants):
-        return {name: getattr(part, name) for name in _names(type(part))}  # type: ignore[arg-type]  # a class is hashable
-    if isinstance(part, dict):
-        return part
-    return dict(enumerate(part)) if isinstance(part, tuple) else {}
+        return [(name, getattr(part, name)) for name in _names(type(part))]  # type: ignore[arg-type]  # a class is hashable
+    return part.items() if isinstance(part, dict) else enumerate(part)
 
 
 class ConstantFields(spec.Strict):

@@ -244,13 +244,19 @@ def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     """A machine, or a part of one, with every constant in it changed; a part in which none is stays what it is."""
     if isinstance(part, Constant):
         return change(part)  # type: ignore[return-value]  # what is watched stands for a constant
-    parts = inside(part)
-    new = {name: changed(value, change) for name, value in parts.items()}
-    if all(new[name] is value for name, value in parts.items()):
+    if not isinstance(part, HasConstants | dict | tuple):
+        return part
+    new = {}
+    for name, value in inside(part):
+        other = changed(value, change)
+        if other is not value:
+            new[name] = other
+    if not new:
         return part
     if isinstance(part, HasConstants):
         return replace(part, **new)  # type: ignore[type-var]  # a dataclass
-    return new if isinstance(part, Mapping) else tuple(new.values())  # type: ignore[return-value]  # of the same types
+    whole = {**dict(inside(part)), **new}
+    return whole if isinstance(part, dict) else tuple(whole.values())  # type: ignore[return-value]  # of the same types
 
 
 @dataclass(frozen=True, slots=True)

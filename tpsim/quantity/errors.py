@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 from unicodedata import east_asian_width
 
@@ -190,10 +191,11 @@ def near(word: str, known: Iterable[str]) -> list[str]:
 
 def _rank(word: str, name: str) -> tuple[int, ...]:
     """How near a name is, the least first; () if it is not."""
-    if len(name) > TELLING and name == re.sub("(?<=[a-z])[a-z]+", "", word):  # float16 is f16
+    if len(name) > TELLING and name[0] == word[:1] and name == re.sub("(?<=[a-z])[a-z]+", "", word):  # float16 is f16
         return (0, 0)
     bearable = max(1, min(3, len(name) // 3))  # one slip in three letters, else two-letter names are near to everything
-    slips = _edits(word, name) if abs(len(word) - len(name)) <= bearable else len(word) + len(name)
+    least = max(abs(len(word) - len(name)), len({*word} - {*name}), len({*name} - {*word}))  # a letter or more each
+    slips = _edits(word, name) if least <= bearable else len(word) + len(name)
     # People mistype the start of a word least.
     shared = -next((at for at, (x, y) in enumerate(zip(word, name, strict=False)) if x != y), min(len(word), len(name)))
     if slips <= 1:
@@ -210,6 +212,7 @@ TELLING = 2
 """Letters that stand inside so many names that they tell nothing."""
 
 
+@lru_cache(1024)
 def _words(name: str) -> str:
     """The words of a name with one dash between them."""
     return "-".join("".join(char if char.isalnum() else " " for char in name).split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product as combinations
 from math import prod
 from typing import TYPE_CHECKING
@@ -24,6 +24,20 @@ Block = NDArray[np.float64]
 Device = tuple[int, ...]
 """A device's coordinates on the mesh, one per axis, in the mesh's order."""
 Blocks = dict[Device, Block]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A global array of a type cut into tiles, all as large, and which of them each device holds.
+
+    shape    of each tile
+    at       the number of a device's tile, the last dim fastest
+    windows  where it lies in the array
+    """
+
+    shape: tuple[int, ...]
+    at: Mapping[Device, int]
+    windows: Mapping[Device, tuple[slice, ...]]
 
 
 @dataclass(frozen=True)
@@ -55,28 +69,32 @@ class Grid:
 
         Raises ValueError if a dim does not split evenly.
         """
+        return self.tiling(sharding, shape).windows[device]
+
+    def tiling(self, sharding: Sharding, shape: Mapping[str, int]) -> Tiling:
+        """How a global array of a type lies on the devices. Raises ValueError if a dim does not split evenly."""
         extents = tuple(self.extents(sharding, shape))
-        if (sharding.on, extents) not in self._windows:
-            self._windows[sharding.on, extents] = self._cut(sharding, extents)
-        return self._windows[sharding.on, extents][device]
+        if (sharding.on, extents) not in self._tilings:
+            self._tilings[sharding.on, extents] = self._cut(sharding, extents)
+        return self._tilings[sharding.on, extents]
 
     @cached_property
-    def _windows(self) -> dict[tuple[object, ...], dict[Device, tuple[slice, ...]]]:
-        """By axes and elements of every dim, the parts of all devices."""
+    def _tilings(self) -> dict[tuple[object, ...], Tiling]:
+        """By axes and elements of every dim."""
         return {}
 
-    def _cut(self, sharding: Sharding, extents: Sequence[int]) -> dict[Device, tuple[slice, ...]]:
-        sizes = []
-        for dim, axes, whole in zip(sharding.dims, sharding.on, extents, strict=True):
-            size, rest = divmod(whole, self.mesh.size(*axes))
-            if rest:
-                raise ValueError(f"{dim}={whole} does not split over {self.mesh.size(*axes)} devices")
-            sizes.append(size)
-        starts = {device: [self.rank(device, axes) for axes in sharding.on] for device in self.devices}
-        return {
-            device: tuple(slice(at * size, (at + 1) * size) for at, size in zip(ranks, sizes, strict=True))
-            for device, ranks in starts.items()
-        }
+    def _cut(self, sharding: Sharding, extents: Sequence[int]) -> Tiling:
+        cuts = [self.mesh.size(*axes) for axes in sharding.on]
+        for dim, cut, whole in zip(sharding.dims, cuts, extents, strict=True):
+            if whole % cut:
+                raise ValueError(f"{dim}={whole} does not split over {cut} devices")
+        sizes = [whole // cut for whole, cut in zip(extents, cuts, strict=True)]
+        at, windows = {}, {}
+        for device in self.devices:
+            ranks = [self.rank(device, axes) for axes in sharding.on]
+            at[device] = reduce(lambda tile, part: tile * part[0] + part[1], zip(cuts, ranks, strict=True), 0)
+            windows[device] = tuple(slice(r * size, (r + 1) * size) for r, size in zip(ranks, sizes, strict=True))
+        return Tiling(tuple(sizes), at, windows)
 
     def scatter(self, array: Block, sharding: Sharding) -> Blocks:
         """Every device's block of a complete global array."""
@@ -84,7 +102,8 @@ class Grid:
 
     def placed(self, array: Block, sharding: Sharding, shape: Mapping[str, int]) -> Blocks:
         """The same of one with a line, whose extent follows from what lies in it."""
-        return {device: array[self.window(device, sharding, shape)] for device in self.devices}
+        windows = self.tiling(sharding, shape).windows
+        return {device: array[windows[device]] for device in self.devices}
 
     def extents(self, sharding: Sharding, shape: Mapping[str, int]) -> list[int]:
         """Elements of every dim of a type."""
@@ -126,15 +145,16 @@ class Grid:
 
         Raises ValueError, naming the device, for a block of the wrong shape.
         """
-        whole = np.full(self.extents(sharding, shape), np.nan)
-        spread = 0.0
-        for device, block in self.paid(blocks, sharding).items():
-            window = whole[here := self.window(device, sharding, shape)]
-            if window.shape != block.shape:
-                raise ValueError(f"device {device} holds {block.shape}, {sharding} says {window.shape}")
-            if not np.isnan(window).any():
-                spread = max(spread, gap(window, block))
+        tiling, paid = self.tiling(sharding, shape), self.paid(blocks, sharding)
+        whole, spread, there = np.full(self.extents(sharding, shape), np.nan), 0.0, set()
+        for device, block in paid.items():
+            if block.shape != tiling.shape:
+                raise ValueError(f"device {device} holds {block.shape}, {sharding} says {tiling.shape}")
+            here, at = tiling.windows[device], tiling.at[device]
+            if at in there:
+                spread = max(spread, gap(whole[here], block))
             whole[here] = block
+            there.add(at)
         return whole, spread
 
     def paid(self, blocks: Blocks, sharding: Sharding) -> Blocks:

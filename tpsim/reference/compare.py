@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.op import Phase
-    from tpsim.reference.blocks import Block, Blocks, Device
+    from tpsim.reference.blocks import Block, Blocks, Device, Tiling
     from tpsim.reference.run import Run
 
 FLOOR = 1e-4
@@ -117,7 +117,7 @@ class _Judge:
 
     run: Run
     known: dict[Array, Block] = field(default_factory=dict)
-    windows: dict[Sharding, dict[Device, tuple[slice, ...]]] = field(default_factory=dict)
+    tilings: dict[Sharding, Tiling] = field(default_factory=dict)
 
     def expected(self, array: Array) -> Block:
         """What an array should be: as its counterpart is, else as its own blocks say."""
@@ -128,13 +128,12 @@ class _Judge:
     def judged(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
         """The blocks of `array` against `expected`."""
         self.known[array] = expected
-        blocks, windows = self.run.blocks[array], self._windows(array.type)
-        parts = {device: expected[windows[device]] for device in blocks}
+        blocks, tiling = self.run.blocks[array], self._tiling(array.type)
         for device, block in blocks.items():
-            if block.shape != parts[device].shape:
+            if block.shape != tiling.shape:
                 return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
         paid = _paid(self.run, blocks, array.type)
-        apart = np.abs(np.array([*paid.values()]) - np.array([parts[device] for device in paid]))
+        apart = np.abs(np.array([*paid.values()]) - np.array([expected[tiling.windows[device]] for device in paid]))
         gaps = apart.reshape(len(paid), -1).max(axis=1, initial=0.0)
         gaps[np.isnan(gaps)] = np.inf
         worst = int(gaps.argmax())
@@ -143,12 +142,11 @@ class _Judge:
         relative = float(gaps[worst]) / size
         return Compared(phase, name, result, np.inf if np.isnan(relative) else relative, where, len(blocks))
 
-    def _windows(self, type_: Sharding) -> dict[Device, tuple[slice, ...]]:
+    def _tiling(self, type_: Sharding) -> Tiling:
         """The part of an array of this type that each device is to hold."""
-        if type_ not in self.windows:
-            grid, sizes = self.run.grid, self.run.sizes
-            self.windows[type_] = {device: grid.window(device, type_, sizes) for device in grid.devices}
-        return self.windows[type_]
+        if type_ not in self.tilings:
+            self.tilings[type_] = self.run.grid.tiling(type_, self.run.sizes)
+        return self.tilings[type_]
 
     def _place(self, device: Device) -> str:
         place = zip(self.run.grid.mesh.order, device, strict=True)

@@ -79,8 +79,9 @@ class Devices:
         stores = group.stores(run.switches)
         for step in self._messages(run, stores.shape[-1]):
             self._step(step, run, stores, np.maximum if group.maximum else np.add)
-        moved = group.moved(stores)
-        self._complete(moved, array)
+        moved, lacking = group.moved(stores)
+        if lacking is not None:
+            raise ValueError(f"{array}: device {self.grid.devices[lacking]} was never sent a part of its block")
         if filled is None:
             tally = self._tally(run, move, segments, members, stores.shape[-1])
         else:
@@ -97,7 +98,7 @@ class Devices:
         stores = group.stores(run.switches)
         for messages in self._messages(run, stores.shape[-1]):
             self._step(messages, run, stores, np.add)
-        moved = group.moved(stores)
+        moved, _ = group.moved(stores)
         return dict(zip(self.grid.devices, moved, strict=True)), self._tally(
             run, hop, segments, members, stores.shape[-1]
         )
@@ -136,11 +137,6 @@ class Devices:
             self._kept.append(run)  # an id is only good while its schedule lives
             self._cuts[key] = [list(_cut(run, step, elements)) for step in run.steps]
         return self._cuts[key]
-
-    def _complete(self, moved: Sequence[Block], array: str) -> None:
-        for device, block in zip(self.grid.devices, moved, strict=True):
-            if np.isnan(block).any():
-                raise ValueError(f"{array}: device {device} was never sent a part of its block")
 
     def _idle(self) -> Tally:
         nothing = np.zeros(self.grid.mesh.devices, dtype=np.int64)

@@ -65,6 +65,9 @@ def execute(
 
     def do(op: Op) -> None:
         run.blocks[op.output] = _blocks(run, op)
+
+    def counted(op: Op) -> None:
+        do(op)
         run.live.made(op, elements(run, op.output))
         run.live.read(op)
 
@@ -76,7 +79,7 @@ def execute(
             do(op)
     else:
         turns = run.live.lifetimes.turns
-        Ranks(program, schedule, turns, do, partial(_posted, run), partial(_taken, run), ended).run()
+        Ranks(program, schedule, turns, counted, partial(_posted, run), partial(_taken, run), ended).run()
     return run
 
 

@@ -65,14 +65,12 @@ class MoveGroups:
         """The places of dims, and into how many parts each is cut."""
         return [(self.move.before.dims.index(dim), self.grid.mesh.size(*axes)) for dim, axes in dims]
 
-    def moved(self, stores: Block) -> list[Block]:
-        """Every device's block, in the order of the mesh."""
+    def moved(self, stores: Block) -> tuple[list[Block], int | None]:
+        """Every device's block, in the order of the mesh, and the first that lacks a part; None if none does."""
         blocks = self._blocks_of(stores[:, : self.n])
-        result: list[Block] = [np.empty(0)] * self.members.size
-        for row, devices in zip(blocks, self.members, strict=True):
-            for block, device in zip(row, devices, strict=True):
-                result[device] = block
-        return result
+        blocks, order = blocks.reshape(-1, *blocks.shape[2:]), np.argsort(self.members, axis=None)
+        lacking = np.asarray(np.isnan(blocks).reshape(len(blocks), -1).any(axis=1))[order]
+        return [blocks[at] for at in order], int(lacking.argmax()) if lacking.any() else None
 
     def _blocks_of(self, stores: Block) -> Block:
         """Group, rank, block."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -41,16 +42,16 @@ Steps = list[Blocks]
 """The block that each device has in each step."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Live:
-    """What devices hold of the arrays that microbatches make, beside states.
+    """What devices hold of the arrays that microbatches make, beside states; looked at where an action ends.
 
     beside  name of arrays -> bytes per element that a stack keeps as long as it is there
     mesh    whose devices they are
     levels  rank -> of every action the most bytes that each device of the rank held, and those when it had ended
     """
 
-    lifetimes: Lifetimes
+    program: Program
     beside: Mapping[str, int]
     mesh: Mesh
     levels: dict[int, list[list[tuple[int, int]]]] = field(default_factory=lambda: defaultdict(list))
@@ -58,6 +59,11 @@ class Live:
     _most: Counter[Device] = field(default_factory=Counter)
     _sizes: dict[Array, dict[Device, int]] = field(default_factory=dict)
     _left: dict[Array, int] = field(default_factory=dict)
+
+    @cached_property
+    def lifetimes(self) -> Lifetimes:
+        """Which arrays these are, and until when each is there."""
+        return lifetimes(self.program)
 
     def made(self, op: Op, elements: Mapping[Device, int]) -> None:
         """The output of `op` is there, with so many elements on every device that has it."""
@@ -143,7 +149,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Nothing is held yet."""
-        self.live = Live(lifetimes(self.program), self.beside, self.grid.mesh)
+        self.live = Live(self.program, self.beside, self.grid.mesh)
         order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
         self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))
 

@@ -24,7 +24,7 @@ from tpsim.reference.run import Positions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.reference.blocks import Blocks, Grid
+    from tpsim.reference.blocks import Blocks, Grid, Tiling
     from tpsim.reference.run import Choice, Work
 
 Numbers = Callable[[Device], list[Positions]]
@@ -55,7 +55,8 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
             return _einsum(op)
         case Index():
             indices = partial(numbers, op.output, grid, sizes, positions)
-            return partial(index_block, op, sizes, indices, choose=choose if op.fn == CHOICE else None)
+            own = partial(index_block, op, sizes, indices, choose=choose if op.fn == CHOICE else None)
+            return own if op.inputs else _of_tiles(own, grid.tiling(op.output.type, sizes))
         case Append():
             return partial(_appended, op, grid, sizes)
         case Max():
@@ -72,6 +73,19 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         return result if result.shape == whole else np.broadcast_to(result, whole)
 
     return work
+
+
+def _of_tiles(work: Work, tiling: Tiling) -> Work:
+    """What reads no block, and so is one thing on all devices that hold the same tile."""
+    known: dict[int, Block] = {}
+
+    def tile(device: Device, blocks: list[Block]) -> Block:
+        at = tiling.at[device]
+        if at not in known:
+            known[at] = work(device, blocks)
+        return known[at]
+
+    return tile
 
 
 def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tpsim
+from tpsim.answers.hw import hw_validate
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.spec import text as text_module
+from tpsim.quantity.spec.catalogue import shipped
 
 
 @pytest.mark.parametrize(
@@ -251,3 +255,21 @@ def test_any_text_is_read_or_refused_with_a_line_that_it_has(text):
         assert problem.place.line <= len(text.splitlines()) + 1  # both ways out are right
     else:
         assert isinstance(document.data, dict)
+
+
+def test_a_text_is_read_once_and_errors_stand_in_the_file_that_was_asked_for():
+    first = spec.load("a: {b: [1]}\n", name="first.yaml")
+    assert spec.load("a: {b: [1]}\n", name="first.yaml") is first
+    assert spec.load("a: {b: [1]}\n", name="second.yaml").place("a").file == "second.yaml"
+    assert spec.load("a: {b: [2]}\n", name="first.yaml").data == {"a": {"b": [2]}}
+
+
+def test_no_request_changes_a_text_that_was_read():
+    files = [path for kind in ("hardware", "chips", "scenarios") for path in shipped(kind).glob("*.yaml")]
+    read = {path: spec.load(path) for path in files}
+    hw_validate()
+    tpsim.plan("llama3-70b-h100", overrides=["hardware.levels.nvlink.link.bandwidth=1 GB/s", "layout.zero=3"]).to_json()
+    tpsim.plan("mixtral-8x7b-h100", hw="dgx-h200").to_json()
+    for path, document in read.items():
+        assert spec.load(path) is document
+        assert text_module._document(path.read_bytes(), str(path), text_module.WRITTEN).data == document.data

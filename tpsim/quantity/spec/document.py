@@ -219,8 +219,11 @@ def _laid_on(base: Document, over: Document) -> Document:
         names = [item["name"] for item in items]
         base, over = (_numbered(side, key, names, base.data.get("name", base.path)) for side in (base, over))
     replaced = {at for at in over.spots if at and not _is_map(base.data, at, over.data)}
+    tops = {at[0] for at in replaced}
     kept = {
-        at: spot for at, spot in base.spots.items() if replaced.isdisjoint(at[:depth] for depth in range(len(at) + 1))
+        at: spot
+        for at, spot in base.spots.items()
+        if not at or at[0] not in tops or replaced.isdisjoint(at[:depth] for depth in range(len(at) + 1))
     }
     merged = merge(base.data, over.data)
     data = {**merged, **{key: [item for _, item in sorted(merged[key].items())] for key in lists}}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -54,8 +55,20 @@ def load(source: Path | str, name: str | None = None, *, most: Most = WRITTEN) -
     Raises InputError if there is no such file, or for text that is not one YAML map.
     """
     if isinstance(source, str) and (name is not None or "\n" in source):
-        return _document(source.encode(), name or "text", most)
-    return _document(content(source, most.bytes), str(source), most)
+        text, path = source.encode(), name or "text"
+    else:
+        text, path = content(source, most.bytes), str(source)
+    return _known(text, path, most) if len(text) <= SHORT else _document(text, path, most)
+
+
+SHORT, KEPT = 100_000, 256
+"""Bytes of a text that is not read twice, and how many of them are kept: machines share chips, requests machines."""
+
+
+@lru_cache(KEPT)
+def _known(content: bytes, path: str, most: Most) -> Document:
+    """Equal texts in one place are one document: nobody changes what it holds."""
+    return _document(content, path, most)
 
 
 def _document(content: bytes, path: str, most: Most) -> Document:
