@@ -144,7 +144,7 @@ class Study:
             for dim, on in zip(array.type.dims, array.type.on, strict=True):
                 if on and not _is_whole(over(dims[dim], prod(axes[axis] for axis in on))):
                     raise _uneven(f"{dim} of {array.name}, {dims[dim]}, is not divisible by {' x '.join(on)}")
-        return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
+        return found.priced(sizes, seconds, self.machine, self.dtypes.activations, tied=dp * tp)
 
 
 DATA, TENSOR = "data", "tensor"

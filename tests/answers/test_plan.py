@@ -114,7 +114,7 @@ def test_totals_by_any_key_add_up_to_the_step(document, key):
 
 def test_the_step_is_compute_and_exposed_communication(document):
     step = document["result"]["step"]
-    assert step["time_s"] == pytest.approx(step["compute_s"] + step["exposed_s"])
+    assert step["time_s"] == pytest.approx(step["compute_s"] + step["exposed_s"] + step["stragglers_s"])
     assert step["exposed_s"] <= step["communication_s"]
     assert 0 < step["mfu"] < 1
 

@@ -109,7 +109,7 @@ def test_interleaved_stages_block_in_warm_up_and_flush_unless_they_are_told_othe
     assert before.step.time_s > usual.step.time_s > free.step.time_s
     for one in (before, usual):
         for stage in one.pipeline.step.told.stages:
-            parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+            parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
             assert parts == pytest.approx(one.step.time_s, rel=1e-12)
 
 
@@ -429,7 +429,7 @@ def test_what_stages_do_together_fills_their_links_behind_all_else(zero):
         busy = sum(row.timing.time_s * row.count for row in stage.rows if row.axis != "pipe" or row.call.shared)
         assert stage.exposed_s == pytest.approx(sum(row.exposed_s for row in stage.rows))
         assert stage.exposed_s < busy + 0.04  # what is sent between stages takes at most 4 x 5.2 ms, and waits as often
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(result.step.time_s, rel=1e-12)
 
 
@@ -438,7 +438,7 @@ def test_what_is_gathered_and_not_read_takes_its_time_in_the_step():
     result = plan("llama3-8b-b200-fsdp", pp=2, microbatches=4, practice="megatron")
     step = result.pipeline.step
     for stage in step.told.stages:
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(step.time_s, rel=1e-12)
     assert result.step.time_s == pytest.approx(step.time_s, rel=1e-12)
 
@@ -465,7 +465,7 @@ def test_what_only_gradients_of_weights_read_is_gathered_once_where_backward_run
     for array, act in again.items():
         assert [one.where.act for one in gathers for part in one.parts if part.array == array] == [act]
     for stage in result.pipeline.step.told.stages:
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(result.pipeline.step.time_s, rel=1e-12)
 
 

@@ -248,7 +248,8 @@ def test_an_action_n_times_over_is_n_of_it_in_a_row(one, n, before):
 def test_with_every_switch_none_a_step_is_compute_and_all_communication(name):
     blocking = plan(name, overrides=(NONE,)).step
     if blocking.bubble_s == 0:
-        assert blocking.time_s == pytest.approx(blocking.compute_s + blocking.communication_s, rel=1e-12)
+        parts = blocking.compute_s + blocking.communication_s + blocking.stragglers_s
+        assert blocking.time_s == pytest.approx(parts, rel=1e-12)
     assert planned(name).step.time_s <= blocking.time_s
 
 
@@ -257,7 +258,7 @@ def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(name):
     answer = planned(name)
     whole = work_of(answer.question, answer.lowered, answer.sizes, _all_rows(answer)).step()
     for stage in whole.told.stages:
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(whole.time_s, rel=1e-12)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AlikeStages(Record):
-    """Ranks of the pipeline that are alike: compute, exposed communication, bubble and host are the step together.
+    """Ranks of the pipeline that are alike: their five seconds are the step together.
 
     in_flight   microbatches of the rank between forward and backward, at most
     held_bytes  parameters, gradients and optimizer of a chip
@@ -42,6 +42,7 @@ class AlikeStages(Record):
     exposed_s: Seconds
     bubble_s: Seconds
     host_s: Seconds
+    stragglers_s: Seconds
     in_flight: Number
     held_bytes: Bytes
     kept_bytes: Bytes
@@ -143,6 +144,7 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
         question.matmul_efficiency,
         scale,
         question.assume.kernel_launch_s,
+        question.tied,
     )
     actions = lowered.actions(question, sizes, [row.call for row in rows])
     return Work(question.orders, question.stages, clock, actions, hop, question.blocking)
@@ -195,5 +197,5 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 def _figures(stage: Stage, holds: ChipMemory) -> tuple[Any, ...]:
-    seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s, stage.host_s)
+    seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s, stage.host_s, stage.stragglers_s)
     return (stage.layers, *seconds, stage.in_flight, holds.static_bytes, holds.kept_bytes, holds.peak_bytes)

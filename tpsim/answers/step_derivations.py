@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.quantity.units import Dimension
     from tpsim.report.record import Seconds
 
-STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "flops_per_device")
+STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "stragglers_s", "flops_per_device")
 RATES = {
     "mfu": "mfu",
     "hfu": "hfu",
@@ -66,6 +66,7 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         "bubble_s": "of the rank that the step hangs on: from a step's start to the next, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
+        "stragglers_s": "sum over actions of sqrt(compute x meetings x interruption) x (sqrt(chips of a stage) - 1)",
         "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",
     }
     if rest in texts:
@@ -74,8 +75,8 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             dimension="seconds",
             text=texts[rest],
             value=float(getattr(step, rest) or 0),
-            because=tuple(_waits(result)) if rest == "bubble_s" else (),
-            sources=tuple(_roofline(result)) if rest == "compute_s" else (),
+            because={"bubble_s": tuple(_waits(result)), "stragglers_s": LATE}.get(rest, ()),
+            sources=tuple(_constants(result, rest)),
             checks=CHECKS["compute"],
         )
     if rest in ("flops_per_device", "compute_s"):
@@ -89,6 +90,22 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
         noun = f"FLOPs of one chip per step: {result.step.flops_counted}"
         yield derived(result, noun, "flops", flops, checks=CHECKS["compute"])
+
+
+LATE = (
+    "where a layer's weights are gathered, or its gradients summed, ranks wait for the one with the longest pause",
+    "pauses longer than d are as rare as 1/d^2: the longest of n ranks in t seconds is sqrt(n t x interruption)",
+)
+"""Why ranks wait for stragglers."""
+
+
+def _constants(result: PlanResult, name: str) -> Iterator[str]:
+    """The machine's constants that seconds of the step are made of."""
+    late = result.question.machine.chip.interruption
+    if name == "compute_s":
+        yield from _roofline(result)
+    if name == "stragglers_s" and late:
+        yield constant_said(late)
 
 
 def band(own: Band, time_s: Seconds) -> Iterator[Derivation]:
@@ -118,10 +135,11 @@ def _waits(result: PlanResult) -> Iterator[str]:
 
 def _waiting(result: PlanResult) -> str:
     """What the step's rank waits for others and for its host as terms of the step, which hangs on the critical path."""
-    host = f" + host {show(result.step.host_s, 'seconds')}" if result.step.host_s else ""
+    own = {"host": result.step.host_s, "stragglers": result.step.stragglers_s}
+    waits = "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in own.items() if s)
     if not result.pipeline:
-        return host
-    return f"{host} + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
+        return waits
+    return f"{waits} + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
 
 
 def rate(result: PlanResult, name: str) -> Derivation:

@@ -49,6 +49,7 @@ class Clock:
     efficiency  share of peak that products reach, None for the machine's own figure
     scale       times which kernels of microbatches take
     launch_s    seconds in which a host launches a kernel or a collective; 0 where none is waited for
+    tied        ranks that wait for each other where weights are gathered
     """
 
     rows: Sequence[Row]
@@ -59,6 +60,7 @@ class Clock:
     efficiency: float | None
     scale: float = 1
     launch_s: float = 0
+    tied: int = 1
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
@@ -71,7 +73,8 @@ class Clock:
     def timed(self, tasks: Action) -> Timed:
         """What the tasks of an action take, each list of them worked out once."""
         if id(tasks) not in self._timed:
-            self._timed[id(tasks)] = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
+            alone = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
+            self._timed[id(tasks)] = alone.waiting(tasks.late_s(self._piece_s, self.machine, self.tied))
         return self._timed[id(tasks)]
 
     def _piece_s(self, piece: Piece) -> Any:

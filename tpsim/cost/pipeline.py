@@ -45,6 +45,7 @@ class Stage:
     compute    its kernels
     bubble_s   seconds in which it waits for other ranks, from the step's start to its end
     host_s     seconds by which its actions take longer since a host launches them
+    stragglers_s  and since gathers of weights wait for the last rank
     in_flight  microbatches of all its chunks between forward and backward, at most
     own_s      when it has done what it does alone: what several stages have together comes behind that
     """
@@ -57,6 +58,7 @@ class Stage:
     in_flight: float
     own_s: Any
     host_s: Any = 0
+    stragglers_s: Any = 0
 
     @property
     def exposed_s(self) -> Any:
@@ -275,8 +277,12 @@ class Work:
         bubble_s = waits.wait_s + met + first
         in_order = in_flight(self.schedule, rank)
         kinds = Counter(self.schedule.kinds.of[rank])
-        host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
-        return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end, host_s)
+        host_s, late_s = (
+            total(getattr(self.kinds[kind], part) * count for kind, count in kinds.items())
+            for part in ("host_s", "stragglers_s")
+        )
+        layers = self.stages.layers(rank)
+        return Stage(rank, layers, tuple(rows), own.compute, bubble_s, in_order, full.end, host_s, late_s)
 
     def _walked(self, waits: Waits, full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""

@@ -123,7 +123,10 @@ class Figures(Once):
         return seconds
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        return self.whole(total(n * self._segment_s(run) for run, n in self._actions(party).action(chunk, acts).runs))
+        action = self._actions(party).action(chunk, acts)
+        alone = total(n * self._segment_s(run) for run, n in action.runs)
+        tied = self._once("tied", lambda: self.column(lambda case: case.tied))
+        return self.whole(alone + action.late_s(self.piece_s, self.example.machine, tied))
 
     @cached_property
     def _parties(self) -> Any:

@@ -224,6 +224,7 @@ class _Reading:
             attention_forward=figure("attention_efficiency", "forward"),
             attention_backward=figure("attention_efficiency", "backward"),
             kernel_pause=figure("kernel_pause"),
+            interruption=figure("interruption"),
             price_per_hour=figure("price_per_hour"),
             host_bandwidth=figure("host", "bandwidth"),
             generation=self.fields.chip.generation or "",

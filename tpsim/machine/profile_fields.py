@@ -131,6 +131,9 @@ class ChipFields(spec.Strict):
         None, description="share of peak that fused attention reaches; none: that of matrix products"
     )
     kernel_pause: LatencyFields | None = Field(None, description="between two kernels on the chip; none: none")
+    interruption: LatencyFields | None = Field(
+        None, description="of a rank: in t seconds the longest of its pauses takes sqrt(t x this); none: none"
+    )
     price_per_hour: MoneyFields | None = Field(None, description="in whatever money; a scenario may assume another one")
 
 

@@ -190,6 +190,14 @@ class Question:
         return forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
 
     @property
+    def tied(self) -> int:
+        """Chips of a stage: where weights and gradients of a layer travel, none runs ahead of the others.
+
+        Of inference nothing is known; the cost model ``book`` has none that are late.
+        """
+        return 1 if self.inference or self.cost_model == "book" else self.mesh.devices // self.stages.ranks
+
+    @property
     def inference(self) -> Inference | None:
         """The workload, if it is one of inference."""
         return self.workload if isinstance(self.workload, Inference) else None
