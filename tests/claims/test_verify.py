@@ -396,3 +396,11 @@ def test_axes_that_stream_and_one_that_others_share_are_waited_for_in_turn_on_th
     assert answer.ok, answer.verdict
     (links,) = (check for check in answer.runs[0].checks if check.check == "links")
     assert "rotated" in links.detail
+
+
+def test_tokens_that_are_decoded_and_split_over_tensor_choose_experts_evenly():
+    """A device has one token of each of its sequences: these are no neighbours, and they chose alike."""
+    asked = {"model": "mixtral-8x7b", "hw": "dgx-h100", "mesh": "data=2,tensor=4", "dp": "data", "tp": "tensor"}
+    asked |= {"ep": "data", "sp": True, "overrides": ["workload={kind: decode, batch: 8, context: 64, tokens: 4}"]}
+    found = verify(**asked)
+    assert found.ok, found.verdict

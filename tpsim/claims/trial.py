@@ -216,7 +216,9 @@ def trial(question: Question, full: PlanResult) -> Trial:
     program = _program(plan)
     beside = dict(question.practice.keeps)
     apart = bool(question.practice.rows.levels)
-    even = evenly(program.order, question.mesh.size(*program.sharing), apart=apart)
+    parts = {op.output.filled.chosen.type.axes("s") for op in program.ops if op.output.filled}
+    ways = max((question.mesh.size(*axes) for axes in parts), default=1)
+    even = evenly(program.order, question.mesh.size(*program.sharing), apart=apart, ways=ways)
     padded = question.assume.routing.drop != "none"
     options = {"schedule": question.orders, "beside": beside, "choose": even, "padded": padded}
     sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **options)

@@ -54,7 +54,7 @@ def parts_reached(parts: int, chosen: Block) -> Block:
     return np.asarray(chosen.reshape(*chosen.shape[:-1], parts, -1).max(axis=-1))
 
 
-def evenly(order: Order = "contiguous", sharing: int = 1, *, apart: bool = False) -> Choice:
+def evenly(order: Order = "contiguous", sharing: int = 1, *, apart: bool = False, ways: int = 1) -> Choice:
     """Every expert in turn: token after token, as devices have them, takes the next k of them.
 
     order, sharing  of the tokens of a sequence, and how many devices share them
@@ -64,7 +64,8 @@ def evenly(order: Order = "contiguous", sharing: int = 1, *, apart: bool = False
 
     def choose(sizes: Mapping[str, Any], b: Any, s: Any, i: Any, *_: Any) -> Block:
         length = int(sizes["s"])
-        place = b * length + np.argsort(positions(order, length, sharing))[s]
+        part, at = divmod(np.argsort(positions(order, length, sharing))[s], length // ways)
+        place = (part * int(sizes["b"]) + b) * (length // ways) + at
         if apart:
             return np.asarray(_turned(sizes)[place % turns(sizes), i])
         return np.asarray((i - sizes["k"] * place) % sizes["n"] < sizes["k"], dtype=np.float64)
