@@ -75,9 +75,10 @@ class Clock:
         return self._timed[id(tasks)]
 
     def _piece_s(self, piece: Piece) -> Any:
-        if piece not in self._known:
-            self._known[piece] = piece_s(piece, self._call_s, self._op_s, self._share)
-        return self._known[piece]
+        seconds = self._known.get(piece)
+        if seconds is None:
+            seconds = self._known[piece] = piece_s(piece, self._call_s, self._op_s, self._share)
+        return seconds
 
     def _call_s(self, call: Collective) -> Any:
         return self._calls[id(call)].timing.time_s
