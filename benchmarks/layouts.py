@@ -2,7 +2,8 @@
 
     python benchmarks/layouts.py [MODEL] [MACHINE]
 
-A layout is (tensor parallel size, data parallel size, ZeRO stage, sequence parallelism, global batch).
+A layout is (tensor parallel size, data parallel size, ZeRO stage, sequence parallelism, global batch). Each takes what
+its plan does (`tests/cost/test_grid.py`); where sizes do not divide, a model or machine is refused.
 """
 
 from __future__ import annotations
@@ -23,40 +24,45 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 WANTED = 1_000_000
 SCALARS = 200
-STRUCTURES = tuple(product((0, 1, 2, 3), (False, True)))
-TENSOR_SIZES = (1, 2, 4, 8)
-DATA_SIZES = tuple(2**power for power in range(13))
-BATCHES = range(1, 1 + WANTED // (len(STRUCTURES) * len(TENSOR_SIZES) * len(DATA_SIZES)) + 1)
+STRUCTURES = tuple(
+    {"zero": zero, "tensor": tensor, "sequence_parallel": split}
+    for zero, (tensor, split) in product((0, 1, 2, 3), ((False, False), (True, False), (True, True)))
+)
+TENSOR_SIZES = {False: (1,), True: (2, 4, 8)}
+DATA_SIZES = tuple(2**power for power in range(1, 10))
+MESHES = sum(len(TENSOR_SIZES[structure["tensor"]]) for structure in STRUCTURES) * len(DATA_SIZES)
+BATCHES = range(1, 1 + WANTED // MESHES + 1)
 """Sequences per data shard."""
 
 
-def sizes() -> tuple[Array, ...]:
+def sizes(tensor: bool) -> tuple[Array, ...]:
     """The tp, dp and sequences per data shard of every layout of one structure, each along an axis of its own.
 
     What does not depend on one of them is evaluated once for all of it: numpy stretches it where it meets what does.
     """
-    return np.ix_(*(np.asarray(each, float) for each in (TENSOR_SIZES, DATA_SIZES, BATCHES)))
+    return np.ix_(*(np.asarray(each, float) for each in (TENSOR_SIZES[tensor], DATA_SIZES, BATCHES)))
 
 
 def in_arrays(study: Study) -> int:
     """Layouts priced as arrays."""
-    tp, dp, each = sizes()
     count = 0
-    for zero, sequence_parallel in STRUCTURES:
-        found = study.traced(zero=zero, sequence_parallel=sequence_parallel)
+    for structure in STRUCTURES:
+        tp, dp, each = sizes(structure["tensor"])
+        found = study.traced(**structure)
         count += study.priced(found, tp=tp, dp=dp, batch=dp * each).time_s.size
     return count
 
 
 def one_by_one(study: Study) -> int:
     """Layouts priced as plain numbers."""
-    layouts = [*product(TENSOR_SIZES, DATA_SIZES, BATCHES)]
-    some = layouts[:: len(layouts) // (SCALARS // len(STRUCTURES)) + 1]
-    for zero, sequence_parallel in STRUCTURES:
-        found = study.traced(zero=zero, sequence_parallel=sequence_parallel)
-        for tp, dp, each in some:
+    count = 0
+    for structure in STRUCTURES:
+        layouts = [*product(TENSOR_SIZES[structure["tensor"]], DATA_SIZES, BATCHES)]
+        found = study.traced(**structure)
+        for tp, dp, each in (some := layouts[:: len(layouts) // (SCALARS // len(STRUCTURES)) + 1]):
             study.priced(found, tp=tp, dp=dp, batch=dp * each)
-    return len(some) * len(STRUCTURES)
+        count += len(some)
+    return count
 
 
 def main(model: str = "llama-3-70b", machine: str = "dgx-h100") -> None:

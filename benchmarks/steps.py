@@ -18,8 +18,8 @@ import numpy as np
 from page import ROOT, grid, written
 from steps_bands import KINDS, bands, covered, off
 from steps_changes import NEAR, REASONED, REASONS, TRIED, changes, near
-from steps_computed import NOISE, computed_sweeps, relations, table
-from steps_fit import by_constants, fitted, forecast, left_out, shipped
+from steps_computed import NOISE, agreement, relations, table
+from steps_fit import by_constants, fitted, foretold, interruption, left_out, of_sets, shipped
 from steps_own import DRAWS, after, own_runs, scatter
 from steps_runs import Run, by_set, chosen, runs
 from tpsim.question.save import flow
@@ -100,8 +100,15 @@ CONSTANTS = """\
 What a chip's products, memory and fused attention reach of their peaks: least squares of logarithms over the runs of a
 generation, its sets weighing alike. Generations of few sets are held to Ampere's constants: 15 % off weighs as much as
 an error of 5 % of a set. No set tells what a host takes for a launch: models are large. Range: over one set left out.
-TPUs' are a compromise: plans say nothing of the 11 to 21 % that steps grow by from 1 slice to 32, so that one slice is
-too slow by what many are too fast by.
+Interruption, in seconds, is what ranks come late by: where a layer's weights are gathered or its gradients summed, each
+waits for the longest pause that any had since they last met. That pauses longer than d are as rare as 1/d^2 is assumed;
+then the longest of n ranks in t seconds is sqrt(n t c) in the mean, c being this constant, and a step longer by
+sqrt(T K c) (sqrt(n) - 1), of T seconds with K meetings. What is known of such waits: a rank that does nothing for a
+while holds up all others' gathers (pytorch issue 117550); FSDP's calls are barriers layer by layer ("Revisiting
+Parameter Server in LLM Post-Training"); a collective of many takes as long as the longest interruption of any of them
+(Beckman et al. 2006, on noise of operating systems). It is least squares of the same runs, one for GPUs, whose sets are
+two of Ampere and Hopper's, one for TPUs. No run under FSDP has more than 512 GPUs, and all of them are of one operator:
+beyond, and elsewhere, it is a forecast. What is sent once per step behind all microbatches waits for nobody.
 """
 
 COMPUTED = """\
@@ -112,23 +119,17 @@ stage, and so on, to the nanosecond: one time of a layer for all numbers of laye
 hidden size, tensor split and microbatch; messages between stages of one node take what 800 Gbit/s of network would. Of
 the rows here, each rounded to a microsecond, {many} sums must vanish if that is so; the largest is {largest:.1f} us,
 where steps that scatter by {noise:.1f} % would have {would:.0f} us (`benchmarks/steps_computed.py`). How far tpsim is
-from another simulator is no error of tpsim's: by 23.2 % in the mean, left out, and by 8.6 % with a host's launch of 55
-us that these rows came to. No set that was measured tells of a launch.
-"""
-
-AGREED = """\
-How the two rank layouts is an agreement, too, and no accuracy: over {many} sweeps of those rows, of one model on as
-many chips, Kendall's tau is {tau:.2f} in the mean and {least:.2f} at least; the layout that tpsim calls fastest takes
-{regret:.1f} % more than vTrain's best in the mean. They are asked for as Narayanan's table 2, with what profiles ship.
+from another simulator is no error of tpsim's. No set that was measured tells of a launch.
 """
 
 OWN = """\
 What `tpsim hw fit --runs` makes of the constants that other sets come to, with one or three runs of a set: mean error
 of its other runs in percent, mean over draws. Constants are held by how they scatter, which the scored set has no part
 in: between sets by Tukey's jackknife (of n sets, (n - 1)^2 times the covariance of what they come to with one left out,
-in logarithms); for generations other than Ampere, between generations as well. A run counts as its noise lets it: the
-median, over the other sets, of how runs scatter about the level of their set. Worst run: by how much a single one makes
-the error of the others larger, in points of percent, beside that noise. On Ampere, which is known, none does by more.
+in logarithms); for generations other than Ampere, between generations as well. A run counts as its noise lets it: how
+runs scatter about the level of their set, in that of the other sets in which they do most, as nothing says that one's
+own scatter less. Worst run: by how much a single one makes the error of the others larger, in points of percent, beside
+that noise. On Ampere, which is known, none does by more.
 Seconds are those of plans at constants as shipped, followed from there along their slopes.
 """
 
@@ -185,9 +186,7 @@ def scores() -> Iterator[list[str]]:
     """A row of every set, and the mean over sets."""
     means = []
     for name, several in by_set().items():
-        constants = left_out(name)
-        generation = chosen()["sets"][name]["generation"]
-        outside = score(several, by_constants(forecast(generation) if constants is None else constants))
+        outside = score(several, by_constants(foretold(name)))
         known = [after(name, many) for many in DRAWS]
         alone = one_constant(several)
         means.append((score(several, Run.planned)[0], outside[0], *known, alone))
@@ -201,7 +200,7 @@ def constants() -> Iterator[list[str]]:
     """What each generation comes to, and the range with a set left out."""
     for generation in dict.fromkeys(one["generation"] for one in chosen()["sets"].values()):
         names = [name for name, one in chosen()["sets"].items() if one["generation"] == generation]
-        whole = fitted(tuple(run for run in runs() if run.asked["generation"] == generation))
+        whole = fitted(of_sets(generation), interruption())
         without = [dict(found) for name in names if (found := left_out(name))]
         for name, value in whole:
             others = [one[name] for one in without if name in one]
@@ -229,9 +228,11 @@ def page() -> str:
     own = ["mean", "median / p90", "bias"]
     heads = [f"{column}: {head}" for column in ("as shipped", "left out") for head in own]
     found = changes()
-    right = sum(np.sign(seen) == np.sign(said) for _, seen, said in found)
-    close = sum(near(seen, said) for _, seen, said in found)
+    right = sum(np.sign(seen) == np.sign(said) for _, seen, said, _ in found)
+    close = sum(near(seen, said) for _, seen, said, _ in found)
+    late = [(seen, others) for _, seen, _, others in found if others is not None]
     good = f"{right} have the right sign, {close} are within a factor of {NEAR:g}"
+    outside = f"of {len(late)} between runs, left out, {sum(near(*pair) for pair in late)}"
     several = [
         [what, str(len(group)), *(f"{one:.2f}" for one in ranked([*map(each_sequence, group)]))]
         for what, group in sweeps()
@@ -250,7 +251,6 @@ def page() -> str:
         for run, other in zip(several, off(name), strict=True)
     ]
     many, largest, would = relations()
-    taus, regrets = zip(*(ranked(sweep) for sweep in computed_sweeps(FEWEST)), strict=True)
     parts = [
         HEAD.rstrip(),
         "## By set",
@@ -268,8 +268,11 @@ def page() -> str:
         COVERED.rstrip(),
         grid(COLUMNS_OF_COVERED, covered()),
         "## Changes",
-        f"What changes, in percent: of {len(found)} changes {good}.",
-        grid(["change", "measured", "predicted"], [[what, f"{a:+.1f}", f"{b:+.1f}"] for what, a, b in found]),
+        f"What changes, in percent: of {len(found)} changes {good}; {outside}.",
+        grid(
+            ["change", "measured", "predicted", "left out"],
+            [[what, *(f"{one:+.1f}" if one is not None else "" for one in row)] for what, *row in found],
+        ),
         REASONED.rstrip(),
         grid(["change", "what differs", "at most", "what is missing"], (list(one) for one in REASONS)),
         TRIED.rstrip(),
@@ -292,7 +295,7 @@ def page() -> str:
         ),
         "## Not scored",
         COMPUTED.rstrip().format(rows=len(table()), many=many, largest=largest, noise=100 * NOISE, would=would),
-        AGREED.rstrip().format(many=len(taus), tau=np.mean(taus), least=min(taus), regret=np.mean(regrets)),
+        agreement(ranked, FEWEST),
         *(f"Left out: {name}: {why}." for name, why in chosen()["left_out"].items()),
     ]
     return "\n\n".join(parts) + "\n"

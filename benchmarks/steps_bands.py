@@ -43,10 +43,11 @@ def off(name: str, without: str = "") -> Logs:
     without  a set that has no part in that either
     """
     sets = [one for one in of_generation(KNOWN) if one not in (name, without)]
-    told = dict(times(chosen()["sets"][name]["generation"], tuple(constants(tuple(sets)).items())))
-    begun = start(name)
-    moves = {one: float(np.log(value / begun[one])) for one, value in told.items() if one in begun}
-    return np.log([run.measured for run in by_set()[name]] / effects(name).seconds(moves))
+    hidden = sorted({name, without} - {""})
+    told = dict(times(chosen()["sets"][name]["generation"], tuple(constants(tuple(sets), *hidden).items())))
+    begun = start(name, without)
+    moves = {one: float(np.log(value / begun[one])) for one, value in told.items() if one in begun and one in CHIP}
+    return np.log([run.measured for run in by_set()[name]] / effects(name, without).seconds(moves))
 
 
 @cache

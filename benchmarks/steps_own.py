@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from steps_fit import CHIP, by_constants, fitted, forecast, left_out, shipped, slopes, times
+from steps_fit import CHIP, by_constants, fitted, foretold, interruption, shipped, slopes, times
 from steps_runs import by_set, chosen
 from tpsim.calibrate import shares
 from tpsim.calibrate.calibrate import SPREADS, UNHEARD
@@ -36,9 +36,9 @@ def of_generation(name: str) -> list[str]:
 
 
 @cache
-def constants(sets: tuple[str, ...]) -> dict[str, float]:
-    """What these sets come to together."""
-    return dict(fitted(tuple(run for name in sets for run in by_set()[name])))
+def constants(sets: tuple[str, ...], *without: str) -> dict[str, float]:
+    """What these sets of a generation come to together; without: those that have no part in what is known besides."""
+    return dict(fitted(tuple(run for name in sets for run in by_set()[name]), interruption(*without), *without))
 
 
 @cache
@@ -49,8 +49,8 @@ def scatter(*without: str) -> SharesFields:
     left out, in logarithms; of a share that fewer than two of them tell, as between generations, no less than others.
     """
     sets = tuple(name for name in of_generation(KNOWN) if name not in without)
-    whole = constants(sets)
-    late = [constants(tuple(one for one in sets if one != name)) for name in sets]
+    whole = constants(sets, *without)
+    late = [constants(tuple(one for one in sets if one != name), *without) for name in sets]
     logs = np.log([[one.get(share, whole.get(share, 1.0)) for share in CHIP] for one in late])
     within = (len(sets) - 1) ** 2 * np.cov(logs.T)
     between = np.cov(np.log(generations(without)).T) if len(generations(without)) > 1 else within
@@ -59,7 +59,7 @@ def scatter(*without: str) -> SharesFields:
             within[at, :] = within[:, at] = 0
             within[at, at] = max(between[at, at], np.delete(np.diag(within), at).min())
     rounded = [[[float(f"{one:.3g}") for one in row] for row in matrix] for matrix in (within, between)]
-    noise = np.median([_about_its_set(name) for name in sets])
+    noise = max(_about_its_set(name) for name in sets)
     return SharesFields(
         of=list(CHIP),
         known=[KNOWN],
@@ -82,16 +82,16 @@ def generations(without: Sequence[str]) -> list[list[float]]:
     sets = ((one, tuple(name for name in of_generation(one) if name not in without)) for one in named)
     stated = {one: dict(times(one, tuple((share, 1.0) for share in CHIP))) for one in named}
     return [
-        [constants(some)[share] / stated[one][share] for share in CHIP]
+        [constants(some, *without)[share] / stated[one][share] for share in CHIP]
         for one, some in sets
-        if set(CHIP) <= constants(some).keys()
+        if set(CHIP) <= constants(some, *without).keys()
     ]
 
 
 @cache
 def _about_its_set(name: str) -> float:
     """How a run scatters about the level of its set: a robust deviation of the logarithm."""
-    seconds = by_constants(left_out(name) or forecast(chosen()["sets"][name]["generation"]))
+    seconds = by_constants(foretold(name))
     off = np.log([run.measured / seconds(run) for run in by_set()[name]])
     return MEDIAN_TO_DEVIATION * float(np.median(np.abs(off - np.median(off))))
 
@@ -99,11 +99,12 @@ def _about_its_set(name: str) -> float:
 @cache
 def start(name: str, *without: str) -> dict[str, float]:
     """The constants of the other sets of its generation, else Ampere's; with some more sets left out."""
+    hidden = sorted({name, *without} - {""})
     own = chosen()["sets"][name]["generation"]
     others = [tuple(one for one in of_generation(of) if one != name and one not in without) for of in (own, KNOWN)]
     if others[0]:
-        return constants(others[0])
-    return dict(times(own, tuple(constants(others[1]).items())))
+        return constants(others[0], *hidden)
+    return dict(times(own, tuple(constants(others[1], *hidden).items())))
 
 
 @cache
@@ -111,8 +112,10 @@ def effects(name: str, *without: str) -> Effects:
     """How the runs of a set depend on figures, about what the other sets say of these."""
     several, own, told = by_set()[name], shipped(name), start(name, *without)
     by = {share: np.array([slopes(run).get(share, 0.0) for run in several]) for share in CHIP}
-    told = {**{share: own[share] for share in CHIP if share in own}, **told}
+    late = interruption(*sorted({name, *without} - {""}))
+    told = {share: told.get(share, own.get(share)) for share in CHIP if share in {**own, **told}}
     off = sum(by[share] * np.log(told[share] / own[share]) for share in CHIP if share in own)
+    off = off + np.array([late.moves(run) for run in several])
     return Effects(told, np.log([[run.planned()] for run in several]) + off[:, None], by)
 
 

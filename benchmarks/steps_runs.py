@@ -131,22 +131,31 @@ class Run:
 
     def _machine(self, constants: dict[str, float]) -> dict[str, Any]:
         hardware = self.asked["hardware"]
-        if attention := constants.pop("attention_efficiency", None):
-            constants = {**constants, "attention_efficiency": {"forward": attention, "backward": attention}}
-        if constants:
+        figures: dict[str, Any] = {**constants}
+        if attention := figures.pop("attention_efficiency", None):
+            figures["attention_efficiency"] = {"forward": attention, "backward": attention}
+        if "interruption" in figures:
+            figures["interruption"] = f"{figures['interruption']} s"
+        if figures:
             whole = {"extends": hardware} if isinstance(hardware, str) else hardware
-            hardware = {**whole, "chip": {**whole.get("chip", {}), **constants}}
+            hardware = {**whole, "chip": {**whole.get("chip", {}), **figures}}
         return {"hardware": hardware}
 
     def planned(self, constants: Constants = ()) -> float:
         """Tpsim's seconds."""
-        return _planned(self.row["id"], constants)
+        return _planned(self.row["id"], constants)[0]
+
+    @property
+    def late_s(self) -> float:
+        """Of these, those of stragglers."""
+        return _planned(self.row["id"], ())[1]
 
 
 @cache
-def _planned(name: str, constants: Constants) -> float:
+def _planned(name: str, constants: Constants) -> tuple[float, float]:
     (run,) = (run for run in every() if run.row["id"] == name)
-    return float(tpsim.plan(run.scenario(constants)).step.time_s)
+    step = tpsim.plan(run.scenario(constants)).step
+    return float(step.time_s), float(step.stragglers_s)
 
 
 @cache

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tpsim.cost.grid import Priced, Traced, traced
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.wires import Segment, joined
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
 def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Sequence[str]) -> dict[str, Route]:
     """Each mesh axis on the machine's switched levels, innermost first, packed: an axis fills what is left of a level.
 
-    axes         sizes, numbers or arrays; each must divide, or be divided by, the room that is left on a level
+    axes         sizes, numbers or arrays
     minor_first  the axes in the order in which they are packed, e.g. tensor, then data
     The top level takes the rest, however many. A level that an axis does not reach has a segment of one device,
     which costs nothing.
-    Raises InputError for a machine with a level that is no switch: on a torus the place of an axis is a choice.
+    Raises InputError for a machine with a level that is no switch: on a torus the place of an axis is a choice; and for
+    an axis that fills part of a level and goes on beyond it: how a plan spreads it follows from all sizes.
     """
     _refuse_unswitched(machine)
     routes: dict[str, Route] = dict.fromkeys(minor_first, ())
@@ -49,6 +52,8 @@ def packed_routes(machine: Machine, axes: Mapping[str, Size], minor_first: Seque
         for axis in minor_first:
             parts[axis] = here = smallest(left[axis], over(prod(level.shape), used))
             left[axis], used = over(left[axis], here), used * here
+            if not (_is_whole(here) and _is_whole(left[axis])):
+                raise _uneven(f"{axis} does not fill {level.name} of {machine.name} evenly")
         sharing = inside if level.shared else None
         for axis, here in parts.items():
             routes[axis] += (_segment(level, here, used, sharing),)
@@ -75,11 +80,18 @@ def _together(several: Iterable[Route]) -> Route:
 def _refuse_unswitched(machine: Machine) -> None:
     for level in machine.levels:
         if not joined(level.topology):
-            raise InputError.one(
-                "unsupported-grid",
-                f"a grid of layouts needs switched levels; {level.name} of {machine.name} is a {level.topology}",
-                remedy="plan the layouts one by one",
+            raise _uneven(
+                f"a grid of layouts needs switched levels; {level.name} of {machine.name} is a {level.topology}"
             )
+
+
+def _uneven(message: str) -> InputError:
+    return InputError.one("unsupported-grid", message, remedy="plan the layouts one by one")
+
+
+def _is_whole(size: Size) -> bool:
+    """True for a whole number, or an array of these."""
+    return bool(np.all(np.asarray(size, dtype=float) % 1 == 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +109,16 @@ class Study:
     microbatches: int = 1
     cost_model: CostModel = "additive"
 
-    def traced(self, *, zero: int, sequence_parallel: bool) -> Traced:
+    def traced(self, *, zero: int, sequence_parallel: bool, tensor: bool = True) -> Traced:
         """The program of one structure; its sizes are still open.
 
-        At tp 1 it has a sum of norms over one device of its own, which a plan, without that axis, joins to another; a
-        plan fills up what dp does not divide, and this does not.
+        tensor  False for layouts of tp 1, which have no such axis in a plan, and nothing to gather or sum over it; with
+                it kernels are joined otherwise there. Data shards are several: a plan has no ZeRO over one of them.
         """
-        each = (TENSOR,) if self.model.experts else ()
-        placed = layout(tp=(TENSOR,), dp=(DATA,), etp=each, zero=zero, sequence_parallel=sequence_parallel)
+        tp = (TENSOR,) if tensor else ()
+        latents = [dim for dim in LATENTS if dim in self.model.dims(sequences=1, seq=self.seq)]
+        laid = {"tp": tp, "etp": tp if self.model.experts else (), "latents": latents}
+        placed = layout(dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel and tensor, **laid)
         practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
         program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))
         return traced(program, practice, self.model.stack)
@@ -113,6 +127,7 @@ class Study:
         """The step of every layout (tp, dp, batch): three numbers, or three arrays of one shape.
 
         batch  sequences per step, a multiple of dp x microbatches
+        Raises InputError where tp or dp does not divide what it splits of parameters and states, which a plan fills up.
         """
         axes: dict[str, Size] = {DATA: dp, TENSOR: tp}
         dims = self.model.dims(sequences=over(batch, self.microbatches), seq=self.seq)
@@ -125,8 +140,15 @@ class Study:
         layers = counted(stack(self.practice, self.model.layers, self.model.stack))
         loops: dict[str, Size] = {ALIKE: self.model.layers, **layers, "microbatches": self.microbatches, "chunks": 1}
         sizes = Sizes(dims, axes, loops)
-        return found.priced(sizes, seconds, self.machine, self.dtypes.activations)
+        for array in (*found.standing.parameters, *found.standing.optimizer):
+            for dim, on in zip(array.type.dims, array.type.on, strict=True):
+                if on and not _is_whole(over(dims[dim], prod(axes[axis] for axis in on))):
+                    raise _uneven(f"{dim} of {array.name}, {dims[dim]}, is not divisible by {' x '.join(on)}")
+        return found.priced(sizes, seconds, self.machine, self.dtypes.activations, tied=dp * tp)
 
 
 DATA, TENSOR = "data", "tensor"
 """The names of a study's mesh axes."""
+
+LATENTS = ("u", "x")
+"""Dims that weights may have in the place of the hidden size, which ZeRO shards then."""

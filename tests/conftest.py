@@ -46,12 +46,13 @@ def one_memo():
     machine, lowered = Memo.machine, Memo.lowered
     machines, programs = {}, OrderedDict()
 
-    def read(memo, name):
-        if name not in SHIPPED:
-            return machine(memo, name)
-        if name not in machines:
-            machines[name] = machine(memo, name)
-        return memo.machines.setdefault(name, machines[name])
+    def read(memo, name, *, beside):
+        path = spec.named("hardware", name, beside)
+        if path not in SHIPPED:
+            return machine(memo, name, beside=beside)
+        if path not in machines:
+            machines[path] = machine(memo, name, beside=beside)
+        return memo.machines.setdefault((name, beside), machines[path])
 
     def made(memo, question):
         key = structure(question)

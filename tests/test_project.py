@@ -150,7 +150,7 @@ def large_literals(source):
             yield node.lineno, value
 
 
-ALLOWED = {("tpsim/cost/step.py", 1e-12), ("tpsim/cost/step.py", 1e-6)}
+ALLOWED = {("tpsim/cost/step.py", 1e-6), ("tpsim/cost/rollup.py", 1e-9)}
 """Numbers without a physical meaning: precisions."""
 
 
@@ -191,7 +191,7 @@ def test_no_files_of_a_room_import_each_other_in_a_circle(room):
 
 
 def test_a_circle_of_imports_would_be_noticed():
-    assert "tpsim.machine.profile_file" in imported("machine")["tpsim.machine.profile"]  # inside a function
+    assert "tpsim.machine.unstated" in imported("machine")["tpsim.machine.profile"]  # inside a function
     assert "tpsim.machine.parts" in imported("machine")["tpsim.machine.unstated"]  # for types alone
     backwards = {**imported("machine"), "tpsim.machine.parts": ["tpsim.machine.profile"]}
     with pytest.raises(CycleError):

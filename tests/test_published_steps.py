@@ -77,7 +77,17 @@ def test_changes_are_those_of_what_is_listed_and_most_are_near():
     assert {what: float(cells[1]) for what, cells in rows("Changes").items()} == pytest.approx(found, abs=0.15)
     seen = {what: float(cells[0]) for what, cells in rows("Changes").items()}
     assert len(seen) == 22
-    assert all(np.sign(seen[what]) == np.sign(change) for what, change in found.items() if abs(change) > 0.05)
+    assert all(np.sign(seen[what]) == np.sign(change) for what, change in found.items())
+    assert sum(steps_changes.near(seen[what], change) for what, change in found.items()) >= 18
+
+
+def test_what_nodes_and_slices_add_is_near_by_constants_of_other_sets_too():
+    """And is nothing without the waits: no gather and no sum that shows makes these steps longer."""
+    grown = {what: cells for what, cells in rows("Changes").items() if "H100" in what or "v5e" in what}
+    assert len(grown) == 8
+    assert sum(steps_changes.near(float(seen), float(others)) for seen, _, others in grown.values()) >= 6
+    for name in ("mosaicml_llm_foundry-010", "maxtext_v5e_readme-023"):
+        assert named(name).late_s > 0.08 * named(name).planned()
 
 
 @pytest.mark.parametrize("table", ["korthikanti", "narayanan-1"])
@@ -86,12 +96,12 @@ def test_steps_of_a_table_are_within_6_percent_in_the_mean_and_within_9_with_it_
     assert (float(mean) < 6, float(outside) < 9) == (True, True)
 
 
-def test_sets_left_out_are_a_tenth_off_in_the_mean_and_hopper_less_than_a_fifth_by_what_libraries_state_of_both():
+def test_sets_left_out_are_a_tenth_off_in_the_mean_and_hopper_less_than_15_percent_by_what_libraries_state_of_both():
     """Of fused attention alone: by Ampere's share of the peak, too, it was 24 %."""
     stated = steps_fit.times("hopper", (("matmul_efficiency", 0.7), ("attention_efficiency", 1.0)))
     assert dict(stated) == {"matmul_efficiency": 0.7, "attention_efficiency": pytest.approx(0.35 / 0.73, abs=1e-3)}
     table = rows("By set")
-    assert (float(table["llm-foundry-h100"][4]) < 20, float(table["mean over sets"][4]) < 10) == (True, True)
+    assert (float(table["llm-foundry-h100"][4]) < 15, float(table["mean over sets"][4]) < 10) == (True, True)
 
 
 def test_what_selective_recompute_saves_over_full_is_within_3_percent_of_the_ratio():
@@ -122,7 +132,7 @@ def test_bands_are_those_of_the_page_and_lie_about_the_step():
 def test_a_band_holds_80_percent_of_what_sets_left_out_have_and_half_a_band_does_not():
     """Sets alike, as it is for one more of them; of runs alike seven of ten. A band twice as wide fails by its half.
 
-    Three sets of others hold 78 and 60 %: of so few sets that says nothing yet, as their interval has it.
+    Three sets of others hold all: of so few sets that says nothing yet, as their interval has it.
     """
     found = parts("Bands")[1]
     assert list(found) == list(steps_bands.KINDS)

@@ -24,6 +24,13 @@ def test_a_front_of_money_needs_a_price():
     assert error.value.problems[0].remedy == "add it: --set assume.price_per_chip_hour=2.5"
 
 
+def test_paths_that_each_layout_has_of_its_own_are_refused_for_bounds_are_of_the_books():
+    """One layout that takes 25.9 ms by the cheapest paths was said to take no less than 29.0."""
+    with pytest.raises(InputError, match="search bounds layouts by the book's paths") as error:
+        search(SMALL, vary=FEW, planner="cheapest")
+    assert error.value.problems[0].remedy == "search with --planner book, then plan the best: --planner cheapest"
+
+
 @pytest.mark.parametrize("field", ["workload.seq=2048,4096", "model=llama-3-8b,llama-2-7b"])
 def test_steps_of_unlike_work_are_not_ranked_by_their_seconds(field):
     found = search(SMALL, vary=[*FEW, field], recompute="full", by="tokens_per_s", top=2)

@@ -7,7 +7,9 @@ import json
 import pytest
 
 import tpsim
+from tpsim.answers.explain import explain_list
 from tpsim.cost.memory import local_bytes
+from tpsim.pages.plan import page
 from tpsim.quantity.errors import InputError
 
 DATASHEET = {"extends": "dgx-h100", "chip": {"memory_efficiency": 1}}
@@ -251,7 +253,7 @@ def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
     )
     assert staged.serve.cache_bytes_per_token == whole.serve.cache_bytes_per_token
     assert sum(one.cache_bytes for one in staged.each) * 4 == whole.memory.cache_bytes * 8
-    first, last = staged.pipeline.step.stages
+    first, last = staged.pipeline.step.told.stages
     sent = next(row for row in first.rows if row.collective == "send")
     assert (sent.logical_bytes, sent.count) == (8 * 8192 * 2, 1)
     alone = float(first.compute.time_s + first.exposed_s)  # its message on the way, too
@@ -312,6 +314,22 @@ def test_numbers_of_inference_are_explained():
         tpsim.explain("memory.cache", "llama3-70b-h100")
 
 
+@pytest.mark.parametrize("kind", ["prefill", "decode", "serve"])
+def test_every_number_that_is_listed_of_inference_is_explained(kind):
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "overrides": [f"workload={WORKLOADS[kind]}"]}
+    listed = [name.name for name in explain_list(**asked).names if name.name.startswith("serve.")]
+    assert ("serve.tpot_s" in listed) == (kind != "prefill")
+    assert ("serve.ttft_s" in listed) == (kind != "decode")
+    assert all(tpsim.explain(name, **asked).derivations for name in listed)
+
+
+WORKLOADS = {
+    "prefill": "{kind: prefill, batch: 2, prompt: 64}",
+    "decode": "{kind: decode, batch: 2, context: 64}",
+    "serve": "{kind: serve, batch: 2, prompt: 64, output: 8}",
+}
+
+
 def test_inference_can_be_required_to_answer_in_time():
     demands = "require={tpot: < 20 ms, ttft: < 1 us, tokens_per_s_user: '> 10'}"
     plan = served(kind="serve", batch=1, prompt=64, output=8, overrides=[demands])
@@ -339,3 +357,34 @@ def test_the_largest_batch_may_be_asked_for():
     assert tpsim.verify(reply.question.stated.file.model_dump(exclude_unset=True)).ok
     with pytest.raises(InputError, match=r"no-room.*memory of dgx-h100 has no room for a sequence"):
         served("llama-3-405b", batch="largest", context=8)
+
+
+@pytest.mark.parametrize(
+    ("tp", "sampling", "logits"),
+    [(1, "gather", 1), (8, "gather", 1 + 1 / 8), (8, "argmax", 1 / 8)],
+)
+def test_the_logits_that_tokens_are_drawn_from_are_held_while_they_are(tp, sampling, logits):
+    """4,096 rows of 128,256 logits in bf16: all of them on each device, beside its own part of the vocabulary."""
+    workload = f"workload={{kind: decode, batch: 4096, context: 16, sampling: {sampling}}}"
+    memory = tpsim.plan(model="llama-3-70b", hw="dgx-h100", tp=tp, overrides=[workload]).memory
+    held = 4096 * 128256 * 2 * logits
+    assert held <= memory.working_bytes
+    if tp > 1 and sampling == "gather":
+        assert memory.working_bytes == held
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "copies"), [("gpt-oss-120b", 8, 1), ("gpt-oss-120b", 16, 2), ("gemma-2-27b", 4, 1)]
+)
+def test_chips_that_hold_the_same_part_of_a_cache_are_counted_where_some_layers_have_windows(model, tp, copies):
+    """Of 8 and 16 kv heads; the cache of a window is no part that is held twice."""
+    found = served(model, tp=tp, batch=16, context=4096).serve
+    assert found.copies == copies
+
+
+def test_of_a_model_whose_layers_all_have_windows_a_long_context_is_decoded():
+    """Mistral 7B: 4,096 tokens in each of 32 caches of 8 heads of 128; a token more takes nothing."""
+    plan = served("mistral-7b", tp=8, batch=16, context=32768)
+    assert plan.memory.cache_bytes == 16 * 4096 * 2 * 32 * 128 * 2
+    assert (plan.serve.copies, plan.serve.cache_bytes_per_token) == (1, 0)
+    assert page(plan, verbose=True).tables

@@ -36,14 +36,15 @@ def test_every_element_is_the_plan_of_its_batch_and_context(by, more):
         assert found.tokens_per_s_chip[at] == pytest.approx(plan.serve.tokens_per_s_chip)
 
 
-@pytest.mark.parametrize("load", ["balanced", "uniform"])
-def test_layers_of_several_kinds_and_rows_of_experts_are_those_of_each_element(load):
+@pytest.mark.parametrize("routing", ["load=balanced", "load=uniform", "drop=1.25"])
+def test_layers_of_several_kinds_and_rows_of_experts_are_those_of_each_element(routing):
     """A model of windows, of experts that get as many rows as there are sequences, in two kinds of layers."""
     asked = {**SCENARIO, "model": "gpt-oss-120b", "layout": {"tp": "tensor", "ep": "tensor"}}
-    found = tpsim.grid(asked, batches=[8, 256], contexts=[64, 4096], overrides=[f"assume.routing.load={load}"])
+    found = tpsim.grid(asked, batches=[8, 256], contexts=[64, 4096], overrides=[f"assume.routing.{routing}"])
+    assert found.step_s.dtype == found.peak_bytes.dtype == np.float64
     for at in [(0, 1), (1, 0)]:
         sizes = [f"workload.batch={found.batch[at]:.0f}", f"workload.context={found.context[at]:.0f}"]
-        plan = tpsim.plan(asked, overrides=[*sizes, f"assume.routing.load={load}"])
+        plan = tpsim.plan(asked, overrides=[*sizes, f"assume.routing.{routing}"])
         assert found.step_s[at] == pytest.approx(plan.step.time_s, rel=1e-12)
         assert found.peak_bytes[at] == pytest.approx(plan.memory.peak_bytes, rel=1e-12)
 

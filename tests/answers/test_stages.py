@@ -9,6 +9,7 @@ from functools import cache, reduce
 import pytest
 
 from tests.models import LLAMA
+from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
 from tpsim.claims.shrink import shrink
 from tpsim.claims.verify import verify
@@ -35,7 +36,7 @@ def staged(*overrides, **flags):
 def test_compute_exposed_and_bubble_are_the_step_for_every_rank(way):
     result = staged(**way)
     step = result.pipeline.step
-    for stage in step.stages:
+    for stage in step.told.stages:
         assert stage.compute.time_s + stage.exposed_s + stage.bubble_s == pytest.approx(step.time_s, rel=1e-12)
         assert stage.bubble_s > 0
     assert result.step.time_s == pytest.approx(step.time_s, rel=1e-12)
@@ -44,7 +45,7 @@ def test_compute_exposed_and_bubble_are_the_step_for_every_rank(way):
 @pytest.mark.parametrize("way", WAYS)
 def test_the_formula_comes_to_the_step(way):
     step = staged(**way).pipeline.step
-    assert eval(step.formula, dict(step.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
+    assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
 
 
 def test_no_cheaper_path_leads_over_stages_which_hold_other_layers():
@@ -58,8 +59,8 @@ def test_no_cheaper_path_leads_over_stages_which_hold_other_layers():
 def test_one_forward_one_backward_hangs_on_the_heavy_last_stage():
     step = staged().pipeline.step
     assert step.pacing.rank == 0  # with the last rank it has the shared embedding's sum, and ends last
-    assert step.counts["F_last"] == step.counts["BW_last"] == 24
-    assert step.counts["F"] + step.counts["F_first"] == 7
+    assert step.told.counts["F_last"] == step.told.counts["BW_last"] == 24
+    assert step.told.counts["F"] + step.told.counts["F_first"] == 7
 
 
 def test_the_rank_that_ends_last_gives_the_sums_and_the_others_are_listed():
@@ -107,14 +108,14 @@ def test_interleaved_stages_block_in_warm_up_and_flush_unless_they_are_told_othe
     assert (before.pipeline.sends, usual.pipeline.sends) == ("blocking", "blocking in warm-up and flush")
     assert before.step.time_s > usual.step.time_s > free.step.time_s
     for one in (before, usual):
-        for stage in one.pipeline.step.stages:
-            parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        for stage in one.pipeline.step.told.stages:
+            parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
             assert parts == pytest.approx(one.step.time_s, rel=1e-12)
 
 
 def test_what_a_rank_waits_for_on_its_way_is_of_the_send_that_brings_it():
     step = staged().pipeline.step
-    for stage in step.stages[1:-1]:
+    for stage in step.told.stages[1:-1]:
         flights = Counter()
         for late, before in zip(step.ran.late[stage.rank], [0, *step.ran.ends[stage.rank]], strict=True):
             if late:
@@ -140,7 +141,7 @@ def test_gradients_of_a_chunk_wait_for_those_of_the_chunk_before_it_on_their_lan
             "workload": {"seq": 16, "global_batch": 16, "microbatches": 4},
         }
     ).pipeline.step
-    for stage in step.stages:
+    for stage in step.told.stages:
         order, starts = step.ran.schedule.orders[stage.rank], step.ran.starts[stage.rank]
         first = min(at for at, action in enumerate(order) if action[-1].act == "W" and action[-1].microbatch == 3)
         sent = sum(row.busy_s for row in stage.rows if row.op == "gradient" and not row.call.shared)
@@ -149,7 +150,7 @@ def test_gradients_of_a_chunk_wait_for_those_of_the_chunk_before_it_on_their_lan
 
 def test_new_weights_are_gathered_before_the_first_microbatch_alone():
     new_weights = plan(GPT3, **STAGES, zero=1, overrides=("practice.overlap.weights=beside",)).pipeline.step
-    odd = {name.partition("_of_")[2] for name in new_weights.counts if name.startswith("F")} - {""}
+    odd = {name.partition("_of_")[2] for name in new_weights.told.counts if name.startswith("F")} - {""}
     assert odd == {"0"}
 
 
@@ -185,7 +186,7 @@ def test_a_send_takes_its_bytes_over_one_port():
 def test_stages_share_the_work_of_one_device():
     whole = plan(GPT3, chips=64, microbatches=24, batch=192, dp=8)
     cut = staged()
-    each = [stage.compute.flops for stage in cut.pipeline.step.stages]
+    each = [stage.compute.flops for stage in cut.pipeline.step.told.stages]
     assert sum(each) == whole.compute.flops
     assert cut.compute.useful_flops == whole.compute.useful_flops
     assert cut.step.mfu < whole.step.mfu
@@ -246,14 +247,14 @@ SPLITS = [pytest.param(overrides, id=name) for name, overrides in UNEVEN.items()
 def test_unlike_stages_fill_the_step_and_their_formula_comes_to_it(overrides):
     result = staged(*overrides)
     step = result.pipeline.step
-    for stage in step.stages:
+    for stage in step.told.stages:
         assert stage.compute.time_s + stage.exposed_s + stage.bubble_s == pytest.approx(step.time_s, rel=1e-12)
-    assert eval(step.formula, dict(step.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
-    assert sum(stage.layers for stage in step.stages) == result.question.model.layers
+    assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
+    assert sum(stage.layers for stage in step.told.stages) == result.question.model.layers
     whole = plan(
         GPT3, chips=64, microbatches=24, batch=192, dp=8, overrides=overrides[1:] if "model" in str(overrides) else ()
     )
-    assert sum(stage.compute.flops for stage in step.stages) == whole.compute.flops
+    assert sum(stage.compute.flops for stage in step.told.stages) == whole.compute.flops
 
 
 @pytest.mark.parametrize("overrides", [UNEVEN[name] for name in ("empty ends", "balanced", "uneven, cut over tensor")])
@@ -268,7 +269,7 @@ def test_a_rank_counts_the_calls_of_its_own_layers():
     result = staged(*UNEVEN["given"])
     counts = [
         next(row.count for row in stage.rows if row.array == "mlp.out" and row.phase == "forward")
-        for stage in result.pipeline.step.stages
+        for stage in result.pipeline.step.told.stages
     ]
     assert counts == [24 * layers for layers in (11, 12, 13, 12, 12, 12, 12, 12)]
     assert {row.layer for row in result.rows if row.call.per_layer} == {"0-95"}
@@ -424,11 +425,11 @@ def test_what_stages_do_together_fills_their_links_behind_all_else(zero):
             "workload": {"seq": 16, "global_batch": 16, "microbatches": 2},
         }
     )
-    for stage in result.pipeline.step.stages:
+    for stage in result.pipeline.step.told.stages:
         busy = sum(row.timing.time_s * row.count for row in stage.rows if row.axis != "pipe" or row.call.shared)
         assert stage.exposed_s == pytest.approx(sum(row.exposed_s for row in stage.rows))
         assert stage.exposed_s < busy + 0.04  # what is sent between stages takes at most 4 x 5.2 ms, and waits as often
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(result.step.time_s, rel=1e-12)
 
 
@@ -436,8 +437,8 @@ def test_what_is_gathered_and_not_read_takes_its_time_in_the_step():
     """Under ZeRO-3 a module is gathered whole for its backward: the embedding's weights, which no derivative reads."""
     result = plan("llama3-8b-b200-fsdp", pp=2, microbatches=4, practice="megatron")
     step = result.pipeline.step
-    for stage in step.stages:
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+    for stage in step.told.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(step.time_s, rel=1e-12)
     assert result.step.time_s == pytest.approx(step.time_s, rel=1e-12)
 
@@ -459,12 +460,12 @@ def test_what_only_gradients_of_weights_read_is_gathered_once_where_backward_run
         }
     )
     again = {"W_mtp_stream": "B", "W_mtp_embedding": "W"}
-    last = result.pipeline.step.stages[-1]
+    last = result.pipeline.step.told.stages[-1]
     gathers = [row.call for row in last.rows if row.op == "param" and row.phase == "backward"]
     for array, act in again.items():
         assert [one.where.act for one in gathers for part in one.parts if part.array == array] == [act]
-    for stage in result.pipeline.step.stages:
-        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s
+    for stage in result.pipeline.step.told.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert parts == pytest.approx(result.pipeline.step.time_s, rel=1e-12)
 
 
@@ -489,7 +490,20 @@ def test_ranks_that_a_step_was_not_asked_for_are_told_later_as_they_would_have_b
     whole, brief = work.step(), work.step(briefly=True)
     assert brief.whole is None
     assert brief.pacing == whole.pacing
-    assert (brief.time_s, brief.ended_s, brief.stages, brief.formula) == (
+    assert (brief.time_s, brief.ended_s, brief.told.stages, brief.told.formula) == (
         *(whole.time_s, whole.ended_s),
-        *(whole.stages, whole.formula),
+        *(whole.told.stages, whole.told.formula),
     )
+
+
+@pytest.mark.parametrize("part", ["parameters", "gradients", "optimizer", "static"])
+def test_what_the_fullest_rank_holds_is_explained_with_its_own_layers(part):
+    """The step hangs on rank 0, of 5 layers; rank 1, of 6, holds most."""
+    asked = {"model": "gpt-neox-20b", "hw": "dgx-a100", "pp": 8, "tp": 8, "dp": 2, "seq": 2048, "schedule": "gpipe"}
+    asked |= {"batch": 16, "microbatches": 8, "overrides": ["pipeline.layers=balanced"]}
+    result = plan(**asked)
+    held = {stage.ranks: stage.layers for stage in result.stages}
+    assert (result.pipeline.pacing_rank, held["0"]) == (0, 5)
+    assert (result.memory.peak_rank, next(n for ranks, n in held.items() if ranks.startswith("1"))) == (1, 6)
+    (told,) = explain(f"memory.{part}", **asked).derivations
+    assert told.value == getattr(result.memory, f"{part}_bytes")

@@ -9,8 +9,7 @@ from importlib import import_module
 import pytest
 
 from tpsim.answers.search import search
-from tpsim.answers.sweep import sweep
-from tpsim.answers.sweep_cells import COLUMNS, cells, extra
+from tpsim.answers.sweep import COLUMNS, cells, extra, sweep
 from tpsim.layouts.layout import Layout
 from tpsim.quantity.errors import InputError
 

@@ -65,7 +65,7 @@ def test_every_event_says_what_the_format_requires_of_it(way):
 @pytest.mark.parametrize("way", WAYS)
 def test_durations_are_compute_and_exposed_calls_and_gaps_are_what_a_rank_waits(way):
     result, document = traced(**way)
-    stages = result.pipeline.step.stages if result.pipeline else [None]
+    stages = result.pipeline.step.told.stages if result.pipeline else [None]
     for rank, stage in enumerate(stages):
         lasting = sorted((one["ts"], one["ts"] + one["dur"]) for one in of(document, "X", pid=rank, tid=0))
         gaps = [start - end for (_, end), (start, _) in pairwise([(0, 0), *lasting, (result.step.time_s * 1e6,) * 2])]
@@ -88,7 +88,7 @@ def test_a_flow_leads_from_every_message_to_the_action_that_reads_it(way):
     result, document = traced(**way)
     messages = [one for one in of(document, "X") if one["tid"]]
     starts, ends = ({one["id"]: one for one in of(document, phase)} for phase in "sf")
-    calls = [stage.rows for stage in result.pipeline.step.stages]
+    calls = [stage.rows for stage in result.pipeline.step.told.stages]
     sends = sum(row.count for rows in calls for row in rows if row.collective == "send")
     assert len(messages) == len(starts) == sends
     assert starts.keys() == ends.keys()

@@ -12,7 +12,7 @@ from tpsim.answers.changes import LEAST, _settings, _states_s
 from tpsim.answers.plan import plan
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.assume_fields import Overheads
+from tpsim.question.assume import Overheads
 
 BASE = "llama3-70b-h100"
 LARGE = "hardware={extends: dgx-h100, chip: {memory: {capacity: 2 TB}}}"
@@ -168,18 +168,18 @@ def test_a_demand_on_the_peak_is_held_against_all_arrays(answers):
 
 def test_what_bounds_a_step_stands_with_its_share_and_what_is_lost_with_its_collective(answers):
     assert lines(answers["fitting"])["time"] == (
-        "9.493 s a step: bound by compute (80 %), 20 % lost to exposed communication, "
-        "mostly all_gather over tensor (10.2 %); 220,910 tokens/s, MFU 39.2 %"
+        "9.672 s a step: bound by compute (78.5 %), 19.6 % lost to exposed communication, "
+        "mostly all_gather over tensor (10 %); 216,823 tokens/s, MFU 38.5 %"
     )
     assert (
-        ": bound by communication, 54.5 % lost to exposed "
-        "communication, mostly all_reduce over data (50.9 %);" in (lines(answers["bound by communication"])["time"])
+        ": bound by communication, 56 % lost to exposed "
+        "communication, mostly all_reduce over data (52.3 %);" in (lines(answers["bound by communication"])["time"])
     )
 
 
 def test_communication_that_hides_and_yet_sets_the_pace_is_named(answers):
     said = lines(answers["outlasting"])["time"]
-    assert ": bound by communication (reduce_scatter over data outlasts the compute beside it), 32.4 % lost to " in said
+    assert ": bound by communication (reduce_scatter over data outlasts the compute beside it), 26.8 % lost to " in said
 
 
 def test_without_communication_nothing_is_lost(answers):
@@ -220,12 +220,12 @@ def test_the_change_comes_to_what_set_then_comes_to(answers):
 def test_the_change_is_the_fastest_of_those_that_fit():
     base = plan(BASE, overrides=[LARGE], zero=3)
     stages = {stage: plan(BASE, overrides=[LARGE], zero=stage) for stage in (0, 1, 2)}
-    assert stages[0].step.time_s < min(stages[1].step.time_s, stages[2].step.time_s) < base.step.time_s
+    assert stages[0].step.time_s < stages[1].step.time_s < stages[2].step.time_s < base.step.time_s
     assert base.change.set == "layout.zero=0"
     tight = LARGE.replace("2 TB", f"{float(stages[1].memory.peak_bytes) / 1e9 + 1} GB")
     assert plan(BASE, overrides=[tight], zero=0).memory.fits is False
     change = plan(BASE, overrides=[tight], zero=3).change
-    assert change.set == "layout.zero=2"
+    assert change.set == "layout.zero=1"
     assert lines(change.old)["change"].endswith(f", peak {show(change.peak_bytes, 'bytes')}")
 
 
@@ -258,8 +258,10 @@ def test_where_nothing_is_better_no_change_is_named(answers):
 
 
 def test_a_change_that_saves_next_to_nothing_is_not_worth_a_word():
-    slightly = plan(BASE, overrides=[LARGE, "layout.zero=0", "workload.microbatches=2"])
-    faster = plan(BASE, overrides=[LARGE, "layout.zero=0", "workload.microbatches=1"])
+    prompt = LARGE.replace("chip: {", "chip: {interruption: 0 s, ")
+    slightly, faster = (
+        plan(BASE, overrides=[prompt, "layout.zero=0", f"workload.microbatches={many}"]) for many in (2, 1)
+    )
     assert -LEAST < faster.step.time_s / slightly.step.time_s - 1 < 0
     assert slightly.change is None
 

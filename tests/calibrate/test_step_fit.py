@@ -59,7 +59,7 @@ def test_a_slow_step_makes_a_machine_that_plans_nearer_to_it(here, tmp_path):
 
 def test_steps_that_take_what_is_planned_move_nothing(here):
     planned = tpsim.plan("megatron-22b-a100").step.time_s
-    result = hw_fit_runs(here(f"megatron-22b-a100,{planned}"), base="dgx-a100")
+    result = hw_fit_runs(here(*[f"megatron-22b-a100,{planned}"] * 3), base="dgx-a100")
     assert [row["value"] for row in result.parameters] == pytest.approx([row["base"] for row in result.parameters])
     assert result.undetermined == ["memory_efficiency", "attention_efficiency"]
 

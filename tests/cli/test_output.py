@@ -64,7 +64,7 @@ def test_verbose_adds_formulas_reasons_and_assumptions(tpsim):
     assert re.search(
         r"^Not modelled\nleft out\nkernels that slow collectives beside them, and each other$", out, re.MULTILINE
     )
-    assert "\njitter, stragglers, " in out
+    assert "\njitter, stragglers but " in out
 
 
 def test_every_format_goes_to_files_beside_the_table(tpsim, tmp_path):

@@ -18,9 +18,8 @@ from tpsim.machine import profile
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.quantity.errors import InputError
-from tpsim.question.memo import Memo
 
-LAYOUTS = list(product((1, 2, 8), (1, 4, 16, 256), (1, 3)))
+LAYOUTS = list(product((2, 4, 8), (1, 4, 16, 256), (1, 3)))
 """tp, dp, sequences per data shard."""
 
 
@@ -53,22 +52,49 @@ def test_arrays_give_what_numbers_give(study, zero, sp):
             assert getattr(many, seconds)[place] == pytest.approx(float(getattr(one, seconds)), rel=1e-12)
 
 
-@pytest.mark.parametrize("machine", ["dgx-h100", "mi300x", "l40s-pcie", "superpod-h100"])
-@pytest.mark.parametrize(("dp", "tp"), [(128, 2), (64, 4), (2, 2)])
-def test_layouts_are_what_their_plans_are(machine, dp, tp):
-    model, work = "llama-3-8b", {"seq": 2048, "microbatches": 2, "batch": 4 * dp}
+@pytest.mark.parametrize(
+    ("model", "machine", "practice", "zero", "sizes"),
+    [
+        *product(["llama-3-8b"], ["dgx-h100", "mi300x", "l40s-pcie", "superpod-h100"], ["megatron"], [1], [(128, 2)]),
+        ("llama-3-8b", "superpod-h100", "megatron", 1, (64, 4)),
+        ("llama-3-8b", "mi300x", "megatron", 1, (2, 2)),
+        *product(["llama-3-8b", "gemma-2-27b"], ["dgx-b200"], ["xla", "megatron"], [0, 3], [(16, 1)]),
+        ("mixtral-8x7b", "gb200-hosts", "fsdp2", 0, (2, 1)),
+        ("deepseek-v3", "dgx-b200", "xla", 3, (8, 4)),
+    ],
+)
+def test_layouts_are_what_their_plans_are(model, machine, practice, zero, sizes):
+    dp, tp = sizes
+    work = {"seq": 2048, "microbatches": 2, "batch": 4 * dp}
+    answer = plan(model=model, hw=machine, practice=practice, dp=dp, tp=tp, zero=zero, sp=tp > 1, **work)
+    asked = answer.question
     drawn = Study(
-        model=Memo().model(model, beside=Path()).model,
-        machine=profile.load(machine),
-        practice=replace(PRACTICES["megatron"], clip="none"),
-        dtypes=Dtypes(),
+        model=asked.model,
+        machine=asked.machine,
+        practice=asked.practice,
+        dtypes=asked.dtypes,
         seq=2048,
         microbatches=2,
     )
-    found = drawn.priced(drawn.traced(zero=1, sequence_parallel=True), tp=tp, dp=dp, batch=4 * dp)
-    layout = {"dp": dp, "tp": tp, "zero": 1, "sp": True}
-    step = plan(model=model, hw=machine, practice="megatron", overrides=["practice.clip=none"], **layout, **work).step
-    assert found.time_s == pytest.approx(float(step.time_s), rel=1e-9)
+    traced = drawn.traced(zero=zero, sequence_parallel=True, tensor=tp > 1)
+    found = drawn.priced(traced, tp=tp, dp=dp, batch=4 * dp)
+    assert found.time_s == pytest.approx(float(answer.step.time_s), rel=1e-9)
+    assert found.static_bytes == pytest.approx(float(answer.memory.static_bytes), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("machine", "zero", "dp", "message"),
+    [
+        ("gb200-nvl72", 0, np.array([8.0, 128.0]), "data does not fill nvlink of gb200-nvl72 evenly"),
+        ("dgx-h100", 0, 3, "data does not fill nvlink of dgx-h100 evenly"),
+        ("dgx-h100", 1, 48, "h of master.E, 4096, is not divisible by data"),
+        ("dgx-h100", 3, np.array([16.0, 48.0]), "h of E, 4096, is not divisible by data"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused(study, machine, zero, dp, message):
+    drawn = replace(study, machine=profile.load(machine))
+    with pytest.raises(InputError, match=message):
+        drawn.priced(drawn.traced(zero=zero, sequence_parallel=True), tp=4, dp=dp, batch=2 * dp)
 
 
 def test_a_curve_shows_in_the_layouts_whose_ranks_were_measured():

@@ -75,7 +75,7 @@ def test_h2_takes_its_parallelogram_unless_all_ranks_end_together(p, seconds, be
     m = 3 * p
     step = work("zb-h2", p, m, seconds).step()
     assert step.time_s - m * sum(seconds) == pytest.approx(beyond, abs=1e-9)
-    for stage in step.stages:
+    for stage in step.told.stages:
         assert stage.compute.time_s + stage.bubble_s == pytest.approx(step.time_s, rel=1e-12)
     whole = work("zb-h2", p, m, seconds, together_s=0.5).step()
     assert whole.time_s == pytest.approx(step.ended_s + 0.5, rel=1e-12)
@@ -99,7 +99,7 @@ def test_steps_that_follow_each_other_are_as_long_as_one_is_told(pipeline, p, ti
     asked = work(name, p, m, each, c=c, v=v)
     step = asked.step()
     assert step.time_s == pytest.approx(step.ran.span, rel=1e-12)
-    assert eval(step.formula, dict(step.seconds)) == pytest.approx(step.time_s, rel=1e-9)  # noqa: S307
+    assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-9)  # noqa: S307
 
     def repeated(often):
         made = asked.schedule

@@ -402,7 +402,7 @@ FAULTS = [
     ),
     Fault(
         "other axes' shards are counted too",
-        collectives.Part.elements,
+        collectives.Portion.elements,
         "sizes.local_elements(self.move.before)",
         'self.move.before.local_elements(sizes.dims, {**sizes.axes, "data": 1})',
         f"verify {LLAMA}",
@@ -410,7 +410,7 @@ FAULTS = [
     ),
     Fault(
         "every number has two bytes",
-        collectives.Part.logical_bytes,
+        collectives.Portion.logical_bytes,
         "DTYPE_BYTES[self.dtype]",
         "2",
         f"verify {TP}",
@@ -418,7 +418,7 @@ FAULTS = [
     ),
     Fault(
         "bits are taken for bytes",
-        collectives.Part.logical_bytes,
+        collectives.Portion.logical_bytes,
         "DTYPE_BYTES[self.dtype]",
         "DTYPE_BYTES[self.dtype] * 8",
         f"verify {TP}",

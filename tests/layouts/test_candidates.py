@@ -119,6 +119,18 @@ SPACES = {
         ["tp=4,8", "pp=1", "microbatches=1,2", "zero=0", "recompute=none,full"],
         3,
     ),
+    "experts with a capacity, copies of a token stated, in numbers that share a scale": (
+        {
+            "model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]},
+            **H100,
+            "practice": {"rows": {"dispatch": "rank", "dtype": "fp8_128"}},
+            "assume": {"routing": {"drop": 1.25, "copies": {"rank": 1.5}}},
+        },
+        {**WORK, "seq": 2048},
+        16,
+        ["tp=1,2", "pp=1,2", "microbatches=1,2", "ep=4,8", "zero=0,3", "schedule=1f1b", "recompute=none,full"],
+        3,
+    ),
     "dense layers first, one more behind the head": (
         {"model": LATENT, **H100},
         {**WORK, "seq": 1024},

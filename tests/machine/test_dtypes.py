@@ -55,6 +55,14 @@ def test_every_gpu_has_a_peak_in_f32_and_that_in_tf32_is_dense(name):
         assert tf32 == pytest.approx(half if name.startswith("trn2") else half / 2, rel=0.02)
 
 
+@pytest.mark.parametrize("name", sorted({*RATES, "hgx-h20"} - {"dgx2-v100", "trn2", "rtx-pro-6000"}))
+def test_the_two_formats_of_sixteen_bits_are_equally_fast_and_whose_figure_that_is_is_said(name):
+    """The open book lists both for each of them; one chip must not inherit another's."""
+    peak = load(name).chip.peak
+    assert peak["f16"].value == peak["bf16"].value
+    assert peak["f16"].source
+
+
 def test_a_chip_that_gave_a_format_up_has_no_peak_of_the_one_that_it_extends():
     assert "tf32" in load("mi300x").chip.peak
     with pytest.raises(InputError, match="mi355x states no peak for tf32"):

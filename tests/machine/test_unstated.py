@@ -12,8 +12,7 @@ from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
 from tpsim.cli.main import run
 from tpsim.machine.chip_seconds import compute_s
-from tpsim.machine.profile import load, names
-from tpsim.machine.profile_file import read
+from tpsim.machine.profile import load, names, read
 from tpsim.machine.unstated import UnstatedFile, unstated
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError

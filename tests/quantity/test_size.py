@@ -99,3 +99,10 @@ def test_the_value_of_the_least_key_is_the_same_for_numbers_and_arrays():
 def test_a_product_of_nothing_is_one():
     assert product([]) == 1
     assert product([2, Fraction(1, 2), 3]) == 3
+
+
+def test_beside_arrays_a_fraction_is_a_float():
+    sizes, third = np.array([2.0, 4.0]), Fraction(1, 3)
+    for found in (product((sizes, third)), over(sizes, 1 / third), over(third, sizes)):
+        assert found.dtype == np.float64
+    assert product((2, third)) == Fraction(2, 3)

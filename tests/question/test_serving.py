@@ -114,6 +114,12 @@ def test_a_saved_scenario_asks_the_same_again(case, tmp_path):
     assert "\n# workload: {sampling: gather, tokens: 1, dtype: bf16," in again.read_text()
 
 
+def test_where_caches_lie_says_nothing_of_training():
+    with pytest.raises(InputError, match=r"layout\.cache says nothing of training") as error:
+        resolve("llama3-8b-v5e", overrides=["layout.cache=sequence"])
+    assert "^^^^^^^^ remove layout.cache" in str(error.value)
+
+
 def test_questions_of_other_sizes_share_a_program_and_other_phases_do_not(case):
     from tpsim.question.memo import structure
 

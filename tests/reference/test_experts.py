@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -57,6 +58,14 @@ def whole(choose=own, model=MIXTURE, practice=PLAIN, rows=None, **sizes):
 
 def difference(sharded, alone):
     return max(one.difference for one in compared(sharded, alone))
+
+
+@pytest.mark.parametrize("shared_norm", [False, True])
+@pytest.mark.parametrize("sp", [False, True])
+def test_experts_beside_attention_join_the_stream_though_tensor_splits_their_tokens(sp, shared_norm):
+    beside = replace(MIXTURE, parallel_residual=True, shared_norm=shared_norm)
+    found = run(layout(dp=("E",), tp=("X",), ep=("E",), sequence_parallel=sp), {"E": 2, "X": 2}, model=beside)
+    assert difference(found, whole(model=beside)) < 1e-12
 
 
 # Numbers ---------------------------------------------------------------------------------------------------------

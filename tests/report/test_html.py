@@ -9,7 +9,7 @@ import pytest
 
 from tpsim.report import html, vega
 from tpsim.report.picture import Curve, Curves, Measure, Pictures, Span, Spans
-from tpsim.report.table import Bar, Column, Document, Line, Table
+from tpsim.report.table import Bar, Column, Line, Page, Table
 from tpsim.report.vega import IN_TURN, MOST_SPANS
 
 HOSTILE = (
@@ -36,7 +36,7 @@ def document(name="a layer", **more):
     rows = [{"name": name, "s": 0.25, "why": name}, {"name": "zz", "s": 1.5}]
     asked = {"title": name, "facts": ((name, name),), "tables": (Table(COLUMNS, rows, title=name, more=name),)}
     asked |= {"notes": (name,), "verdict": (Line(name, name),), "bars": (Bar(name, ((name, 1),), (name, 2)),)}
-    return Document(**{**asked, "next_command": name, "pictures": lambda: (spans, curves), **more})
+    return Page(**{**asked, "next_command": name, "pictures": lambda: (spans, curves), **more})
 
 
 class Read(HTMLParser):

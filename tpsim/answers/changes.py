@@ -113,9 +113,10 @@ def _settings(plan: PlanResult) -> Iterator[str]:
 def _states_s(plan: PlanResult) -> Any:
     """Seconds of the step that hang on parameters and gradients: the most that another stage of ZeRO could save.
 
-    They are those of calls on its critical path, of the update, and of the host; all else on that path stays.
+    They are those of calls on its critical path, of the update, of the host and of stragglers; all else stays.
     """
-    stages = plan.pipeline.step.stages if plan.pipeline else ()
+    stages = plan.pipeline.step.told.stages if plan.pipeline else ()
     rows = {id(row.call): row for rows in (plan.rows, *(stage.rows for stage in stages)) for row in rows}
     moved = (row for row in rows.values() if not row.call.per_microbatch or LANE[row.call.op] in (GRADIENTS, WEIGHTS))
-    return total(row.time_s * row.pulls for row in moved) + plan.compute.seconds["update"] + plan.host_s
+    calls_s = total(row.time_s * row.pulls for row in moved)
+    return calls_s + plan.compute.seconds["update"] + plan.host_s + plan.stragglers_s

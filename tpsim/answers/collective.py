@@ -26,6 +26,7 @@ from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
+    from tpsim.fabric.wires import Route
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.machine.ways import Launch
@@ -78,13 +79,7 @@ def collective(
     route = placement.route(["ranks"])
     parts = ranks if buffer and kind in BUFFER_IS_A_PART else 1
     shares = 1 if kind in CUT_ANYHOW else ranks
-    known = {
-        int(knot.V)
-        for curve in machine.measured
-        if curve.kind == kind and curve.holds_on(route)
-        for knot in curve.knots
-    }
-    wanted = sizes_of(sizes)
+    known, wanted = _measured_at(machine, kind, route), sizes_of(sizes)
     volumes = [size * parts if size * parts in known else whole(size, shares, width) * parts for size in wanted.bytes]
 
     def timed(V: int) -> Timing:
@@ -102,6 +97,12 @@ def collective(
     )
     timings = tuple(map(timed, volumes))
     return CollectiveResult(asked, machine, placement, force, timings, curve(timed, shares * width), notes)
+
+
+def _measured_at(machine: Machine, kind: MoveKind, route: Route) -> set[int]:
+    """The bytes at which the machine's curves were measured."""
+    curves = [curve for curve in machine.measured if curve.kind == kind and curve.holds_on(route)]
+    return {int(knot.V) for curve in curves for knot in curve.knots}
 
 
 def _width(dtype: str) -> int:

@@ -63,7 +63,7 @@ def updates(step: Pipelined, stage: Stage) -> Iterator[Lasting]:
     if stage.own_s > done:
         yield Lasting("update", done, stage.own_s)
     if shared:
-        met = max(rank_stage.own_s for rank_stage in step.stages if _together(rank_stage))
+        met = max(rank_stage.own_s for rank_stage in step.told.stages if _together(rank_stage))
         yield Lasting("update together", met, met + shared)
 
 

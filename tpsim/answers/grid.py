@@ -58,8 +58,8 @@ def grid(
 
 def _priced(question: Question, work: Inference, batch: Array, context: Array) -> GridResult:
     whole = sizes_of(question)
-    dims, peaks = routed(question, work.read({**whole.dims, "b": batch}, context), whole.axes)
-    sizes = replace(whole, dims=dims, peaks=peaks)
+    dims, loads = routed(question, work.read({**whole.dims, "b": batch}, context), whole.axes)
+    sizes = replace(whole, dims=dims, peaks=loads)
     lowered = Memo().lowered(question)
     program = lowered.program
     trace = traced(program, question.practice, question.model.stack)
@@ -67,7 +67,8 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     (chunk,) = question.stages.chunks
     arrays = memory(program, sizes).static_bytes + highest(Courses(lowered.turnover, sizes), chunk, "F")
     peak = arrays + question.assume.memory.beside(arrays)
-    return GridResult(question, batch, context, step.time_s + 0 * batch, peak + 0 * batch)
+    seconds, peaks = (np.asarray(each + 0 * batch, dtype=np.float64) for each in (step.time_s, peak))
+    return GridResult(question, batch, context, seconds, peaks)
 
 
 def _check(question: Question, batch: Array, context: Array) -> Inference:

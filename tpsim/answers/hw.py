@@ -233,7 +233,7 @@ def hw_validate(names: str | Path | Sequence[str | Path] = (), *, strict: bool =
 
 def _checked(name: str, *, strict: bool) -> Checked:
     from tpsim.machine.chips import check
-    from tpsim.machine.profile_file import left_out, missing, read
+    from tpsim.machine.profile import left_out, missing, read
 
     chip = name in spec.names("chips") and name not in spec.names("hardware")
     path = str(spec.named("chips" if chip else "hardware", name))

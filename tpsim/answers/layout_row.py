@@ -12,6 +12,7 @@ from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read
 from tpsim.layouts.space import SHORT
 from tpsim.quantity.units import show
 from tpsim.question.save import scenario_text
+from tpsim.report.numbers import counted
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def in_words(row: Row) -> str:
     turns = f" ({row.schedule}{f', {row.chunks} chunks' if row.chunks > 1 else ''})" if row.schedule else ""
     shared = [f"{role} {ways}" for role, ways in (("cp", row.cp), ("ep", row.ep)) if ways > 1]
     parts = [f"tp {row.tp}", f"dp {row.dp}", *shared, f"pp {row.pp}{turns}"]
-    parts += [f"{row.microbatches} microbatches of {row.microbatch_size}", f"ZeRO {row.zero}"]
+    parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}"]
     parts += ["sequence parallel"] if row.sequence_parallel else []
     parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]
     return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in row.varied.items()), *parts])

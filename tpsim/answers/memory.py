@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Program
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
-    from tpsim.question.assume_fields import Overheads
+    from tpsim.question.assume import Overheads
     from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
 
@@ -58,10 +58,10 @@ class ChipMemory(Memory):
 
     @property
     def working(self) -> Mapping[str, Bytes]:
-        """What these are, in bytes."""
+        """What these are, in bytes; less than one is what rounding leaves of a part that is gone."""
         buckets = self.peak.parts["buckets"] + self.bucket_bytes
         own = [(part, size) for part, size in self.peak.parts.items() if part not in ("kept", "buckets")]
-        return {part: size for part, size in (*own, ("buckets", buckets), ("spare", self.spare_bytes)) if size}
+        return {part: size for part, size in (*own, ("buckets", buckets), ("spare", self.spare_bytes)) if size >= 1}
 
     @property
     def peak_bytes(self) -> Bytes:

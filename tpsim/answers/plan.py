@@ -109,7 +109,8 @@ def _priced(
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step(briefly=True)
     pacing, useful = step.pacing, total(rank.compute.useful_flops for rank in step.work.own)
     work, stage_sizes = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
-    plan = PlanResult(question, stage_sizes, pacing.rows, work, fullest(chips), lowered, memo, pipeline, pacing.host_s)
+    waits = pacing.host_s, pacing.stragglers_s
+    plan = PlanResult(question, stage_sizes, pacing.rows, work, fullest(chips), lowered, memo, pipeline, *waits)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -128,6 +129,7 @@ class PlanResult(Answer):
     pipeline  with stages: then rows, compute and step are those of the rank that it hangs on, and memory is that of
               the rank with the least room
     host_s   what the rank's actions take longer since its host launches them
+    stragglers_s  and since gathers of weights wait for the last rank
 
     What is worked out once and asks the plan holds a copy: a plan that held itself would outlive its last user.
     """
@@ -147,6 +149,7 @@ class PlanResult(Answer):
     memo: Memo
     pipeline: Pipeline | None = None
     host_s: Any = 0
+    stragglers_s: Any = 0
 
     tokens = Of[int]("question.workload.tokens", "tokens of one step, over all chips")
     chips = Of[int]("question.mesh.devices", "chips of the mesh")
@@ -190,7 +193,8 @@ class PlanResult(Answer):
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
         waits = self.pipeline.bubble_s if self.pipeline else 0
-        return PlanStep(self.rows, self.compute, replace(self), bubble_s=waits, host_s=self.host_s)
+        own = {"host_s": self.host_s, "stragglers_s": self.stragglers_s}
+        return PlanStep(self.rows, self.compute, replace(self), bubble_s=waits, **own)
 
     @cached_property
     def change(self) -> FieldChange | None:

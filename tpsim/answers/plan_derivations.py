@@ -44,11 +44,12 @@ def names_in(result: PlanResult) -> dict[str, str]:
     """Every name that can be explained of `result` but the constants of its machine, and what bears it."""
     rows = result.rows
     arrays = [name for row in rows for name in row.array.split() if not name[0].isdigit() and name != "arrays"]
-    blocks = [block for row in rows for block in row.block.split(",")]
+    blocks = [part.block for row in rows for part in row.call.parts]
     calls: dict[str, str] = {row.collective: f"every {row.collective}" for row in rows}
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
-    served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if result.serve and name in result.serve}
+    told = [*result.serve] if result.serve else []
+    served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if name in told}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
     return {**calls, **numbers(), **cache, **served}
 
@@ -87,7 +88,7 @@ def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
     """Wire bytes and seconds of the calls of a kind, an array or a block; calls of one formula together."""
     groups: dict[Any, list[Row]] = {}
     for row in result.collectives:
-        blocks = row.block.split(",")
+        blocks = [part.block for part in row.call.parts]
         if name in (row.collective, row.array, row.block, *row.array.split(), *blocks):
             groups.setdefault((row.collective, row.axis, row.call.shape), []).append(row)
     for rows in groups.values():
@@ -193,11 +194,12 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if part not in MEMORY and not cached:
         return
     program, fullest = result.memo.lowered(result.question).program, result.memory.peak_rank
-    if work := result.question.inference:
-        result = replace(result, sizes=sizes_of(replace(result.question, workload=work.at_peak)))
+    sizes, work = result.sizes, result.question.inference
+    if work:
+        sizes = sizes_of(replace(result.question, workload=work.at_peak))
     yield derived(
-        result,
-        f"bytes of {part} on one chip",
+        replace(result, sizes=sizes.of_stage(result.question.stages.loops(fullest))),
+        f"bytes of {part} on one chip{_where_most(result)}",
         "bytes",
         lambda sizes: getattr(memory(program, sizes, of_rank(result, fullest)), f"{part}_bytes"),
         because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
@@ -205,12 +207,17 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     )
 
 
+def _where_most(result: PlanResult) -> str:
+    """The rank that holds most, where there are several."""
+    return f" of rank {result.memory.peak_rank}" if result.pipeline else ""
+
+
 def _peak(result: PlanResult) -> Iterator[Derivation]:
     """What the arrays of a step take together where that is most."""
-    memory, stage = result.memory, f" of rank {result.memory.peak_rank}" if result.pipeline else ""
+    memory = result.memory
     parts = {"states": memory.static_bytes, "kept": memory.kept_bytes, **memory.working}
     yield Derivation(
-        what=f"bytes on one chip{stage} where they are most, in {memory.peak_action}",
+        what=f"bytes on one chip{_where_most(result)} where they are most, in {memory.peak_action}",
         dimension="bytes",
         text=" + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items()),
         value=float(memory.peak_bytes),

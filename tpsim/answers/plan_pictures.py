@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.cost.piece import Piece
     from tpsim.cost.pipeline import Pipelined, Work
     from tpsim.cost.segments import Segment
-    from tpsim.cost.timeline import Ran
+    from tpsim.cost.timeline import Timeline
     from tpsim.report.picture import Picture
 
 
@@ -100,7 +100,7 @@ def _periods(steps: Segment) -> Iterator[tuple[int, int]]:
             yield first, last
 
 
-def _put(steps: Segment, ran: Ran, period: tuple[int, int], lanes: dict[str, list[Span]], before: float) -> float:
+def _put(steps: Segment, ran: Timeline, period: tuple[int, int], lanes: dict[str, list[Span]], before: float) -> float:
     """Puts what runs in a stretch on the lanes, from `before` on; when it ends."""
     first, last = period
     start, end = ran.starts[first], ran.starts[last] if last < len(steps) else max(ran.ends)
@@ -156,7 +156,7 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
                 ACTS.get(lasting.acts, SEVERAL) if lasting.acts else UPDATE,
                 lasting.name,
             )
-            for lasting in (*course.actions(step, rank), *course.updates(step, step.stages[rank]))
+            for lasting in (*course.actions(step, rank), *course.updates(step, step.told.stages[rank]))
         ]
         for rank, name in shown.items()
     }

@@ -33,8 +33,10 @@ class PlanStep(Step):
 
     plan: PlanResult
 
-    flops_per_device = Of[Number]("compute.flops", "FLOPs of one chip, repeated work included")
-    useful_flops = Of[Number]("compute.useful_flops", "FLOPs of all chips together, without repetition")
+    flops_per_device = Of[Number](
+        lambda step: step.counted[1], "FLOPs of one chip that HFU counts, repeated work included"
+    )
+    useful_flops = Of[Number](lambda step: step.counted[0], "FLOPs of all chips that MFU counts, without repetition")
 
     @property
     def update_s(self) -> Seconds:

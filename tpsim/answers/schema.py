@@ -44,8 +44,8 @@ class Described:
 
 DESCRIBED: tuple[Described, ...] = (
     Described("hardware", "file", "tpsim.machine.profile_fields", "HardwareFile", "a machine"),
-    Described("model", "file", "tpsim.program.model_schema", "ModelFiles", "a model"),
-    Described("scenario", "file", "tpsim.question.serving_file", "AnyScenario", "a scenario"),
+    Described("model", "file", "tpsim.question.formats", "ModelFiles", "a model"),
+    Described("scenario", "file", "tpsim.question.formats", "AnyScenario", "a scenario"),
     Described(
         "chip", "file", "tpsim.machine.profile_fields", "ChipFile", "a chip that machines are made of", part=True
     ),

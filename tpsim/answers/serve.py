@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.cost.compute import is_bytes_bound, kernel_s
+from tpsim.program.dims import HELD
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.op import Leaf
@@ -99,9 +100,10 @@ class Serve(Record):
     @property
     def copies(self) -> Number:
         """How many chips hold the same part of the cache."""
-        plan, tokens = self.plan, self.work.global_batch * self.work.longest
-        cache_bytes = total(chip.cache_bytes for chip in plan.each) * plan.chips
-        return float(cache_bytes / (len(plan.each) * self.cache_bytes_per_token * tokens))
+        plan = self.plan
+        held = total(chip.cache_bytes for chip in plan.each) * plan.chips
+        longest = replace(plan, sizes=sizes_of(replace(plan.question, workload=self.work.at_peak)))
+        return float(held / (len(plan.each) * cache_bytes(plan.lowered, whole_stack(longest))))
 
     @property
     def demanded(self) -> dict[str, float]:
@@ -123,13 +125,17 @@ def whole_stack(plan: PlanResult) -> Sizes:
 
 def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     """Bytes that each token of a sequence adds to all layers' caches, however split: nothing to those of windows."""
-    caches = [op for op in lowered.program.ops if isinstance(op, Leaf) and op.output.role == "cache"]
-    leaves = [op for op in caches if "t" in op.output.dims]
+    return cache_bytes(lowered, replace(sizes, dims={**sizes.dims, "b": 1, "t": 1, HELD: 0}))
+
+
+def cache_bytes(lowered: Lowered, sizes: Sizes) -> Any:
+    """Bytes of all layers' caches, however split, each part of them once."""
     return total(
-        product(sizes.dims[dim] for dim in op.output.dims if dim not in ("b", "t"))
+        product(sizes.dims[dim] for dim in op.output.dims)
         * DTYPE_BYTES[op.output.dtype]
         * lowered.program.times(op.where, sizes.loops)
-        for op in leaves
+        for op in lowered.program.ops
+        if isinstance(op, Leaf) and op.output.role == "cache"
     )
 
 

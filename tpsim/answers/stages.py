@@ -8,7 +8,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.pieces import Clock
+from tpsim.cost.clock import Clock
 from tpsim.cost.pipeline import Pipelined, Stage, Work
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_of, sent
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AlikeStages(Record):
-    """Ranks of the pipeline that are alike: compute, exposed communication, bubble and host are the step together.
+    """Ranks of the pipeline that are alike: their five seconds are the step together.
 
     in_flight   microbatches of the rank between forward and backward, at most
     held_bytes  parameters, gradients and optimizer of a chip
@@ -42,6 +42,7 @@ class AlikeStages(Record):
     exposed_s: Seconds
     bubble_s: Seconds
     host_s: Seconds
+    stragglers_s: Seconds
     in_flight: Number
     held_bytes: Bytes
     kept_bytes: Bytes
@@ -75,8 +76,8 @@ class Pipeline(Record):
     microbatches = Of[Count]("orders.microbatches", "that go through")
     pacing_rank = Of[Count]("step.pacing.rank", "the rank that the step hangs on: sums of the plan are its own")
     bubble_s = Of[Seconds]("step.pacing.bubble_s", "what this rank waits for others")
-    formula = Of[str]("step.formula", "how often each pass, and each send, stands on the critical path")
-    parts_s = Of[Mapping[str, Seconds]]("step.seconds", "seconds of one of each")
+    formula = Of[str]("step.told.formula", "how often each pass, and each send, stands on the critical path")
+    parts_s = Of[Mapping[str, Seconds]]("step.told.seconds", "seconds of one of each")
 
     @property
     def sends(self) -> Literal["blocking", "blocking in warm-up and flush", "beside compute"]:
@@ -93,7 +94,7 @@ class Pipeline(Record):
     @property
     def alike(self) -> list[AlikeStages]:
         """One for each run of ranks that are alike."""
-        runs = groupby(zip(self.step.stages, self.each, strict=True), key=lambda pair: _figures(*pair))
+        runs = groupby(zip(self.step.told.stages, self.each, strict=True), key=lambda pair: _figures(*pair))
         return [AlikeStages(listed([stage.rank for stage, _ in run]), *figures) for figures, run in runs]
 
     @property
@@ -143,6 +144,7 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
         question.matmul_efficiency,
         scale,
         question.assume.kernel_launch_s,
+        question.tied,
     )
     actions = lowered.actions(question, sizes, [row.call for row in rows])
     return Work(question.orders, question.stages, clock, actions, hop, question.blocking)
@@ -195,5 +197,5 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 def _figures(stage: Stage, holds: ChipMemory) -> tuple[Any, ...]:
-    seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s, stage.host_s)
+    seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s, stage.host_s, stage.stragglers_s)
     return (stage.layers, *seconds, stage.in_flight, holds.static_bytes, holds.kept_bytes, holds.peak_bytes)

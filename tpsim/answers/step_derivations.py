@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived, of_rank
 from tpsim.answers.serve import cache_bytes_per_token, whole_stack
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.trust import Band
+    from tpsim.cost.sizes import Sizes
     from tpsim.quantity.units import Dimension
     from tpsim.report.record import Seconds
 
-STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "flops_per_device")
+STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "stragglers_s", "flops_per_device")
 RATES = {
     "mfu": "mfu",
     "hfu": "hfu",
@@ -65,6 +66,7 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         "bubble_s": "of the rank that the step hangs on: from a step's start to the next, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
+        "stragglers_s": "sum over actions of sqrt(compute x meetings x interruption) x (sqrt(chips of a stage) - 1)",
         "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",
     }
     if rest in texts:
@@ -73,20 +75,37 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             dimension="seconds",
             text=texts[rest],
             value=float(getattr(step, rest) or 0),
-            because=tuple(_waits(result)) if rest == "bubble_s" else (),
-            sources=tuple(_roofline(result)) if rest == "compute_s" else (),
+            because={"bubble_s": tuple(_waits(result)), "stragglers_s": LATE}.get(rest, ()),
+            sources=tuple(_constants(result, rest)),
             checks=CHECKS["compute"],
         )
     if rest in ("flops_per_device", "compute_s"):
         here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
         kernels = [kernel for kernel in result.memo.lowered(result.question).kernels if here(kernel.where)]
-        yield derived(
-            result,
-            "FLOPs of one chip per step",
-            "flops",
-            lambda sizes: total(kernel.flops(sizes) * kernel.count(sizes) for kernel in kernels),
-            checks=CHECKS["compute"],
-        )
+        full = result.question.assume.mfu == "full"
+
+        def flops(sizes: Sizes) -> Any:
+            runs = ((kernel, kernel.flops(sizes), kernel.count(sizes)) for kernel in kernels)
+            return total((run if full else kernel.seen(run, sizes)) * count for kernel, run, count in runs)
+
+        noun = f"FLOPs of one chip per step: {result.step.flops_counted}"
+        yield derived(result, noun, "flops", flops, checks=CHECKS["compute"])
+
+
+LATE = (
+    "where a layer's weights are gathered, or its gradients summed, ranks wait for the one with the longest pause",
+    "pauses longer than d are as rare as 1/d^2: the longest of n ranks in t seconds is sqrt(n t x interruption)",
+)
+"""Why ranks wait for stragglers."""
+
+
+def _constants(result: PlanResult, name: str) -> Iterator[str]:
+    """The machine's constants that seconds of the step are made of."""
+    late = result.question.machine.chip.interruption
+    if name == "compute_s":
+        yield from _roofline(result)
+    if name == "stragglers_s" and late:
+        yield constant_said(late)
 
 
 def band(own: Band, time_s: Seconds) -> Iterator[Derivation]:
@@ -108,7 +127,7 @@ def _waits(result: PlanResult) -> Iterator[str]:
     """How the step goes through a pipeline, and what each of its stages waits for others."""
     if result.pipeline:
         waits: dict[str, list[int]] = {}
-        for stage in result.pipeline.step.stages:
+        for stage in result.pipeline.step.told.stages:
             waits.setdefault(show(float(stage.bubble_s), "seconds"), []).append(stage.rank)
         yield f"{result.pipeline.schedule}; the step hangs on {result.pipeline.formula}"
         yield f"stages wait: {', '.join(f'{listed(ranks)} {wait}' for wait, ranks in waits.items())}"
@@ -116,10 +135,11 @@ def _waits(result: PlanResult) -> Iterator[str]:
 
 def _waiting(result: PlanResult) -> str:
     """What the step's rank waits for others and for its host as terms of the step, which hangs on the critical path."""
-    host = f" + host {show(result.step.host_s, 'seconds')}" if result.step.host_s else ""
+    own = {"host": result.step.host_s, "stragglers": result.step.stragglers_s}
+    waits = "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in own.items() if s)
     if not result.pipeline:
-        return host
-    return f"{host} + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
+        return waits
+    return f"{waits} + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
 
 
 def rate(result: PlanResult, name: str) -> Derivation:

@@ -47,7 +47,7 @@ def trace(plan: PlanResult) -> dict[str, Any]:
 def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
     """Those of microbatches that are among the first `window` or the last."""
     last = step.ran.schedule.microbatches - window
-    for stage, chip in zip(step.stages, plan.each, strict=True):
+    for stage, chip in zip(step.told.stages, plan.each, strict=True):
         yield from _names(stage.rank, several=bool(plan.pipeline))
         yield from _actions(step, stage.rank, window, last)
         for name, start, end, *_ in course.updates(step, stage):

@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 
 NOT_MODELLED = (
     "kernels that slow collectives beside them, and each other",
-    "jitter, stragglers, data loading, checkpoints, failures",
+    "jitter, stragglers but where weights and gradients of layers travel, data loading, checkpoints, failures",
     "memory that stands in no list of arrays: what a library works in",
     "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise: every page names the first ones."""
 
 NO_HOST = "a host that launches kernels more slowly than they run: assume.kernel_launch states its seconds"
+
+NO_STRAGGLERS = "stragglers: no figure of the chip says how late they come, hardware.chip.interruption would"
 
 NOT_FORWARDED = "copies of tokens that go on inside a node while others still come to it: levels take turns"
 
@@ -85,8 +87,9 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     forwarded = (NOT_FORWARDED,) if question.practice.rows.dispatch in {"node", "node_rank"} else ()
     if question.inference:
         return (*NOT_SERVED, *host, *forwarded)
+    late = () if question.machine.chip.interruption else (NO_STRAGGLERS,)
     norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
-    return (*NOT_MODELLED, *host, *norm, *forwarded, *_reach(question))
+    return (*NOT_MODELLED, *host, *late, *norm, *forwarded, *_reach(question))
 
 
 def _reach(question: Question) -> Iterator[str]:

@@ -140,6 +140,7 @@ def bars(plan: PlanResult) -> Iterator[Bar]:
         "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
         "bubble": step.bubble_s,
         "host": step.host_s,
+        "stragglers": step.stragglers_s,
     }
     seen = {name: size for name, size in parts.items() if size > SMALL * step.time_s}
     shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in seen.items())

@@ -17,7 +17,7 @@ from tpsim.machine import timing
 from tpsim.machine.algorithms import EVERY
 from tpsim.machine.curve import describe
 from tpsim.machine.curve_file import exact
-from tpsim.machine.profile_file import read as read_profile
+from tpsim.machine.profile import read as read_profile
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 

@@ -16,7 +16,7 @@ from tpsim.calibrate.run_list import read
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, Moves, moved, scatter
 from tpsim.calibrate.step_fitted import StepFitResult, StepRow
 from tpsim.machine.evidence import evidence
-from tpsim.machine.profile_file import read as read_profile
+from tpsim.machine.profile import read as read_profile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run_list import Cell, Listed
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
-    from tpsim.question.assume_fields import LaunchFields
+    from tpsim.question.assume import LaunchFields
     from tpsim.question.question import Question
 
 STEP = 0.08

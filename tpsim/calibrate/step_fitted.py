@@ -113,7 +113,9 @@ class StepFitResult(Answer):
     @property
     def verdict(self) -> str:
         """One line: how far off steps are now, and were."""
-        was, now = (_mean([row[key] / row.measured_s - 1 for row in self.rows]) for key in ("base_s", "fitted_s"))
+        was, now = (
+            float(np.mean([abs(row[key] / row.measured_s - 1) for row in self.rows])) for key in ("base_s", "fitted_s")
+        )
         moved = ", ".join(
             f"{row['figure']} {shown(row['figure'], row['base'])} -> {shown(row['figure'], row['value'])}"
             for row in self.parameters
@@ -203,10 +205,6 @@ def _remarks(result: StepFitResult) -> Iterator[str]:
             f"peaks of memory move nothing: planned over measured {min(ratios):.3g} to {max(ratios):.3g}; what a stack "
             "keeps is practice.keeps, what stands beside arrays assume.memory"
         )
-
-
-def _mean(errors: list[float]) -> float:
-    return float(np.mean(np.abs(errors)))
 
 
 def _s(seconds: float) -> str:

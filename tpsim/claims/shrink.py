@@ -24,7 +24,7 @@ from tpsim.program.legal_orders import checked
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
-from tpsim.question.assume_fields import CopiesFields
+from tpsim.question.assume import CopiesFields
 from tpsim.question.memo import lowered
 from tpsim.question.question import Inference
 from tpsim.reference.routing import turned_copies, turns
@@ -174,14 +174,15 @@ def _balanced(question: Question, copies: Mapping[str, Fraction]) -> Stated:
 
     A capacity above the mean of rows becomes twice that: none is dropped then, and as many as come stay empty.
 
-    Raises InputError for a capacity below it: which rows are dropped hangs on the number of devices.
+    Raises InputError for a capacity below it: one device alone would drop other tokens.
     """
     stated, routing = question.stated, question.assume.routing
     even = type(routing)()
     if question.model.experts and routing.drop != "none":
         if routing.drop < 1:
-            message = f"experts have rows for {routing.drop:g} of the mean, and which are dropped hangs on the devices"
-            remedy = "verify it with 1, or more"
+            message = f"with rows for {routing.drop:g} of the mean every device drops tokens of its own"
+            message += ", and a device alone others: there is no result to hold the run to"
+            remedy = f"verify it with drop: 1; of the rows and bytes that are held there a plan counts {routing.drop:g}"
             raise InputError.one("capacity-per-device", message, stated.at("assume", "routing", "drop"), remedy)
         even = even.model_copy(update={"drop": min(PAIR, -(-routing.drop // 1))})
     if copies:  # exact, as no file could state them

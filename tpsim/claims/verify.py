@@ -179,7 +179,7 @@ def _claims(seen: Trial) -> Iterator[Check]:
 def _printed(pipeline: Pipeline) -> Counter[int]:
     """The calls that rows claim, of all stages together; of what several of them run at once, the calls of one."""
     counts: Counter[int] = Counter()
-    for row in chain.from_iterable(stage.rows for stage in pipeline.step.stages):
+    for row in chain.from_iterable(stage.rows for stage in pipeline.step.told.stages):
         several = len(row.call.where.chunks) > 1  # one op of the program, on the devices of every stage that has them
         counts[id(row.call)] = row.count if several else counts[id(row.call)] + row.count
     return counts

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tpsim.report.answer import Answer
-    from tpsim.report.table import Document
+    from tpsim.report.table import Page
 
 Format = Literal["table", "json", "csv", "md", "html", "yaml", "trace"]
 KEPT = "\b\n"
@@ -62,32 +62,32 @@ class Output:
     def write(
         self,
         answer: Answer,
-        document: Callable[[bool], Document],
+        make_page: Callable[[bool], Page],
         also: Mapping[Path, str] | None = None,
         *,
         fails: bool = True,
     ) -> None:
         """Write `answer` everywhere it is wanted, files first; the command exits with 1 if the answer is "no".
 
-        document  makes what tables and Markdown show, given `verbose`
-        also      files that hold something else, with their texts
-        fails     False where "no" is no reason to fail
+        make_page  makes what tables and Markdown show, given `verbose`
+        also       files that hold something else, with their texts
+        fails      False where "no" is no reason to fail
         """
-        page = document(self.verbose and not self.quiet) if self.format == "table" else None
-        shown = "" if page else _text(answer, document, self.format, verbose=self.verbose)
-        self._write_files(answer, document, also or {})
+        page = make_page(self.verbose and not self.quiet) if self.format == "table" else None
+        shown = "" if page else _text(answer, make_page, self.format, verbose=self.verbose)
+        self._write_files(answer, make_page, also or {})
         if page:
             from tpsim.report import table, terminal
 
-            terminal.write(table.Document(page.lines) if self.quiet else page, sys.stdout, self.color)
+            terminal.write(table.Page(page.lines) if self.quiet else page, sys.stdout, self.color)
         sys.stdout.write(shown)
         sys.stdout.flush()
         if fails and not answer.ok:
             raise click.exceptions.Exit(NO)
 
-    def _write_files(self, answer: Answer, document: Callable[[bool], Document], also: Mapping[Path, str]) -> None:
+    def _write_files(self, answer: Answer, make_page: Callable[[bool], Page], also: Mapping[Path, str]) -> None:
         pages = {
-            file: _text(answer, document, SUFFIXES[_suffix(file.name)], verbose=self.verbose, folder=file.parent)
+            file: _text(answer, make_page, SUFFIXES[_suffix(file.name)], verbose=self.verbose, folder=file.parent)
             for file in self.files
         }
         # Path.exists raises for a name that is too long.
@@ -113,7 +113,7 @@ def tell(message: str, *, line: bool = True) -> None:
 
 
 def _text(
-    answer: Answer, document: Callable[[bool], Document], form: Format, *, verbose: bool, folder: Path = Path()
+    answer: Answer, make_page: Callable[[bool], Page], form: Format, *, verbose: bool, folder: Path = Path()
 ) -> str:
     """`answer` in one format, to stand in `folder`. Whatever a file or a pipe gets is never cut and never coloured."""
     if form in ("json", "trace"):
@@ -133,18 +133,18 @@ def _text(
     if form == "md":
         from tpsim.report import markdown
 
-        return markdown.text(document(True))
+        return markdown.text(make_page(True))
     if form == "html":
         from tpsim.report import html
 
-        return html.text(document(True), __version__)
+        return html.text(make_page(True), __version__)
     from io import StringIO
 
     from tpsim.report import terminal
 
-    page = StringIO()
-    terminal.write(document(verbose), page, "never")
-    return page.getvalue()
+    stream = StringIO()
+    terminal.write(make_page(verbose), stream, "never")
+    return stream.getvalue()
 
 
 def write_files(pages: Sequence[tuple[Path, str]]) -> None:

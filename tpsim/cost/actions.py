@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from tpsim.program.stages import Stages
 
 
-FEW = 4, 6
-"""Runs of a part from which those of many more are told: those at its ends, and two alike between them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Actions:
     """All actions of a program, each made once.
@@ -109,39 +105,25 @@ class Actions:
         return self._known[lane]  # type: ignore[no-any-return]  # put there above
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
-        """The tasks: parts of the stack in a row, in the order of issue, with buckets and what is gathered ahead.
-
-        Of a part that follows itself often, a few runs tell what all of them are; where they do not, all are issued.
-        """
-        each = ((self._part(chunk, acts, place, once=once), times) for place, times in _places(chunk, acts))
-        parts = [(part, times) for part, times in each if part.nodes]
-        most = max((times for _, times in parts), default=0)
-        return next(filter(None, (self._issued(chunk, parts, some) for some in (*FEW, most))))
-
-    def _issued(self, chunk: Chunk, parts: Sequence[tuple[Part, int]], most: int) -> Action | None:
-        """The tasks, of parts that run at most so often; None where these do not tell what those beyond are."""
+        """The tasks: parts of the stack in a row, in the order of issue, with buckets and what is gathered ahead."""
         nodes: list[Node] = []
         starts: list[int] = []
-        unseen: list[tuple[range, int]] = []
         gives: tuple[int, ...] = ()
-        for part, times in parts:
-            begin = len(nodes)
-            for _ in range(min(times, most)):
+        for place, times in _places(chunk, acts):
+            part = self._part(chunk, acts, place, once=once)
+            for _ in range(times if part.nodes else 0):
                 starts.append(base := len(nodes))
                 nodes += [
                     Node(piece, (*[read + base for read in reads], *(gives if at in part.takes else ())))
                     for at, (piece, reads) in enumerate(part.nodes)
                 ]
                 gives = tuple(index + base for index in part.gives)
-            if times > most:
-                unseen.append((range(begin, len(nodes), len(part.nodes)), times - most))
         bucket, ahead = self.practice.bucket, self.practice.ahead
         order = Issue(nodes, frozenset(starts)).order()
         limit = bucket.limit(shards=self.shards, first=chunk.first)
         order = list(bucketed(nodes, order, limit, self._size(bucket.elements is not None)))
         order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
-        repeated = runs(nodes, order, starts, unseen)
-        return None if repeated is None else Action(repeated)
+        return Action(runs(nodes, order, starts))
 
     def _size(self, in_elements: bool) -> Callable[[Piece], Any]:
         return lambda piece: self.elements(piece.call) if in_elements and piece.call else piece.share

@@ -29,7 +29,7 @@ TRAVEL_TOGETHER: frozenset[Role] = frozenset({"param", "gradient", "state"})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Portion:
     """One array's share of a call: a move of the op that makes it, in its place among those of the op."""
 
     output: Array = field(repr=False)
@@ -53,7 +53,7 @@ class Part:
 
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V: bytes of the full array taking part, per remaining shard of the other axes."""
-        return self.elements(sizes) * DTYPE_BYTES[self.dtype]
+        return product((self.elements(sizes), DTYPE_BYTES[self.dtype]))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Collective:
 
     where: Where
     op: str
-    parts: tuple[Part, ...]
+    parts: tuple[Portion, ...]
     because: str
     program: Program = field(repr=False)
 
@@ -186,7 +186,7 @@ def moves(program: Program) -> Iterator[Collective]:
     """Every move of `program` by itself, in order, free slices too."""
     for op in program.ops:
         for place, move in enumerate(op.moves if isinstance(op, Reshard) else ()):
-            part = Part(op.output, op.where.block, move, place)
+            part = Portion(op.output, op.where.block, move, place)
             rows = op.output.filled or op.output.role == "index"  # counts go ahead of rows
             purpose = RECOMPUTED if op.where.again == "replay" else ROWS if rows else op.output.role
             yield Collective(op.where, purpose, (part,), op.because, program)

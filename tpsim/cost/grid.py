@@ -12,12 +12,12 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import Collective, alike, collectives
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import standing
 from tpsim.cost.piece import step_share
-from tpsim.cost.pieces import piece_s
 from tpsim.cost.rollup import Pricer, Row, price, wires_s
 from tpsim.cost.timed import Timed
 from tpsim.program.kinds import ALIKE, stack
@@ -47,11 +47,12 @@ class Priced:
     exposed_s: Any
     wire_bytes: Any
     static_bytes: Any
+    stragglers_s: Any
 
     @property
     def time_s(self) -> Any:
-        """Compute and exposed communication."""
-        return self.compute_s + self.exposed_s
+        """Compute, exposed communication and waiting for stragglers."""
+        return self.compute_s + self.exposed_s + self.stragglers_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +70,33 @@ class Traced:
     standing: Standing
 
     def priced(
-        self, sizes: Sizes, pricer: Pricer, machine: Machine, dtype: str, efficiency: float | None = None
+        self,
+        sizes: Sizes,
+        pricer: Pricer,
+        machine: Machine,
+        dtype: str,
+        efficiency: float | None = None,
+        *,
+        tied: Any = 1,
     ) -> Priced:
         """The step at `sizes`; every layout of the arrays has this program's structure.
 
         efficiency  share of peak that products reach, None for the machine's own figure
+        tied        ranks that wait for each other where weights are gathered and gradients summed
 
         Raises InputError where the practice counts elements, of which every layout has others.
         """
         rows = price([group[0] for group in self.groups], sizes, pricer, map(len, self.groups))
         works = [kernel_s(group[0], sizes, machine, dtype, efficiency) for group in self.kernels]
         compute_s = total(s * count for s, count in zip(works, self._counts(sizes), strict=True))
+        step_s, stragglers_s = self._step_s(rows, works, sizes, machine, tied)
         return Priced(
             compute_s=compute_s,
             communication_s=total(row.busy_s for row in rows),
-            exposed_s=self._step_s(rows, works, sizes) - compute_s,
+            exposed_s=step_s - stragglers_s - compute_s,
             wire_bytes=total(row.wire_bytes_per_device * row.count for row in rows),
             static_bytes=self.standing.memory(sizes).static_bytes,
+            stragglers_s=stragglers_s,
         )
 
     def _counts(self, sizes: Sizes) -> list[Any]:
@@ -94,8 +105,13 @@ class Traced:
         runs = {loops: kernel.count(sizes) for loops, kernel in alike.items()}
         return [total(runs[kernel.loops] for kernel in group) for group in self.kernels]
 
-    def _step_s(self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes) -> Any:
-        """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once."""
+    def _step_s(
+        self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes, machine: Machine, tied: Any
+    ) -> tuple[Any, Any]:
+        """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once.
+
+        Of these, those of stragglers.
+        """
         calls = {id(call): row for row, group in zip(rows, self.groups, strict=True) for call in group}
         pairs = [(kernel, s) for s, group in zip(works, self.kernels, strict=True) for kernel in group]
         seconds_of = {id(kernel.ops[0]): s for kernel, s in pairs}
@@ -121,12 +137,13 @@ class Traced:
             acts = [actions.action(only, "F", first=first)]
             if any(op.where.phase == "backward" for op in self.program.ops):
                 acts.append(actions.action(only, "BW", last=last))
-            both = reduce(Timed.then, (act.timed(seconds, attributed=False) for act in acts))
+            each = (act.timed(seconds, attributed=False).waiting(act.late_s(seconds, machine, tied)) for act in acts)
+            both = reduce(Timed.then, each)
             timed = timed.then(both.times(len(list(same))))
         once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
         updates = [s * kernel.count(sizes) for kernel, s in pairs if kernel.where.index("microbatches") is None]
         ended = largest(timed.through.seconds, timed.tail.seconds) + total([*(row.busy_s for row in once), *updates])
-        return largest(ended, *wires_s(rows).values())
+        return largest(ended, *wires_s(rows).values()), timed.stragglers_s
 
 
 def _elements(_call: Collective) -> Any:

@@ -38,21 +38,22 @@ class Issue:
             if piece.call and (piece.settles or not piece.late):
                 for read in reads:
                     self.readers[read].append(at)
+        starts, done, flying = self.starts, self.done, self.flying
         for at, (piece, reads) in enumerate(self.nodes):
-            if at in self.starts:
+            if at in starts:
                 self._group()
-            if at in self.done or piece.fetches or (piece.settles and reads):
+            if at in done or piece.fetches or (piece.settles and reads):
                 continue
             if piece.late:
                 self.pending.append(at)
                 continue
-            if self.flying.intersection(reads):
+            if flying and not flying.isdisjoint(reads):
                 self._group()
-                self.flying.difference_update(reads)
+                flying.difference_update(reads)
             self._emit(at)
         while self.pending:
             self._group()
-            self.flying.clear()
+            flying.clear()
         return self.out
 
     def _emit(self, at: int) -> None:
@@ -61,8 +62,8 @@ class Issue:
         self.done.add(at)
         if piece.beside and not piece.settles and not piece.streamed:
             self.flying.add(at)
-        for reader in self.readers[at]:
-            if reader not in self.done and all(self._there(read) for read in self.nodes[reader].reads):
+        for reader in self.readers.get(at, ()):
+            if reader not in self.done and all(map(self._there, self.nodes[reader].reads)):
                 self._emit(reader)
 
     def _there(self, at: int) -> bool:
@@ -93,9 +94,9 @@ class Issue:
         place = next((earlier for earlier in range(start - 1, -1, -1) if self._hides(self.out[earlier])), start)
         if set(self.out[place:start]).intersection(self.nodes[at].reads):
             place = start
+        end = len(self.out)
         self._emit(at)
-        self.out.remove(at)
-        self.out.insert(place, at)
+        self.out.insert(place, self.out.pop(end))
 
 
 def bucketed(nodes: Sequence[Node], order: Iterable[int], limit: Any, size: Callable[[Piece], Any]) -> Iterator[int]:

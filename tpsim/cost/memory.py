@@ -133,7 +133,8 @@ def local_bytes(array: Array, sizes: Sizes) -> Any:
     """Bytes of `array` on one device, the fullest one; an owed array is held whole."""
     type_, dtype = array.type, array.dtype
     return sizes.once(
-        (type_.portion, dtype), lambda: sizes.local_elements(type_) * DTYPE_BYTES[dtype] * sizes.peak(type_.dims)
+        (type_.portion, dtype),
+        lambda: product((sizes.local_elements(type_), DTYPE_BYTES[dtype], sizes.peak(type_.dims))),
     )
 
 

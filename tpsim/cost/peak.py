@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tpsim.program.stages import Chunk
     from tpsim.program.turnover import Turnover
 
-Part = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
+Purpose = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
 """What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,
 what another stage sent, gradients on their way to where they are added up, buffers that these or weights lie in, all
 other arrays of an action."""
 
-Held = Counter[Part]
+Held = Counter[Purpose]
 """Bytes of each part."""
 
 
@@ -155,7 +155,7 @@ class Courses:
             )
         return self._known[key]
 
-    def _told(self, what: Array | Buffer, sign: int, acts: str) -> tuple[Part, Any]:
+    def _told(self, what: Array | Buffer, sign: int, acts: str) -> tuple[Purpose, Any]:
         part = "buckets" if isinstance(what, Buffer) else self._part(what, acts)
         return part, sign * self.bytes_of(what)
 
@@ -204,7 +204,7 @@ class Courses:
             return 0
         return held_bytes(array, self.sizes, self.keeps, self.lifetimes)
 
-    def _part(self, what: Array, acts: str) -> Part:
+    def _part(self, what: Array, acts: str) -> Purpose:
         maker, readers = self.lifetimes.makers[what], self.lifetimes.readers[what]
         if what.role == "param":
             return "weights"
@@ -219,7 +219,7 @@ class Courses:
         return "logits" if {"b", "v"} <= set(what.dims) else "activations"
 
 
-def _course(changes: Iterable[tuple[Sequence[tuple[Part, Any]], int]]) -> Course:
+def _course(changes: Iterable[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Course:
     """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
     standing, most, top = Held(), Held(), 0
     for run, times in changes:
@@ -250,12 +250,12 @@ def _undone(changes: Changes) -> Changes:
     return [(what, -sign) for what, sign in changes]
 
 
-def _sum(run: Iterable[tuple[Part, Any]]) -> Mapping[Part, Any]:
+def _sum(run: Iterable[tuple[Purpose, Any]]) -> Mapping[Purpose, Any]:
     net = Held()
     for part, change in run:
         net[part] += change
     return net
 
 
-def _plus(standing: Held, net: Mapping[Part, Any], times: int) -> Held:
+def _plus(standing: Held, net: Mapping[Purpose, Any], times: int) -> Held:
     return Held({part: standing[part] + times * net.get(part, 0) for part in (*standing, *net)})

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.cost.actions import Actions
-    from tpsim.cost.pieces import Clock
+    from tpsim.cost.clock import Clock
     from tpsim.cost.ran import Ran, Waits
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
@@ -45,6 +45,7 @@ class Stage:
     compute    its kernels
     bubble_s   seconds in which it waits for other ranks, from the step's start to its end
     host_s     seconds by which its actions take longer since a host launches them
+    stragglers_s  and since gathers of weights wait for the last rank
     in_flight  microbatches of all its chunks between forward and backward, at most
     own_s      when it has done what it does alone: what several stages have together comes behind that
     """
@@ -57,6 +58,7 @@ class Stage:
     in_flight: float
     own_s: Any
     host_s: Any = 0
+    stragglers_s: Any = 0
 
     @property
     def exposed_s(self) -> Any:
@@ -75,6 +77,19 @@ class Told(NamedTuple):
     stages: tuple[Stage, ...]
     counts: Mapping[str, int]
     seconds: Mapping[str, Any]
+
+    @property
+    def formula(self) -> str:
+        """The critical path in symbols, as ``7*(F + B + W) + 24*(F_last + B_last + W_last) + 14*send``."""
+        alike: dict[int, list[str]] = {}
+        for name, count in self.counts.items():
+            alike.setdefault(count, []).append(name)
+        return " + ".join(map(_term, alike.keys(), alike.values()))
+
+
+def _term(count: int, names: list[str]) -> str:
+    joined = names[0] if len(names) == 1 else f"({' + '.join(names)})"
+    return f"{count}*{joined}" if count != 1 else " + ".join(names)
 
 
 @dataclass(frozen=True)
@@ -104,34 +119,6 @@ class Pipelined:
     def told(self) -> Told:
         """Every rank, and what the length of the step hangs on."""
         return self.whole or self.work.step().told
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Every rank."""
-        return self.told.stages
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How often each pass and send stands on the path that its length hangs on."""
-        return self.told.counts
-
-    @property
-    def seconds(self) -> Mapping[str, Any]:
-        """Of one of each."""
-        return self.told.seconds
-
-    @property
-    def formula(self) -> str:
-        """The critical path in symbols, as ``7*(F + B + W) + 24*(F_last + B_last + W_last) + 14*send``."""
-        alike: dict[int, list[str]] = {}
-        for name, count in self.counts.items():
-            alike.setdefault(count, []).append(name)
-        return " + ".join(map(_term, alike.keys(), alike.values()))
-
-
-def _term(count: int, names: list[str]) -> str:
-    joined = names[0] if len(names) == 1 else f"({' + '.join(names)})"
-    return f"{count}*{joined}" if count != 1 else " + ".join(names)
 
 
 @dataclass(frozen=True)
@@ -290,8 +277,12 @@ class Work:
         bubble_s = waits.wait_s + met + first
         in_order = in_flight(self.schedule, rank)
         kinds = Counter(self.schedule.kinds.of[rank])
-        host_s = total(self.kinds[kind].host_s * count for kind, count in kinds.items())
-        return Stage(rank, self.stages.layers(rank), tuple(rows), own.compute, bubble_s, in_order, full.end, host_s)
+        host_s, late_s = (
+            total(getattr(self.kinds[kind], part) * count for kind, count in kinds.items())
+            for part in ("host_s", "stragglers_s")
+        )
+        layers = self.stages.layers(rank)
+        return Stage(rank, layers, tuple(rows), own.compute, bubble_s, in_order, full.end, host_s, late_s)
 
     def _walked(self, waits: Waits, full: Full) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""

@@ -16,7 +16,7 @@ from tpsim.cost.collectives import Collective, Sent
 from tpsim.program.dtypes import Dtype
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Phase
-from tpsim.quantity.size import Size, largest, over, total
+from tpsim.quantity.size import Size, over, total, where_positive
 from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Pricer = Callable[["Move", Size], "Timing"]
 """Seconds of one collective: a move that it makes, and V in bytes of all that travel in it."""
+
+ROUNDING = 1e-9
+"""The share of its calls' seconds below which what is hidden of a row is a difference of rounding: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,8 @@ class Row(Record):
     logical_bytes  V: bytes of the full array taking part
     wire_bytes_per_device  what a device must inject
     timing  seconds of one call, the way that it takes, and what they rest on
-    exposed_s  of all calls, what nothing hides
+    exposed_s  of all calls, what nothing hides; of messages also what a rank at an end of the stack waits for while one
+               comes to it, which is no call of its own: it may be more than all calls take
     stage   with stages: the ranks of the pipeline that have it, as 0-6 or 0,7
     pulls   calls of it that the step's end hangs on: how much faster the step is per second less of one call
     """
@@ -116,7 +120,8 @@ class Row(Record):
     @property
     def hidden_s(self) -> Seconds:
         """Of these, what runs beside compute or while the rank waits for others."""
-        return largest(self.busy_s - self.exposed_s, 0)
+        hidden = self.busy_s - self.exposed_s
+        return where_positive(hidden - ROUNDING * self.busy_s, hidden)
 
     @property
     def formula(self) -> str:

@@ -37,21 +37,24 @@ class Step(Record):
 
     bubble_s  what the rank that it hangs on waits for others; 0 without stages
     host_s    what its actions take longer since a host launches them
+    stragglers_s  and since gathers of weights wait for the last rank
     """
 
     told: ClassVar[tuple[str, ...]] = (
-        *("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "host_s", "bound_by", "lost"),
+        *("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "host_s", "stragglers_s"),
+        *("bound_by", "lost"),
     )
 
     rows: tuple[Row, ...]
     compute: Compute
     bubble_s: Seconds = field(default=0, kw_only=True)
     host_s: Seconds = field(default=0, kw_only=True)
+    stragglers_s: Seconds = field(default=0, kw_only=True)
 
     @cached_property
     def time_s(self) -> Seconds:
         """Compute, exposed communication and waiting, one after the other."""
-        return self.compute_s + self.exposed_s + self.bubble_s + self.host_s
+        return self.compute_s + self.exposed_s + self.bubble_s + self.host_s + self.stragglers_s
 
     @cached_property
     def compute_s(self) -> Seconds:
@@ -80,12 +83,12 @@ class Step(Record):
 
     @property
     def bound_by(self) -> str:
-        """``compute``, ``bubble``, ``host`` or ``communication (all_reduce over tensor)``: that with most seconds.
+        """``compute``, ``bubble``, ``host``, ``stragglers`` or ``communication (all_reduce over tensor)``: the longest.
 
-        The bubble or the host binds a step in which it is longer than compute and than any of these; communication one
+        What a rank waits for binds a step in which it is longer than compute and than any of these; communication one
         in which it sets the pace more than half of the time that is left.
         """
-        waits = {"bubble": self.bubble_s, "host": self.host_s}
+        waits = {"bubble": self.bubble_s, "host": self.host_s, "stragglers": self.stragglers_s}
         longest = max(waits, key=lambda name: waits[name])
         if waits[longest] > max(self.compute_s, 0, *exposed_by_name(self.rows).values()):
             return longest

@@ -8,14 +8,16 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.segments import apart
-from tpsim.cost.timeline import COMPUTE, Ran, Task, run
+from tpsim.cost.timeline import COMPUTE, Task, Timeline, run
+from tpsim.machine.chip_seconds import late_s
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
+    from tpsim.machine.parts import Machine
 
 
 class Length(NamedTuple):
@@ -42,7 +44,7 @@ def longer(length: Length, other: Length) -> Length:
     return length if seconds is length.seconds else other if seconds is other.seconds else Length(seconds)
 
 
-def path(ran: Ran, named: Sequence[int], at: int | None) -> Mapping[int, int]:
+def path(ran: Timeline, named: Sequence[int], at: int | None) -> Mapping[int, int]:
     """The calls that a task's end hangs on, each with how often, by the name of the task's call; 0 is none."""
     counts: Counter[int] = Counter()
     while at is not None:
@@ -61,6 +63,7 @@ class Timed(NamedTuple):
     exposed  seconds of compute's waiting, by call
     settled  seconds of the calls on the lane of gradients, the first first
     host_s   what compute takes longer since a host launches it
+    stragglers_s  what it takes longer since gathers of weights wait for the last rank
     """
 
     through: Length = NOTHING
@@ -69,6 +72,7 @@ class Timed(NamedTuple):
     exposed: Mapping[int, Any] = {}
     settled: tuple[tuple[int, Any], ...] = ()
     host_s: Any = 0
+    stragglers_s: Any = 0
 
     def then(self, other: Timed) -> Timed:
         """Both, one behind the other."""
@@ -79,6 +83,7 @@ class Timed(NamedTuple):
             added(self.exposed, other.exposed),
             self.settled + other.settled,
             self.host_s + other.host_s,
+            self.stragglers_s + other.stragglers_s,
         )
 
     def launched(self, host: Launched) -> Timed:
@@ -87,11 +92,17 @@ class Timed(NamedTuple):
         late = through.seconds - self.through.seconds
         return self._replace(through=through, tail=self.tail + Length(late), host_s=self.host_s + late)
 
+    def waiting(self, late: Any) -> Timed:
+        """The same where ranks that come late hold it up for so many seconds."""
+        through, tail = self.through + Length(late), self.tail + Length(late)
+        return self._replace(through=through, tail=tail, stragglers_s=self.stragglers_s + late)
+
     def times(self, n: int) -> Timed:
         """The same n times over: the lane of gradients is bound by its first call, or by its last."""
         behind = longer(self.through, self.busy).times(n - 1)
         exposed = {call: seconds * n for call, seconds in self.exposed.items()}
-        return Timed(self.through.times(n), self.busy.times(n), self.tail + behind, exposed, self.settled * n)
+        own = self.host_s * n, self.stragglers_s * n
+        return Timed(self.through.times(n), self.busy.times(n), self.tail + behind, exposed, self.settled * n, *own)
 
 
 def added(amounts: Mapping[int, Any], other: Mapping[int, Any]) -> dict[int, Any]:
@@ -107,6 +118,19 @@ class Action:
     """
 
     runs: tuple[tuple[Segment, int], ...]
+
+    @property
+    def meetings(self) -> Any:
+        """How often ranks meet in it over weights, to gather them, and over gradients: once for all of a layer."""
+        return total(piece.share * count for piece, count in self._pieces() if piece.fetches or piece.settles)
+
+    def late_s(self, seconds: Callable[[Piece], Any], machine: Machine, tied: Any) -> Any:
+        """Seconds in which it waits, between its kernels, for the last of so many ranks."""
+        worked = total(seconds(piece) * count for piece, count in self._pieces() if not piece.call)
+        return late_s(machine, worked, self.meetings, tied)
+
+    def _pieces(self) -> Iterator[tuple[Piece, int]]:
+        return ((piece, count) for segment, count in self.runs for step in segment for piece in step.pieces)
 
     def timed(
         self,
@@ -169,7 +193,7 @@ def _named(segment: Segment) -> list[int]:
     return [id(step.pieces[0].call) if step.pieces[0].call else 0 for step in segment]
 
 
-def _exposed(ran: Ran, tasks: Sequence[Task], named: Sequence[int]) -> dict[int, Any]:
+def _exposed(ran: Timeline, tasks: Sequence[Task], named: Sequence[int]) -> dict[int, Any]:
     """Seconds in which nothing computes, each the call's that was waited for: walked back from the end of each gap."""
     exposed: defaultdict[int, Any] = defaultdict(int)
     before: Any = 0

@@ -27,7 +27,7 @@ class Task(NamedTuple):
     after: tuple[int, ...] = ()
 
 
-class Ran(NamedTuple):
+class Timeline(NamedTuple):
     """Tasks as they ran: start and end of each, what each had to wait for, and when every lane is free."""
 
     starts: list[Any]
@@ -44,7 +44,7 @@ class Ran(NamedTuple):
         return None
 
 
-def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None) -> Ran:
+def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None) -> Timeline:
     """When tasks start and end, for numbers and for arrays.
 
     tasks  (waits, holds, seconds, after) each, in the order of issue
@@ -68,4 +68,4 @@ def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None)
         for lane in holds:
             now[lane] = end
             last[lane] = place
-    return Ran(starts, ends, befores, now)
+    return Timeline(starts, ends, befores, now)

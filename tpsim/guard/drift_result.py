@@ -183,6 +183,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "exposed": (("exposed_s",), "seconds"),
     "bubble": (("bubble_s",), "seconds"),
     "host": (("host_s",), "seconds"),
+    "stragglers": (("stragglers_s",), "seconds"),
     "states": (HELD, "bytes"),
     "kept": (("kept_bytes",), "bytes"),
     "peak": (("peak_bytes",), "bytes"),
@@ -203,7 +204,13 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
     return texts
 
 
-STEP = {"compute": "compute_s", "exposed communication": "exposed_s", "bubble": "bubble_s", "host": "host_s"}
+STEP = {
+    "compute": "compute_s",
+    "exposed communication": "exposed_s",
+    "bubble": "bubble_s",
+    "host": "host_s",
+    "stragglers": "stragglers_s",
+}
 """What a step is made of, and the results that say how much."""
 
 STATES, KEPT, WORKING = "states", "kept", "working"

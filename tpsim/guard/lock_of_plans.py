@@ -166,7 +166,7 @@ def program_name(question: Question) -> str:
 
 # Scenarios --------------------------------------------------------------------------------------------------------
 
-WAITS = ("bubble_s", "host_s")
+WAITS = ("bubble_s", "host_s", "stragglers_s")
 """Seconds of a step in which its rank waits, of those that have any."""
 
 MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "kept_bytes", "peak_bytes")

@@ -139,7 +139,8 @@ class Uses:
         compute = (*self._of_machine(self._read(_computed)), *flops)
         cache = self.lists.called([self._program(CACHE)])
         order = self.lists.called(self._orders())
-        step, memory = (*rows, *compute, *order), (*chain.from_iterable(states), *cache)
+        late = self._of_machine(["chip.interruption"] if self.plan.stragglers_s else [])
+        step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
         demands = {
             "best": (*room, *step, *memory),
@@ -157,6 +158,7 @@ class Uses:
             "exposed_s": step,
             "bubble_s": step,
             "host_s": step,
+            "stragglers_s": step,
             "flops": flops,
             **{f"{part}_bytes": names for part, names in zip(HELD, states, strict=True)},
             f"{CACHE}_bytes": cache,

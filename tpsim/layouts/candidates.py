@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.layouts import workers
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.group import ALONE, joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
+from tpsim.layouts.workers import Job
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
-from tpsim.question.memo import structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.layout import Layout
     from tpsim.layouts.sorts import Sorts
     from tpsim.layouts.space import Space
+    from tpsim.layouts.workers import Evaluated
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
     from tpsim.question.requirements import Limit
@@ -91,13 +93,13 @@ class Family:
     @property
     def tokens(self) -> int:
         """Of a step."""
-        return self.group.example.workload.tokens
+        return self.group.base.workload.tokens
 
     @property
     def price(self) -> float:
         """Of a second of all chips; 0 where none is stated."""
-        stated = self.group.example.price
-        return stated.value * self.group.meshes[self.mesh].mesh.devices / HOUR_S if stated else 0.0
+        base = self.group.base
+        return base.price.value * (self.space.chips or base.mesh.devices) / HOUR_S if base.price else 0.0
 
     def hold(self) -> None:
         """Work out what they hold at most."""
@@ -117,7 +119,7 @@ class Family:
             fits = fits & turn
         if self.nearer and fits.any():
             self.step_s[fits] = self.nearer(self.cells[fits], alone=not nearer)
-            limits = self.group.example.limits
+            limits = self.group.base.limits
             self.may_do[fits] = _may_do(limits, self.step_s[fits], self.peak_bytes[fits], self.tokens)
 
 
@@ -179,10 +181,13 @@ class Evaluation:
         return [Candidate(family, int(at)) for family in self.families for at in range(len(family.cells))]
 
 
-def evaluate(spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room]) -> Evaluation:
+def evaluate(
+    spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room], cores: int = 1
+) -> Evaluation:
     """Every legal layout of some spaces.
 
-    held  bytes at the peak of a question and what room they leave, for layouts that are split by seconds
+    measure  bytes at the peak of a question and what room they leave, for layouts that are split by seconds
+    cores    that share the programs
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
     whole = Evaluation()
@@ -197,14 +202,24 @@ def evaluate(spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, M
             programs = defaultdict(list)
             alike.append((space, programs))
         for group in legal.groups:
-            programs[structure(group.example)].append(group)
+            programs[group.program].append(group)
+    jobs: list[Job] = []
     for _, programs in alike:
-        prices: dict[Hashable, Any] = {}
-        for groups in programs.values():
-            whole.families += _Evaluator(joined(groups), memo, prices, whole.refused, measure).families()
+        evaluated = partial(_evaluated, memo=memo, prices={}, measure=measure)
+        jobs += [Job(joined(groups), evaluated) for groups in programs.values()]
+    for refused, families in workers.evaluated(jobs, cores):
+        whole.refused += refused
+        whole.families += families
     if not whole.considered:
         Legal(spaces[0], memo).refuse_nothing()
     return whole
+
+
+def _evaluated(
+    group: Group, memo: Memo, prices: dict[Hashable, Any], measure: Callable[[Question, Memo], Room]
+) -> Evaluated:
+    refused = Counter[str]()
+    return refused, [*_Evaluator(group, memo, prices, refused, measure).families()]
 
 
 @dataclass
@@ -230,7 +245,7 @@ class _Evaluator:
 
     def families(self) -> Iterator[Family]:
         """All of them."""
-        unlike, peaks = _unlike(self.group.example), Peaks(self.figures)
+        unlike = _unlike(self.group.example)
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, schedule, chunks, layers, cells in self.group.turns:
             if reason := self.figures.calls.refused(mesh, around=chunks > 1):
@@ -243,8 +258,10 @@ class _Evaluator:
                 yield self._one_by_one(schedule, chunks, cells)
             else:
                 alike[sort].append(cells)
-        for (_, schedule, pp, chunks, layers), members in alike.items():
-            yield self._family(schedule, chunks, self._sorts(pp, layers), np.concatenate(members), peaks)
+        several = [self._sorts(pp, layers) for _, _, pp, _, layers in alike]
+        peaks = Peaks(self.figures, several)
+        for ((_, schedule, _, chunks, _), members), each in zip(alike.items(), several, strict=True):
+            yield self._family(schedule, chunks, each, np.concatenate(members), peaks)
 
     def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
         question = self.group.example

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.actions import Actions
+from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes, standing
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
-from tpsim.cost.pieces import piece_s
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts import in_line
@@ -123,7 +123,10 @@ class Figures(Once):
         return seconds
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        return self.whole(total(n * self._segment_s(run) for run, n in self._actions(party).action(chunk, acts).runs))
+        action = self._actions(party).action(chunk, acts)
+        alone = total(n * self._segment_s(run) for run, n in action.runs)
+        tied = self._once("tied", lambda: self.column(lambda case: case.tied))
+        return self.whole(alone + action.late_s(self.piece_s, self.example.machine, tied))
 
     @cached_property
     def _parties(self) -> Any:
@@ -227,13 +230,12 @@ class Figures(Once):
         return any(sent.often and sent.beside and sent.lane in (TENSOR, ROWS) for sent in self._sent)
 
     def _lane_s(self, chunk: Chunk, acts: str, lane: str, *, ends: bool) -> Any:
-        works = ((f"{act} {lane} {ends}", partial(self._act_s, act, lane, ends=ends)) for act in acts)
-        return total(self._stacked(name, of, chunk) for name, of in works)
+        return self._stacked(f"{acts} {lane} {ends}", partial(self._acts_s, acts, lane, ends=ends), chunk)
 
-    def _act_s(self, act: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
+    def _acts_s(self, acts: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         if lane:
-            return self._calls_s(act, lane, ends=ends)
-        return chain(self.works(act), self._calls_s(act, ends=ends, beside=False))
+            return self._calls_s(acts, lane, ends=ends)
+        return chain(self.works(acts), self._calls_s(acts, ends=ends, beside=False))
 
     @cached_property
     def _lanes(self) -> list[str]:
@@ -291,10 +293,14 @@ class Figures(Once):
 
     def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
         """Of what stands at some places: all that a chunk runs, its ends and its layers."""
-        layers, others = self._once(("each", name), lambda: _by_place(seconds()))
-        ends = Chunk(0, (), chunk.first, chunk.last)
-        around = self._once(("ends", name, ends), lambda: total(s * ANYWHERE.times(where, ends) for where, s in others))
-        return around + total(n * layers[kind] for kind, n in chunk.stack if n and kind in layers)
+        layers, others = self._once(name, lambda: _by_place(seconds()))
+
+        def ended() -> Any:
+            ends = Chunk(0, (), chunk.first, chunk.last)
+            return total(s * ANYWHERE.times(where, ends) for where, s in others)
+
+        around = self._once((name, chunk.first, chunk.last), ended)
+        return around + total([n * layers[kind] for kind, n in chunk.stack if n and kind in layers])
 
     # Bytes --------------------------------------------------------------------------------------------------------
 

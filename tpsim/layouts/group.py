@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from tpsim.layouts.layout import Layout, Ways
     from tpsim.layouts.space import Space
@@ -35,26 +36,42 @@ class Turns(NamedTuple):
     cells: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Legal layouts of one traced program.
 
-    spaces   of each mesh the one that it is of: they differ in their chips alone
+    program  what tells it from others of spaces that differ in their chips alone
+    base     what is asked of such a space, its layout left open
+    spaces   of each mesh the one that it is of
     first    one of them: of several stages if any is
-    example  its question
+    resolve  gives its question, and one of each mesh
     ways     of the roles of each mesh
-    meshes   a question of each mesh, that its wires are read off
     on, microbatches  of every cell: the number of its mesh, and its microbatches
     """
 
+    program: Hashable
+    base: Question
     spaces: Sequence[Space]
     first: Layout
-    example: Question
+    resolve: Callable[[], tuple[Question, list[Question]]]
     ways: list[Ways]
-    meshes: list[Question]
     on: Any
     microbatches: Any
     turns: list[Turns]
+
+    @cached_property
+    def _resolved(self) -> tuple[Question, list[Question]]:
+        return self.resolve()
+
+    @property
+    def example(self) -> Question:
+        """The question of the first."""
+        return self._resolved[0]
+
+    @property
+    def meshes(self) -> list[Question]:
+        """A question of each mesh, that its wires are read off."""
+        return self._resolved[1]
 
     def layout(self, cell: int, schedule: str, chunks: int) -> Layout:
         """The layout of a cell whose stages take turns so."""
@@ -75,11 +92,12 @@ def joined(groups: Sequence[Group]) -> Group:
         return first
     meshes = [0, *np.cumsum([len(group.ways) for group in groups]).tolist()]
     cells = [0, *np.cumsum([len(group.on) for group in groups]).tolist()]
+    staged = next((group for group in groups if group.first.pp > ALONE), first)
     return replace(
-        next((group for group in groups if group.first.pp > ALONE), first),
+        staged,
+        resolve=lambda: (staged.example, [mesh for group in groups for mesh in group.meshes]),
         spaces=[space for group in groups for space in group.spaces],
         ways=[ways for group in groups for ways in group.ways],
-        meshes=[mesh for group in groups for mesh in group.meshes],
         on=np.concatenate([group.on + start for group, start in zip(groups, meshes, strict=False)]),
         microbatches=np.concatenate([group.microbatches for group in groups]),
         turns=[

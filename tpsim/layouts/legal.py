@@ -62,6 +62,10 @@ class Legal:
         if self.base.workload.global_batch and "workload.global_batch" in self.base.left_open:
             message = "layouts are compared at one batch, and the scenario states none"
             raise InputError.one("missing-batch", message, remedy="add it: --batch 512")
+        if self.base.planner == "cheapest":
+            message = "search bounds layouts by the book's paths, and the planner cheapest takes others for each"
+            remedy = "search with --planner book, then plan the best: --planner cheapest"
+            raise InputError.one("book-paths-alone", message, self.base.stated.at("planner"), remedy)
         self.file = self.base.stated.file
         self._collect()
 
@@ -170,7 +174,7 @@ class Legal:
                 for recompute in recomputes if legal else ():
                     key = zero, sp, recompute, apart, laid.table
                     known[key].append((layout._replace(recompute=recompute), laid, layers, legal))
-        self.groups = [self._group(members) for members in known.values()]
+        self.groups = [self._group(program, members) for program, members in known.items()]
 
     @property
     def _shared_by_ends(self) -> bool:
@@ -256,11 +260,10 @@ class Legal:
                 reasons[error.problems[0].slug] += 1
         return layers, tuple(legal), reasons
 
-    def _group(self, members: list[tuple[Layout, Laid, Split, Parts]]) -> Group:
+    def _group(self, program: Hashable, members: list[tuple[Layout, Laid, Split, Parts]]) -> Group:
         """Layouts of one program: its cells are the meshes with the numbers of microbatches that they have."""
         first = next((layout for layout, *_ in members if layout.pp > ALONE), members[0][0])
         first = first._replace(microbatches=next(legal[0] for layout, *_, legal in members if layout == first))
-        example = self.space.question(first, self.memo, told=False)
         laids: dict[Ways, Laid] = {}
         legal_of: dict[Ways, set[int]] = defaultdict(set)
         for layout, laid, _, legal in members:
@@ -279,10 +282,15 @@ class Legal:
             )
             for layout, _, layers, legal in members
         ]
-        meshes = [self._mesh(example, laids[ways]) for ways in counts]
+
+        def resolve() -> tuple[Question, list[Question]]:
+            example = self.space.question(first, self.memo, told=False)
+            return example, [self._mesh(example, laids[ways]) for ways in counts]
+
         on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])
         cells = np.concatenate([*counts.values()]).astype(float)
-        return Group([self.space] * len(counts), first, example, list(counts), meshes, on, cells, turns)
+        told, several = (program, first.pp > ALONE), [self.space] * len(counts)
+        return Group(told, self.base, several, first, resolve, list(counts), on, cells, turns)
 
     def _mesh(self, example: Question, laid: Laid) -> Question:
         """The example on another mesh."""

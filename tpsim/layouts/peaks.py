@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +15,16 @@ from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.program.stages import Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.peak import Changes
     from tpsim.layouts.figures import Figures
     from tpsim.layouts.sorts import Sorts
+    from tpsim.layouts.walk import Now
+    from tpsim.program.kinds import Layers
 
-TRACED = 3
-"""Layers of a kind whose changes of memory are read: what is repeated among them is repeated as often as it is."""
+MORE = 2
+"""Layers of a kind, beyond those that are gathered ahead, whose changes of memory are read: the others do alike."""
 
 
 @dataclass
@@ -29,9 +32,12 @@ class Peaks(Once):
     """Bytes of layouts of one program.
 
     They are asked for by cells: numbers of those of `figures`, all with chunks of the same sorts.
+
+    sorts  all that are asked for
     """
 
     figures: Figures
+    sorts: Iterable[Sorts]
 
     @cached_property
     def courses(self) -> Courses:
@@ -44,51 +50,94 @@ class Peaks(Once):
         """What the fullest rank holds at its peak, per cell."""
         many = self.figures.microbatches[cells]
         orders, of = ordered(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, many)
-        left = self._left(sorts.chunks, split=named(schedule) == SPLIT)[:, cells]
+        left = self._left(sorts, split=named(schedule) == SPLIT)[:, cells]
         places = together(schedule, sorts.ranks, orders, sorts.of)
-        ranked, now = places.at
-        states = np.stack([self._states(sorts.ranked[rank]) for rank in places.ranks])[:, cells]
-        tops = np.stack([self._course(sorts.chunks[sort], acts)[0] for sort, acts in places.nows])[:, cells]
-        level = states[ranked] + tops[now] + _beside(places.counts, left, of) - places.never[:, of]
+        ranked, now = places.at[:, :, None]
+        states, tops = self._states(sorts)[ranked, cells], self._tops(sorts, places.nows)[now, cells]
+        level = states + tops + _beside(places.counts, left, of) - places.never[:, of]
         if places.more is not None:
             level = level + _beside(places.more, left, of) * (many - 1)
         return level.max(axis=0)
 
     def least_bytes(self, cells: Any, sorts: Sorts) -> Any:
         """What the fullest rank holds from step to step, per cell: at its peak it holds no less."""
-        return reduce(np.maximum, map(self._states, sorts.ranked.values()))[cells]
+        return self._states(sorts)[:, cells].max(axis=0)
 
-    def _states(self, whole: Chunk) -> Any:
-        return self._once(("states", whole), partial(self.figures.standing_bytes, whole))
+    def _states(self, sorts: Sorts) -> Any:
+        """What ranks hold from step to step, [rank that differs, cell]."""
 
-    def _left(self, chunks: tuple[Chunk, ...], *, split: bool) -> Any:
+        def each(whole: Chunk) -> Any:
+            return self._once(("states", whole), partial(self.figures.standing_bytes, whole))
+
+        return self._once(("states", sorts), lambda: np.stack([*map(each, sorts.ranked.values())]))
+
+    def _tops(self, sorts: Sorts, nows: tuple[Now, ...]) -> Any:
+        """What actions hold at most, [action, cell]."""
+        return np.stack([self._course(acts)[0][self._numbers[sorts.chunks[sort]]] for sort, acts in nows])
+
+    def _left(self, sorts: Sorts, *, split: bool) -> Any:
         """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""
 
         def compute() -> Any:
-            forward = [self._course(chunk, "F")[1] for chunk in chunks]
-            return np.stack([*forward, *(-self._course(chunk, "W")[1] for chunk in chunks if split)])
+            numbers = [self._numbers[chunk] for chunk in sorts.chunks]
+            left = self._course("F")[1][numbers]
+            return np.concatenate([left, -self._course("W")[1][numbers]]) if split else left
 
-        return self._once((chunks, split), compute)
+        return self._once((sorts, split), compute)
 
-    def _course(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
-        """Bytes where an action holds most, and those that it leaves."""
-        return self._once((chunk, acts), partial(self._folded, chunk, acts))  # type: ignore[no-any-return]  # put there
+    def _course(self, acts: str) -> tuple[Any, Any]:
+        """Bytes where an action holds most, and those that it leaves: [chunk, cell]."""
 
-    def _folded(self, chunk: Chunk, acts: str) -> tuple[Any, Any]:
-        """The parts of an action one behind the other: where one repeats, its highest point is in the first or last."""
-        alike = self.courses.turnover.ahead == 1  # of more, what is gathered hangs on how many layers there are
-        traced = tuple((kind, TRACED if alike else many) for kind, many in chunk.stack if many)
-        few = Chunk(chunk.rank, traced, chunk.first, chunk.last)
-        runs = self._once(("runs", few, acts), lambda: [*self._runs(few, acts)])
-        stack = [many for _, many in chunk.stack if many] if alike else []
-        layers = [times for many in (stack if acts == "F" else stack[::-1]) for times in (many - 1, 1)]
-        often = [1, 1, 1, *layers, 1, 1] if alike else [times for *_, times in runs]
+        def compute() -> Any:
+            folded = [self._folded(few, stacks, acts) for few, stacks in self._traced.items()]
+            return [np.concatenate(each) for each in zip(*folded, strict=True)]
+
+        return self._once(acts, compute)  # type: ignore[no-any-return]  # two of them
+
+    @cached_property
+    def _traced(self) -> Mapping[Chunk, list[Layers]]:
+        """As chunks are traced, with so few layers, the stacks that they have."""
+        traced: defaultdict[Chunk, list[Layers]] = defaultdict(list)
+        for chunk in dict.fromkeys(chunk for sorts in self.sorts for chunk in sorts.chunks):
+            few = tuple((kind, many) for kind, many in chunk.stack if many)
+            if self._repeats(few):
+                few = tuple((kind, self.courses.turnover.ahead + MORE) for kind, _ in few)
+            traced[Chunk(0, few, chunk.first, chunk.last)].append(chunk.stack)
+        return traced
+
+    def _repeats(self, stack: Layers) -> bool:
+        """True where layers of a kind gather alike: not where some do for another kind that is not the next layer."""
+        ahead = self.courses.turnover.ahead
+        return ahead <= 1 or (len(stack) == 1 and stack[0][1] >= ahead)
+
+    @cached_property
+    def _numbers(self) -> Mapping[Chunk, int]:
+        """The number of every chunk."""
+        every = ((few, stack) for few, stacks in self._traced.items() for stack in stacks)
+        return {Chunk(0, stack, few.first, few.last): number for number, (few, stack) in enumerate(every)}
+
+    def _folded(self, few: Chunk, stacked: Sequence[Layers], acts: str) -> tuple[Any, Any]:
+        """The parts of an action one behind the other: where one repeats, its highest point is in the first or last.
+
+        Both of chunks with such stacks: [chunk, cell].
+        """
+        stacks = [[many for _, many in stack if many] for stack in stacked]
+        many = np.array(stacks).T[:, :, None]
+        runs = [*self._runs(few, acts)]
+        often = [times for *_, times in runs]
+        if self._repeats(few.stack):
+            ahead, kinds = self.courses.turnover.ahead, many if acts == "F" else many[::-1]
+            often[3:-2] = [times for n in kinds for times in ((n - ahead, ahead) if ahead else (n,))]
         level, top = 0, 0  # type: Any, Any
         for (net, most, _), times in zip(runs, often, strict=True):
-            if times and most is not None:
-                top = np.maximum(top, level + (most if times == 1 else most + np.maximum(0, (times - 1) * net)))
-                level = level + times * net
-        return self.figures.whole(top), self.figures.whole(level)
+            if most is not None:
+                highest = np.maximum(top, level + most)
+                if np.ndim(times) or times > 1:
+                    last = level + (times - 1) * net + most
+                    highest = np.where(times > 0, np.maximum(highest, last), top)
+                level, top = level + times * net, highest
+        shape = len(stacks), len(self.figures.on)
+        return np.broadcast_to(top, shape), np.broadcast_to(level, shape)
 
     def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
         """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""

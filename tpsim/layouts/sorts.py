@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.program.practice import Practice
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sorts:
     """The chunks of a pipeline, or the only one of a stack that is not cut.
 

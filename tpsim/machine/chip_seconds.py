@@ -65,3 +65,14 @@ def pause_s(machine: Machine) -> Any:
     """Seconds between two kernels on one chip."""
     pause = machine.chip.kernel_pause
     return 0 if pause is None else pause.value
+
+
+def late_s(machine: Machine, seconds: Any, calls: Any, ranks: Any) -> Any:
+    """Seconds in which a rank waits, at `calls` equally far apart in `seconds` of work, for the last of `ranks`.
+
+    Each call waits for the longest pause that any rank had since the call before. Pauses longer than d are as rare as
+    1/d^2, so that the longest in t seconds of n ranks is sqrt(n t c) in the mean (a Frechet variable), c being the
+    chip's `interruption`; what a rank alone pauses is in its own seconds.
+    """
+    own = machine.chip.interruption
+    return 0 if own is None else (own.value * calls * seconds) ** 0.5 * (ranks**0.5 - 1)

@@ -1,15 +1,21 @@
-"""A figure of a machine: its value in SI units, what it is of, where it was read and how sure it is."""
+"""A figure of a machine, with where it was read and how sure it is; files write it so, or the quantity alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, GetJsonSchemaHandler
+
+from tpsim.quantity import spec
+from tpsim.quantity.units import Dimension
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tpsim.quantity.units import Dimension
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
 
 
 Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
@@ -66,3 +72,84 @@ def inside(part: HasConstants | dict[Any, Any] | tuple[Any, ...]) -> Iterable[tu
     if isinstance(part, HasConstants):
         return [(name, getattr(part, name)) for name in _names(type(part))]  # type: ignore[arg-type]  # a class is hashable
     return part.items() if isinstance(part, dict) else enumerate(part)
+
+
+class ConstantFields(spec.Strict):
+    """A figure with its provenance; a bare quantity is one without, and counts as a guess."""
+
+    noun: ClassVar[str] = "a constant"
+    dimension: ClassVar[Dimension]
+    source: str | None = Field(None, description="a key of sources")
+    kind: Kind | None = None
+    note: str | None = Field(None, description="how it was derived or measured")
+
+    _quantity = spec.alone("value")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The map, or the quantity alone."""
+        fields = handler.resolve_ref_schema(handler(schema))
+        return {"anyOf": [fields["properties"]["value"], fields]}
+
+    def at(self, path: str, file: str, *, stated: bool = True) -> Constant:
+        """The figure that stands at a path of a file."""
+        return Constant(
+            self.value,  # type: ignore[attr-defined]  # of every figure, each of a type of its own
+            self.dimension,
+            self.source or "",
+            self.kind or "guess",
+            path,
+            self.note or "",
+            self.kind is not None,
+            stated,
+            file,
+        )
+
+
+class BandwidthFields(ConstantFields):
+    """Bytes per second."""
+
+    dimension = "bytes_per_s"
+    value: spec.BytesPerSecond
+
+
+class LatencyFields(ConstantFields):
+    """Seconds."""
+
+    dimension = "seconds"
+    value: spec.Seconds
+
+
+class MemoryFields(ConstantFields):
+    """Bytes."""
+
+    dimension = "bytes"
+    value: spec.Bytes
+
+
+class PeakFields(ConstantFields):
+    """Floating point operations per second."""
+
+    dimension = "flops_per_s"
+    value: spec.FlopsPerSecond
+
+
+class RatioFields(ConstantFields):
+    """A share: more than 0, at most 1."""
+
+    dimension = "ratio"
+    value: spec.Share
+
+
+class CountFields(ConstantFields):
+    """A number of things."""
+
+    dimension = "count"
+    value: Annotated[int, Field(ge=1)]
+
+
+class MoneyFields(ConstantFields):
+    """A price, in whatever money."""
+
+    dimension = "count"
+    value: Annotated[float, Field(gt=0, strict=True)]

@@ -115,8 +115,11 @@ class MeasuredCurve:
         first, last = self.knots[0], self.knots[-1]
         below = [_returning(first, first.V / 2**octaves, octaves, predict) for octaves in OUTWARD]
         above = [_returning(last, last.V * 2**octaves, octaves, predict) for octaves in OUTWARD]
-        falling = accumulate((knot for knot in below if knot.V >= 1), _not_slower, initial=first)
-        rising = accumulate(above, _not_faster, initial=last)
+        below = [knot for knot in below if knot.V >= 1]
+        falling = accumulate(
+            below, lambda more, knot: replace(knot, fitted=min(knot.fitted, more.fitted)), initial=first
+        )
+        rising = accumulate(above, lambda less, knot: replace(knot, fitted=max(knot.fitted, less.fitted)), initial=last)
         return replace(self, ends=(tuple(falling)[:0:-1], tuple(rising)[1:]))
 
 
@@ -134,14 +137,6 @@ def _returning(knot: Knot, V: float, octaves: float, predict: Predict) -> Knot:
     """What a knot says of another size, so many octaves away."""
     predicted = predict(V)
     return Knot(V, predicted, predicted * (knot.fitted / knot.predicted) ** exp(-octaves / REACH))
-
-
-def _not_slower(larger: Knot, knot: Knot) -> Knot:
-    return replace(knot, fitted=min(knot.fitted, larger.fitted))
-
-
-def _not_faster(smaller: Knot, knot: Knot) -> Knot:
-    return replace(knot, fitted=max(knot.fitted, smaller.fitted))
 
 
 class _Piece(NamedTuple):

@@ -120,6 +120,7 @@ class Chip(HasConstants):
     memory_efficiency  share of the memory's bandwidth
     attention_forward, attention_backward  share of the peak that fused attention reaches; None: that of products
     kernel_pause       seconds between two kernels; None: none
+    interruption       seconds by which ranks come late to each other, see `chip_seconds.late_s`; None: never
     price_per_hour     in whatever money; None if none is stated
     """
 
@@ -132,6 +133,7 @@ class Chip(HasConstants):
     attention_forward: Constant | None = None
     attention_backward: Constant | None = None
     kernel_pause: Constant | None = None
+    interruption: Constant | None = None
     host_bandwidth: Constant | None = None
     price_per_hour: Constant | None = None
     generation: str = ""

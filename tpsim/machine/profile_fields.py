@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
-from tpsim.machine.constant import Kind
-from tpsim.machine.curve_file import CurveFields
-from tpsim.machine.figures import (
+from tpsim.machine.constant import (
     BandwidthFields,
     CountFields,
+    Kind,
     LatencyFields,
     MemoryFields,
     MoneyFields,
     PeakFields,
     RatioFields,
 )
+from tpsim.machine.curve_file import CurveFields
 from tpsim.machine.parts import Counted, Rendezvous, Tile, Tuning
 from tpsim.quantity import spec
 
@@ -131,6 +131,9 @@ class ChipFields(spec.Strict):
         None, description="share of peak that fused attention reaches; none: that of matrix products"
     )
     kernel_pause: LatencyFields | None = Field(None, description="between two kernels on the chip; none: none")
+    interruption: LatencyFields | None = Field(
+        None, description="of a rank: in t seconds the longest of its pauses takes sqrt(t x this); none: none"
+    )
     price_per_hour: MoneyFields | None = Field(None, description="in whatever money; a scenario may assume another one")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.fabric.wires import joined
 from tpsim.machine.chips import PARTS, figures
-from tpsim.machine.figures import LatencyFields, RatioFields
+from tpsim.machine.constant import LatencyFields, RatioFields
 from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem
 from tpsim.quantity.units import other_units, parse, show

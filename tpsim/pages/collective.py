@@ -11,7 +11,7 @@ from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked
 from tpsim.question.prices import in_words
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ FULL = (
 )
 
 
-def page(result: CollectiveResult, *, verbose: bool) -> Document:
+def page(result: CollectiveResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` adds what the seconds are made of."""
     asked = result.asked
     buffers = any(row.buffer_bytes != row.logical_bytes for row in result.rows)
@@ -57,7 +57,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Document:
     notes = [assumption.text for assumption in result.assumptions]
     if verbose:
         notes += [f"not modelled: {text}" for text in result.not_modelled]
-    return Document(
+    return Page(
         title=f"{asked.collective} over {asked.ranks:,} ranks",
         facts=(
             ("machine", result.machine.name),
@@ -107,7 +107,7 @@ MEASURED = (
 )
 
 
-def measured_page(result: OverlayResult, *, verbose: bool) -> Document:
+def measured_page(result: OverlayResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` adds what the predicted seconds are made of."""
     whole = page(result.predicted, verbose=verbose)
     beside = Table(MEASURED, result.rows)

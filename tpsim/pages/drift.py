@@ -9,7 +9,7 @@ from tpsim.answers.verdict import signed
 from tpsim.guard.drift_result import SIGN, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, few, outcome, relative, same
 from tpsim.quantity.units import show
-from tpsim.report.table import Column, Document, Table, present
+from tpsim.report.table import Column, Page, Table, present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -87,21 +87,21 @@ NAMED = 6
 """Names in a cell before the rest is counted."""
 
 
-def check_page(result: CheckResult, *, verbose: bool) -> Document:
+def check_page(result: CheckResult, *, verbose: bool) -> Page:
     """What moved since the lock was written; `verbose` adds every number."""
     title = f"tpsim check: {result.path}"
     return _page(result, title, result.following(verbose=verbose), verbose=verbose, ok=not result.drift)
 
 
-def diff_page(result: DiffResult, *, verbose: bool) -> Document:
+def diff_page(result: DiffResult, *, verbose: bool) -> Page:
     """What moved from one side to the other; `verbose` adds every number."""
     ok = all(line.ok for line in result.lines)
     return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose, ok=ok)
 
 
-def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Document:
+def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Page:
     drift = result.drift
-    return Document(
+    return Page(
         title=title,
         facts=(("signs", SIGN),) if drift else (),
         tables=tuple(_tables(result, verbose=verbose)),

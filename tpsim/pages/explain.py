@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.fabric.wires import ONE_LINK
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ COLUMNS = (Column("what", "number"), Column("label", ""), Column("text", ""))
 SYMBOLS = (Column("symbol", "symbol"), Column("value", "value"), Column("meaning", "meaning"))
 
 
-def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Document:
+def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Page:
     """`result` as a page: a block of lines per number, then the symbols.
 
     latex  True: formulas in LaTeX
@@ -29,7 +29,7 @@ def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Docume
     tables = [Table(COLUMNS, lines, group="what")]
     tables += [Table(SYMBOLS, symbols)] if symbols else []
     title = result.name if result.scenario is None else f"{result.name} in {result.scenario}"
-    return Document(title=title, tables=tuple(tables), verdict=result.verdict, next_command=_next(result))
+    return Page(title=title, tables=tuple(tables), verdict=result.verdict, next_command=_next(result))
 
 
 def _lines(derivation: Derivation, *, verbose: bool, latex: bool) -> Iterator[dict[str, Any]]:
@@ -79,14 +79,14 @@ def _next(result: ExplainResult) -> str:
 NAMES = (Column("of", "of"), Column("name", "name"), Column("what", "what"))
 
 
-def list_page(result: ExplainListResult) -> Document:
+def list_page(result: ExplainListResult) -> Page:
     """What can be explained: a name per line, by what bears it."""
     of = f" of {result.scenario}" if result.scenario else ""
     more = (
         "a scenario has more: its collectives, arrays and blocks: tpsim explain llama3-70b-h100",
         "one constant alone: tpsim explain dgx-h100.chip.memory.bandwidth; a machine may be a file",
     )
-    return Document(
+    return Page(
         tables=(Table(NAMES, result.records(), group="of"),),
         notes=() if of else more,
         verdict=result.verdict,

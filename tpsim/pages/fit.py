@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.calibrate.step_fitted import StepFitResult, shown
 from tpsim.quantity.units import show
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ STEPS = (
 MEMORY = (Column("measured_bytes", "measured\npeak", "bytes"), Column("peak_bytes", "planned\npeak", "bytes"))
 
 
-def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = None) -> Document:
+def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = None) -> Page:
     """`result` as a page; `verbose` says more of what held the figures.
 
     profile  the file that the fitted machine was written to, for the next command
@@ -42,7 +42,7 @@ def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = Non
     ]
     columns = (*STEPS, *MEMORY) if any(row.measured_bytes for row in result.rows) else STEPS
     machine = profile or result.base
-    return Document(
+    return Page(
         title=result.name,
         facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
         tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
@@ -82,7 +82,7 @@ POINTS = (
 
 def page(
     result: FitResult | StepFitResult, *, verbose: bool, profile: str | None = None, level: str | None = None
-) -> Document:
+) -> Page:
     """`result` as a page; `verbose` adds every point.
 
     profile  the file that the fitted machine was written to, for the next command
@@ -95,7 +95,7 @@ def page(
     points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
     runs = result.calibrated.runs
     measured = (("measured", f"{run}, {len(run.V)} point{'s' * (len(run.V) != 1)}: {run.log}") for run in runs)
-    return Document(
+    return Page(
         title=result.name,
         facts=(("base", result.base), *measured),
         tables=(*tables, *points) if result.parameters else (bands, *points),

@@ -9,7 +9,7 @@ from tpsim.answers.hw import constant_record, problem_record
 from tpsim.machine.curve_file import summary
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,26 +52,26 @@ PROBLEMS = (
 WARNINGS = (Column("place", "where"), Column("problem", "to look at"), Column("remedy", "remedy"))
 
 
-def list_page(result: HwListResult, *, verbose: bool) -> Document:
+def list_page(result: HwListResult, *, verbose: bool) -> Page:
     """Every machine of the library in a line; `verbose` adds the chips that they are made of."""
     records = result.records()
     columns = (*MACHINES, Column("constants", "constants", "integer")) if verbose else MACHINES
     chips = [{**row, "machines": ", ".join(row["machines"])} for row in result.chips]
-    return Document(
+    return Page(
         tables=(Table(columns, records), *([Table(CHIPS, chips)] if verbose else [])),
         verdict=result.verdict,
         next_command="tpsim hw show dgx-h100",
     )
 
 
-def page(result: HwResult, *, verbose: bool) -> Document:
+def page(result: HwResult, *, verbose: bool) -> Page:
     """One machine, its curves in a line each; `verbose` adds how figures were derived, and in which file."""
     machine = result.machine
     rows = [_row(row) for row in result.records()]
     levels = tuple((f"level {level.name}", _level(level)) for level in machine.levels)
     sources = tuple(f"{key}: {source}" for key, source in machine.sources.items())
     doubts = tuple(f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
-    return Document(
+    return Page(
         title=machine.name,
         facts=(*levels, *(("measured", summary(curve)) for curve in machine.measured)),
         tables=(
@@ -94,14 +94,14 @@ def constants_table(machine: Machine) -> Table:
     return Table(CONSTANTS, sourced, f"Constants of {machine.name}", group="part", folded=True)
 
 
-def validate_page(result: HwValidateResult, *, verbose: bool) -> Document:  # noqa: ARG001  # as every page
+def validate_page(result: HwValidateResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """Which profiles are sound, and what is wrong with the others."""
     records = result.records()
     rows = [{**row, "sound": "yes" if row["ok"] else "no"} for row in records]
     wrong = [problem_record(problem) for problem in result.problems]
     doubts = [problem_record(warning) for warning in result.warnings]
     first = next((row for row in records if not row["ok"]), records[0] if records else None)
-    return Document(
+    return Page(
         tables=(
             Table(PROFILES, rows),
             *((Table(PROBLEMS, wrong),) if wrong else ()),

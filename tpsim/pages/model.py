@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.transformer import unwritten
 from tpsim.question.inputs import asked
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ SEQ = 4096
 """Tokens per sequence of the plan that a page suggests, if the model has as many positions."""
 
 
-def page(result: ModelResult, *, verbose: bool) -> Document:
+def page(result: ModelResult, *, verbose: bool) -> Page:
     """A model: its sizes and its parameters by group."""
     model = result.resolved
     shown = {name: value for name, value in model.items() if name in SIZES or (verbose and name not in PATTERN)}
@@ -43,7 +43,7 @@ def page(result: ModelResult, *, verbose: bool) -> Document:
     seq = min(SEQ, result.read.model.max_positions or SEQ)
     name = asked("models", result.read.document.path)
     plan = f"tpsim plan --model {name} --hw dgx-h100 --dp 8 --seq {seq}"
-    return Document(
+    return Page(
         title=result.read.model.name,
         facts=(
             ("source", result.read.source or "not stated"),
@@ -61,11 +61,11 @@ def page(result: ModelResult, *, verbose: bool) -> Document:
     )
 
 
-def list_page(result: ModelListResult, *, verbose: bool) -> Document:
+def list_page(result: ModelListResult, *, verbose: bool) -> Page:
     """Every model of the library in a line; `verbose` adds what works for a token, and the sources."""
     records = result.records()
     columns = (*MODELS, Column("active", "active", "integer"), Column("source", "source")) if verbose else MODELS
-    return Document(
+    return Page(
         tables=(Table(columns, records),),
         verdict=result.verdict,
         next_command=f"tpsim model show {records[0]['model']}",

@@ -22,7 +22,7 @@ from tpsim.pages.plan_facts import (
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BOUNDS
 from tpsim.report.numbers import counted
-from tpsim.report.table import Column, Document, Table, present
+from tpsim.report.table import Column, Page, Table, present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,12 +94,12 @@ MEMORY = (
 )
 
 
-def page(result: PlanResult, *, verbose: bool) -> Document:
+def page(result: PlanResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` makes it a report.
 
     A report adds what was read, every array, formulas, reasons, constants, assumptions and what is not modelled.
     """
-    return Document(
+    return Page(
         title=result.question.name,
         facts=(*plan_facts(result, verbose=verbose), *(read_at(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
@@ -125,7 +125,7 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     if most:
         more.append(f" {STAR} {most.collective} costs most: {percent(most.share)} of the step")
     title = "Collectives" if verbose else ""
-    yield Table(present(COLUMNS, lines), shown, title, "where", "mark", more="\n".join(more))
+    yield Table(present(COLUMNS, shown), shown, title, "where", "mark", more="\n".join(more))
     yield _layer_table(result, verbose=verbose)
     if result.stages:
         yield _stage_table(result, verbose=verbose)
@@ -182,9 +182,10 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     step = result.step
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
     bubble = f" + bubble {show(float(step.bubble_s), 'seconds')}" if result.pipeline else ""
-    host = f" + host {show(float(step.host_s), 'seconds')}" if step.host_s else ""
+    own = {"host": step.host_s, "stragglers": step.stragglers_s}
+    waits = "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in own.items() if s)
     whole = show(float(step.time_s), "seconds")
-    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}{host}"
+    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}{waits}"
     if result.pipeline:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""
@@ -237,9 +238,6 @@ PREFIXES = {"gradient": "grad.", "state": "new."}
 SAME = ("where", "purpose", "collective", "axis", "ranks", "dtype", "logical_bytes", "stage")
 """Rows that agree in these are one line of the short table; the first five are its label."""
 
-ROUNDING = 1e-9
-"""The share of a call's seconds below which a difference of two is one of rounding."""
-
 STAR = "*"
 """What marks the collective that costs most."""
 
@@ -256,7 +254,6 @@ def _line(row: Mapping[str, Any], step_s: float, most: Lost | None) -> dict[str,
         "where": f"{row['phase']}, {around}",
         "purpose": f"{row['block']} {RECOMPUTED}" if row["op"] == RECOMPUTED else PURPOSES.get(row["op"], row["block"]),
         "share": row["exposed_s"] / step_s,
-        "hidden_s": row["hidden_s"] if row["hidden_s"] > ROUNDING * row["busy_s"] else 0,
         **(MOST if most and f"{row['collective']} over {row['axis']}" == most.collective else {}),
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.answers.sweep_cells import COLUMNS
+from tpsim.answers.sweep import COLUMNS
 from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,7 +72,7 @@ MOVES = (
 """What the best step rests on."""
 
 
-def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
+def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
     """`result` as a page; `verbose` adds what the seconds are made of, and why layouts were refused.
 
     saved  the file that holds the best layout now
@@ -92,7 +92,7 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Document:
         tables.append(Table(MOVES, result.constants, title=f"a figure {FACTOR - 1:.0%} better".replace("%", " %")))
     if verbose:
         tables.append(Table(REFUSED, result.refused, folded=True))
-    return Document(
+    return Page(
         title=f"layouts of {result.name}",
         facts=tuple(_facts(result)),
         tables=tuple(tables),
@@ -159,7 +159,7 @@ def _text(value: Any) -> str:
 EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 
-def sweep_page(result: SweepResult) -> Document:
+def sweep_page(result: SweepResult) -> Page:
     """`result` as a page."""
     rows = [{**row, "sp": YES[row["sequence_parallel"]]} for row in result.rows]
     varied = [
@@ -170,4 +170,4 @@ def sweep_page(result: SweepResult) -> Document:
     tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
     facts = (("cells", f"{result.cells:,}, {result.made:,} of them searched now"),)
-    return Document(title="sweep", facts=facts, tables=tuple(tables), verdict=result.lines)
+    return Page(title="sweep", facts=facts, tables=tuple(tables), verdict=result.lines)

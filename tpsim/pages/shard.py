@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,13 +47,13 @@ FEW = 4
 """Other ways, and what is left out, shown without -v."""
 
 
-def page(result: ShardResult, *, verbose: bool) -> Document:
+def page(result: ShardResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` adds every other way, and the formulas."""
     mesh = " x ".join(f"{axis} {size}" for axis, size in result.mesh.axes.items())
     facts = [("mesh", mesh), ("dtype", result.dtype)]
     facts += [("dims", ", ".join(f"{dim} {size}" for dim, size in result.dims.items()))] if result.dims else []
     facts += [("machine", result.hardware)] if result.hardware else []
-    return Document(
+    return Page(
         title=result.expression.text,
         facts=tuple(facts),
         tables=tuple(_tables(result, verbose=verbose)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import ROUNDING, below
 from tpsim.report.numbers import counted
-from tpsim.report.table import Column, Document, Table
+from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +30,10 @@ RUNS = (
 )
 
 
-def page(result: VerifyResult, *, verbose: bool) -> Document:
+def page(result: VerifyResult, *, verbose: bool) -> Page:
     """`result` as a page: of one run its checks, of several a line each; `verbose` adds every check and the sizes."""
     alone = result.runs[0] if len(result.runs) == 1 else None
-    return Document(
+    return Page(
         title=alone.name if alone else f"{len(result.runs)} scenarios",
         facts=tuple(_facts(alone)) if alone else (),
         tables=tuple(_tables(result, verbose=verbose)),

@@ -23,7 +23,7 @@ from tpsim.program.text import Text
 from tpsim.quantity.size import smallest
 
 if TYPE_CHECKING:
-    from tpsim.program.layout import Axes
+    from tpsim.algebra.moves import Axes
     from tpsim.program.trace import Trace
 
 

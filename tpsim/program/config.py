@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tpsim.program.model import LARGEST
 from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.spec import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,7 +99,7 @@ class Config:
         value = self.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
             self.refuse(key, f"{key}: {as_json(value)} is not a whole number", f"write {least} or more")
         return value
 
@@ -164,8 +164,8 @@ class Config:
         """A value that is a size."""
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             self.refuse(key, f"{key}: {as_json(value)} is not a positive whole number", "write a number of 1 or more")
-        if value > LARGEST:
-            self.refuse(key, f"{key}: {as_json(value)} is too large", f"it must be at most {LARGEST}")
+        if value > MOST:
+            self.refuse(key, f"{key}: {as_json(value)} is too large", f"it must be at most {MOST}")
         return value
 
     def positive(self, key: str, default: float | None = None) -> float | None:

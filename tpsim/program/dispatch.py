@@ -19,9 +19,10 @@ from tpsim.program.op import Array, Combine, Dispatch, Filled
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from tpsim.algebra.moves import Axes
     from tpsim.algebra.sharding import Owed
     from tpsim.program.copies import Level
-    from tpsim.program.layout import Axes, Layout
+    from tpsim.program.layout import Layout
     from tpsim.program.practice import Rows
     from tpsim.program.trace import Trace
 

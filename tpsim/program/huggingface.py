@@ -116,7 +116,8 @@ class _ConfigReading(Config):
         )
         if sparse and self.size("experts"):
             return Kind(attention, self._moe())
-        size = self.named(family.dense) if family.dense else self.size("ffn_hidden", self._wide(hidden))
+        widening = family.widening and family.widening * hidden
+        size = self.named(family.dense) if family.dense else self.size("ffn_hidden", widening)
         return Kind(attention, Mlp(kind=self._feed_forward(), hidden=size, bias=family.bias))
 
     def _latent(self, heads: int) -> Latent:
@@ -157,9 +158,6 @@ class _ConfigReading(Config):
                 self.refuse(NAMES["heads"][0], f"hidden {hidden} is not divisible by {heads} heads", f"add {key}")
             return hidden // heads
         return self.size("head_dim", default)
-
-    def _wide(self, hidden: int) -> int | None:
-        return self.family.widening and self.family.widening * hidden
 
     def _flag(self, name: str) -> bool:
         key, value = self.named_value(name)

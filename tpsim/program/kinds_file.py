@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import groupby
 from operator import itemgetter
@@ -12,14 +12,14 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import FLAT, Attention, Count, Flag, Kind, Latent, Mlp, Model, Moe, Positions, Positive, dense
-from tpsim.quantity.errors import InputError, Place, unknown
-from tpsim.quantity.spec import Strict
+from tpsim.program.model import FLAT, Attention, Kind, Latent, Mlp, Model, Moe, Positions, Positive, dense
+from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.spec import Count, Flag, Strict
 
 if TYPE_CHECKING:
     from tpsim.program.kinds import Layers
+    from tpsim.quantity.errors import At, Place
 
-At = Callable[..., Place | None]
 Pair = tuple[str, str]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tpsim.algebra.moves import Axes
 from tpsim.algebra.sharding import Line, Sharding
 from tpsim.program.dims import HELD
 
@@ -18,7 +19,6 @@ TOKENS_READ = "t"
 LINES = ("flat", "rows")
 """Dims of a table that stand for all dims of a parameter laid out in a line, or for those of its rows."""
 
-Axes = tuple[str, ...]
 Table = Mapping[str, Mapping[str, Axes]]
 
 

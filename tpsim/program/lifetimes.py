@@ -98,7 +98,7 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
             for home, op in makers.items()
             if op.where.block != "embedding"
             and readers[home]
-            and all(isinstance(reader, Lin) and reader.output in sums for reader in readers[home])
+            and all(isinstance(r, Lin) and r.output in sums and r.output.role == "gradient" for r in readers[home])
         ),
     )
 
@@ -153,8 +153,11 @@ def _home(op: Op, homes: Mapping[Array, Array]) -> Array | None:
 
 
 def _added_up(program: Program, homes: Mapping[Array, Array]) -> set[Array]:
-    """What is read outside the microbatches alone: it is added up in what is held for the whole step."""
-    outside = set(program.results.values())
+    """What is read outside the microbatches alone: it is added up in what is held for the whole step.
+
+    An activation that is a result, what inference samples from, is handed out as it is made and held by nothing else.
+    """
+    outside = {x for x in program.results.values() if x.role != "activation"}
     inside: set[Array] = set()
     for op in program.ops:
         if not in_microbatch(op.where):

@@ -10,7 +10,7 @@ from pydantic import Field
 from tpsim.program.copies import Router
 from tpsim.program.dims import DIMS, completed
 from tpsim.program.kinds import ALIKE
-from tpsim.quantity.spec import Strict
+from tpsim.quantity.spec import Count, Flag, Strict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,12 +24,6 @@ GATED: frozenset[str] = frozenset({"swiglu", "geglu", "swiglu_clamped"})
 Positions = Literal["rope", "learned", "alibi", "none"]
 """How a model knows where tokens stand; alibi: scores fall with the distance, by head (Press et al. 2022)."""
 
-LARGEST = 10**9
-"""No size of a model is larger: it is a slip of the keyboard."""
-
-
-Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST)]
-Flag = Annotated[bool, Field(strict=True)]
 Positive = Annotated[float, Field(gt=0)]
 
 

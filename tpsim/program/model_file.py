@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tpsim.program.kinds_file import At, Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
-from tpsim.program.model import Attention, Count, FeedForward, Flag, Latent, Model, Moe, Positions, dense
+from tpsim.program.kinds_file import Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
+from tpsim.program.model import Attention, FeedForward, Latent, Model, Moe, Positions, dense
 from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place, did_you_mean
-from tpsim.quantity.spec import Document, Strict
+from tpsim.quantity.errors import At, InputError, Place, did_you_mean
+from tpsim.quantity.spec import Count, Document, Flag, Strict
 
 DROPOUT = "share of attention's weights, and of what joins the stream, that training drops"
 

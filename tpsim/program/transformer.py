@@ -121,6 +121,8 @@ def layer(text: Text, kind: Kind, x: Array) -> Array:
     attended = _written(text, kind.attention, reads)
     if text.model.parallel_residual:
         fed = _written(text, kind.ffn, reads if text.model.shared_norm else _read(text, x, "mlp"))
+        if isinstance(kind.ffn, Moe):  # what experts make is split as their tokens are, over tensor, too
+            return text.added(text.added(x, attended, "attention", "bo"), fed, "mlp", "b2")
         with text.inside("residual", "block"):
             both = text.trace.lin("block.out", attended, fed)
         return text.added(x, both, "residual", "bo", "b2")

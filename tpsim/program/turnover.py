@@ -128,7 +128,10 @@ class Turnover:
             for array, readers in self.lifetimes.readers.items():
                 if readers:
                     frees[self._last(array, fused)].append(array)
-            return {op: few if len(few) < 2 else _as_read(op, few, self.lifetimes) for op, few in frees.items()}  # noqa: PLR2004 - an order
+            return {
+                op: few if len(few) == 1 else [array for array in self.lifetimes.read_by(op) if array in few]
+                for op, few in frees.items()
+            }
 
         return self._once(("frees", fused), compute)  # type: ignore[no-any-return]  # put there
 
@@ -136,11 +139,6 @@ class Turnover:
         """The reader that comes last: where acts do not run as one, each is behind all of the one before."""
         turn = {"F": 0, "B": 1, "W": 1 if fused else 2}
         return max(self.lifetimes.readers[array], key=lambda op: (turn[op.where.act], self.lifetimes.turns[op]))
-
-
-def _as_read(op: Op, few: list[Array], alive: Lifetimes) -> list[Array]:
-    """In the order in which an op reads them."""
-    return [array for array in alive.read_by(op) if array in few]
 
 
 def _in_turn(layers: Sequence[tuple[tuple[Ops, Ops], int]], ahead: int) -> Iterator[tuple[Ops, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
@@ -37,6 +38,10 @@ class Place:
     column: int
     text: str
     width: int = 1
+
+
+At = Callable[..., Place | None]
+"""Where a key of a file stands: ``at("layout", "tp")``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,6 @@ def _exact(*values: object) -> bool:
     return EXACT.issuperset(map(type, values))
 
 
-def _reduced(value: Fraction) -> int | Fraction:
-    return value.numerator if value.denominator == 1 else value
-
-
 def over(a: Size, b: Size) -> Any:
     """a/b. Two exact numbers give an exact int or Fraction, never a float.
 
@@ -71,12 +67,13 @@ def over(a: Size, b: Size) -> Any:
     if kind in PLAIN and other in PLAIN:
         if kind is float or other is float:
             return float(a) / float(b)  # type: ignore[arg-type]
-        return _reduced(Fraction(a) / b)  # type: ignore[call-overload]
+        exact: Fraction = Fraction(a) / b  # type: ignore[call-overload]
+        return exact.numerator if exact.denominator == 1 else exact
     if _symbolic(a, b):
         import sympy
 
         return sympy.sympify(a) / sympy.sympify(b)
-    return a / b
+    return _rounded(a) / _rounded(b)
 
 
 def floor_over(a: Size, b: Size) -> Any:
@@ -303,7 +300,13 @@ def product(values: Iterable[Size]) -> Any:
     >>> product([2, 3])
     6
     """
-    return math.prod(values)
+    sizes = [*values]
+    return math.prod(map(_rounded, sizes) if Fraction in map(type, sizes) and _array(*sizes) else sizes)
+
+
+def _rounded(value: Size) -> Size:
+    """A Fraction as a float: beside arrays, which it would make arrays of objects."""
+    return float(value) if type(value) is Fraction else value
 
 
 def whole(size: Size) -> int:

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Axes
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
-
-Axes = tuple[str, ...]
 
 
 def heads_axes(fields: LayoutFields, at: At) -> Axes:
@@ -67,7 +66,9 @@ def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None
     Keys and values block after block where all scores are made at once, or where most blocks are hidden; stripes of a
     window.
     """
-    practice, masks = practice.under(laid), {getattr(block, "mask", "causal") for block in model.attentions}
+    if not laid.roles.get("cp"):
+        return
+    masks = {getattr(block, "mask", "causal") for block in model.attentions}
     if practice.context == "ring" and masks != {"causal"}:
         message = f"blocks of keys and values that a {max(masks)} hides travel in vain, which is not modelled"
         raise InputError.one("not-streamed", message, at("layout", "context"), "write context: gather, or heads")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isqrt, prod
 from typing import TYPE_CHECKING
 
 from tpsim.program.dims import DIMS
-from tpsim.quantity.errors import Place, Problem
+from tpsim.quantity.errors import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.model import Model
+    from tpsim.quantity.errors import At, Place
     from tpsim.question.question import Workload
-
-At = Callable[..., Place | None]
-"""Where a key of the scenario stands: ``at("layout", "tp")``."""
 
 
 def legal_tp(model: Model) -> list[int]:

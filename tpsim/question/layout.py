@@ -15,7 +15,6 @@ from tpsim.program.transformer import end_parameters, layer_parameters
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
-    At,
     legal_tp,
     table_problems,
     tp_place,
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Axes
     from tpsim.program.model import Model
+    from tpsim.quantity.errors import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import ScenarioFile
-
-
-Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,9 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
             at("shardings"),
             "keep one of both",
         )
+    if file.layout and file.layout.cache and workload.kind == "train":
+        message = "layout.cache says nothing of training: it has no cache"
+        raise InputError.one("not-for-training", message, at("layout", "cache"), "remove layout.cache")
     if file.shardings is not None:
         return _cut_by_table(file, model, workload, mesh, at)
     return _cut_by_roles(file, model, workload, mesh, at)

@@ -103,11 +103,12 @@ class Memo:
             self.documents[path] = spec.load(path)
         return self.documents[path]
 
-    def machine(self, name_or_path: str | Path) -> Machine:
-        """The machine of that library name or file. Raises InputError with every mistake in the file."""
-        if name_or_path not in self.machines:
-            self.machines[name_or_path] = profile.load(name_or_path)
-        return self.machines[name_or_path]
+    def machine(self, name_or_path: str, *, beside: Path) -> Machine:
+        """The machine of that library name or file, a relative path from `beside`. Raises InputError."""
+        key = (name_or_path, beside)
+        if key not in self.machines:
+            self.machines[key] = profile.load(spec.named("hardware", *key))
+        return self.machines[key]
 
     def model(self, name_or_path: str, *, beside: Path) -> ModelRead:
         """The model of that library name or file, a relative path from `beside`. Raises InputError."""

@@ -21,7 +21,7 @@ from tpsim.question.layout import known_axis
 if TYPE_CHECKING:
     from tpsim.machine.parts import Machine
     from tpsim.program.model import Model
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At
     from tpsim.question.layout import Cut
     from tpsim.question.scenario_file import ScenarioFile
     from tpsim.question.stated import Stated

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.program.model import Model
     from tpsim.program.schedules import PipelineSchedule
-    from tpsim.quantity.errors import Place
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At, Place
     from tpsim.question.layout import Cut
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question, Workload

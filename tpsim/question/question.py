@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
-    from tpsim.question.assume_fields import Assume, PriceFields
+    from tpsim.question.assume import Assume, PriceFields
     from tpsim.question.requirements import Limit
     from tpsim.question.stated import Stated
     from tpsim.report.answer import Assumption
@@ -188,6 +188,14 @@ class Question:
         if self.schedule:
             return self.schedule
         return forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
+
+    @property
+    def tied(self) -> int:
+        """Chips of a stage: where weights and gradients of a layer travel, none runs ahead of the others.
+
+        Of inference nothing is known; the cost model ``book`` has none that are late.
+        """
+        return 1 if self.inference or self.cost_model == "book" else self.mesh.devices // self.stages.ranks
 
     @property
     def inference(self) -> Inference | None:

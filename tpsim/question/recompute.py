@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.op import Program
     from tpsim.program.practice import Bucket, Practice
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At
     from tpsim.question.memo import Memo
     from tpsim.question.stated import Stated
 
@@ -69,8 +69,8 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
         return replace(practice, keeps=KEEPS[asked])
     kept = lifetimes(_program(practice, model, laid, dtypes))
     own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in kept.makers)  # of one name the narrowest
-    gradients = max((-DTYPE_BYTES[array.dtype] for array in kept.added), default=0)
-    _check_kept(asked, {**dict.fromkeys(STANDING, 0), GRADIENTS: gradients, **dict(own)}, read)
+    gradients = {GRADIENTS: max(-DTYPE_BYTES[array.dtype] for array in kept.added)} if kept.added else {}
+    _check_kept(asked, {**dict.fromkeys(STANDING, 0), **gradients, **dict(own)}, read)
     _check_stream(asked, lifetimes(_program(practice, model, laid, dtypes, runs=2)), read)
     return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
 
@@ -108,6 +108,10 @@ def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated
     least  the fewest that each may be stated with: what stands beside all arrays is no part of them
     """
     for name, per_element in asked.items():
+        if name == GRADIENTS and name not in least:
+            message = "products make no gradients beside those that are added up: they are reduced once per step"
+            remedy = "leave it out, or write gradients: per_microbatch"
+            raise InputError.one("no-spare-gradients", message, read.at_key("practice", "keeps", name), remedy)
         if name not in least:
             raise unknown(name, "array of the program with bytes", least, read.at_key("practice", "keeps", name))
         if per_element < least[name]:

@@ -64,7 +64,7 @@ def _routing(question: Question) -> dict[str, Any]:
 def _work(question: Question) -> dict[str, Any]:
     """What a step computes: of inference as it is stated."""
     stated: Any = question.stated.file.workload
-    return stated.said if question.inference else asdict(question.workload)
+    return stated.computed if question.inference else asdict(question.workload)
 
 
 def _assumed(question: Question) -> dict[str, Any]:

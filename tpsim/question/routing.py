@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Axes
     from tpsim.fabric.placement import Placement
     from tpsim.program.copies import Of
-    from tpsim.program.layout import Axes, Layout
+    from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
-    from tpsim.question.assume_fields import Assume
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At
+    from tpsim.question.assume import Assume
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import LayoutFields
 

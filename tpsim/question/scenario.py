@@ -61,15 +61,14 @@ def resolve(
     """
     memo = memo or Memo()
     read = stated(scenario, overrides, flags or {}, memo.scenario)
-    file = read.file
     base_model, model = _model(read, memo)
     base_machine, machine = _machine(read, memo)
-    mesh = mesh_of(file, model, read.at)
-    workload = inference_of(read, mesh) or _workload(file, mesh)
-    split = cut(file, model, workload, mesh, read.at)
+    mesh = mesh_of(read.file, model, read.at)
+    workload = inference_of(read, mesh) or _workload(read.file, mesh)
+    split = cut(read.file, model, workload, mesh, read.at)
     placement = placement_of(read, machine, split)
     practice = levelled(_practice(read, model, split.layout, memo), split.layout, placement, read.at)
-    schedule, layers = pipeline(file, model, split, read.at, workload=workload, memo=memo)
+    schedule, layers = pipeline(read.file, model, split, read.at, workload=workload, memo=memo)
     question = Question(
         stated=read,
         model=model,
@@ -82,21 +81,21 @@ def resolve(
         placement=placement,
         layout=split.layout,
         practice=practice,
-        dtypes=_dtypes(file.workload),
+        dtypes=_dtypes(read.file.workload),
         workload=workload,
-        limits=tuple(limits(file.require.limits, read.at, kind=workload.kind)),
-        planner=file.planner,
+        limits=tuple(limits(read.file.require.limits, read.at, kind=workload.kind)),
+        planner=read.file.planner,
         force=_forced(read, usual_launch(read, workload, machine)),
         schedule=schedule,
         split=layers,
     )
-    _check(question)
     question = _balanced(question, memo)
     return _told(question) if told else question
 
 
 def _balanced(question: Question, memo: Memo) -> Question:
-    """The question with its split mended where seconds are known, if that is asked for."""
+    """The question, if it can be answered, with its split mended where seconds are known, if that is asked for."""
+    _check(question)
     read = question.stated
     if question.schedule and read.file.pipeline and read.file.pipeline.layers == "balanced":
         question = replace(question, split=balance(question, memo))
@@ -164,7 +163,7 @@ def _machine(read: Stated, memo: Memo) -> tuple[Machine, Machine]:
     """
     with pointing_at(read.at("hardware")):
         name, beside = read.extended("hardware", "dgx-h100")
-        base = memo.machine(spec.named("hardware", name, beside))
+        base = memo.machine(name, beside=beside)
         changed = not isinstance(read.file.hardware, str)
         return base, profile.with_fields(base, spec.part(read.document, "hardware")) if changed else base
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from tpsim.program.copies import Dispatch
 from tpsim.program.dtypes import Dtype
@@ -12,8 +12,8 @@ from tpsim.program.keeps import BufferSize
 from tpsim.program.practice import Beside
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
-from tpsim.quantity.spec import OrShort, Strict
-from tpsim.question.assume_fields import Assume
+from tpsim.quantity.spec import MOST, Count, Flag, OrShort, Strict, alone
+from tpsim.question.assume import Assume
 from tpsim.question.requirements import RequireFields
 
 
@@ -33,17 +33,7 @@ Axes = Annotated[tuple[str, ...], BeforeValidator(_as_names), WithJsonSchema(NAM
 Products = Dtype | Literal["tf32", "fp8_128"]
 PRODUCTS = "of products; tf32 works on arrays of f32, fp8_128 on arrays of bf16 with blocks of 128 that share a scale"
 
-MOST = 10**9
-"""No size of a workload or a mesh is larger: it is a slip of the keyboard."""
-
-Count = Annotated[int, Field(strict=True, gt=0, le=MOST)]
 AxisSize = Annotated[int, Field(strict=True, ge=-1, le=MOST)]
-Flag = Annotated[bool, Field(strict=True)]
-
-
-def word_for(name: str) -> Any:
-    """Lets a word alone stand for the field `name` of a map."""
-    return model_validator(mode="before")(lambda value: {name: value} if isinstance(value, str) else value)
 
 
 class ContextFields(Strict):
@@ -56,7 +46,7 @@ class ContextFields(Strict):
     heads: Axes = Field(default=(), description="these split heads inside attention, and tokens outside")
     all: Literal["gather", "ring", "heads"] | None = Field(default=None, description="the same over all axes of cp")
 
-    _word = word_for("all")
+    _word = alone("all", str)
 
 
 class LayoutFields(Strict):
@@ -128,7 +118,7 @@ class BucketFields(Strict):
         default=None, description="beside gradients and weights: the list of a framework, or how many of each size"
     )
 
-    _word = word_for("of")
+    _word = alone("of", str)
 
 
 class RowsFields(Strict):
@@ -188,7 +178,7 @@ class PracticeFields(Strict):
     ahead: AheadFields | None = None
     bucket: Annotated[BucketFields, OrShort("string")] | None = None
 
-    _word = word_for("base")
+    _word = alone("base", str)
 
 
 class RecomputeFields(Strict):
@@ -205,7 +195,7 @@ class RecomputeFields(Strict):
         default=None, description="all of the forward, or what backward needs"
     )
 
-    _word = word_for("base")
+    _word = alone("base", str)
 
 
 class WorkloadFields(Strict):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.machine.parts import Machine
     from tpsim.program.model import Model
-    from tpsim.question.divisibility import At
+    from tpsim.quantity.errors import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.stated import Stated
 

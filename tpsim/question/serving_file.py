@@ -9,8 +9,8 @@ from pydantic import Field, create_model
 
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
-from tpsim.quantity.spec import Document, Strict
-from tpsim.question.scenario_file import PRODUCTS, Count, Products, ScenarioFile, WorkloadFields
+from tpsim.quantity.spec import Count, Document, Strict
+from tpsim.question.scenario_file import PRODUCTS, Products, ScenarioFile
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
@@ -32,7 +32,7 @@ class InferenceFields(Strict):
     )
 
     @property
-    def said(self) -> dict[str, Any]:
+    def computed(self) -> dict[str, Any]:
         """What is computed, field by field."""
         return {name: value for name, value in self if name not in NUMBERS}
 
@@ -65,12 +65,6 @@ class ServeFields(InferenceFields):
     kind: Literal["serve"]
     prompt: Count = Field(description="tokens of a sequence")
     output: Count = Field(description="tokens of the reply")
-
-
-class AnyScenario(ScenarioFile):
-    """A question: a model on a machine, cut over a mesh in a layout, for a workload."""
-
-    workload: WorkloadFields | PrefillFields | DecodeFields | ServeFields  # type: ignore[assignment]  # what is asked of it depends on the kind of workload
 
 
 SCENARIOS: Mapping[str, type[ScenarioFile]] = {

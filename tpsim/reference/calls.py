@@ -68,7 +68,12 @@ class Tally:
     def call(self, move: Move, dtype: str, array: str) -> Call:
         """The same in bytes of a dtype."""
         width = bytes_of(dtype)
-        levels = {name: _in_bytes(level, width) for name, level in self.levels.items()}
+        levels = {
+            name: LevelCall(
+                {link: width * count for link, count in level.links.items()}, width * level.total, width * level.serial
+            )
+            for name, level in self.levels.items()
+        }
         counts = (width * self.injected, width * self.sent, width * self.received, self.messages)
         up = width * self.uplink
         return Call(*counts, self.steps, levels, up, kind=move.kind, axes=move.axes, dtype=dtype, array=array)
@@ -107,12 +112,6 @@ def bytes_of(dtype: str) -> Any:
     if dtype not in DTYPE_BYTES:
         raise unknown(dtype, "dtype", DTYPE_BYTES)
     return DTYPE_BYTES[dtype]
-
-
-def _in_bytes(level: LevelCall, width: int) -> LevelCall:
-    return LevelCall(
-        {link: width * count for link, count in level.links.items()}, width * level.total, width * level.serial
-    )
 
 
 class Counter:

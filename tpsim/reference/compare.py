@@ -139,7 +139,8 @@ class _Judge:
         worst = int(gaps.argmax())
         size = max(float(np.max(np.abs(expected), initial=0.0)), FLOOR)
         where = self._place([*paid][worst]) if array.type.complete else ""
-        return Compared(phase, name, result, _unless_nan(float(gaps[worst]) / size), where, len(blocks))
+        relative = float(gaps[worst]) / size
+        return Compared(phase, name, result, np.inf if np.isnan(relative) else relative, where, len(blocks))
 
     def _tiling(self, type_: Sharding) -> Tiling:
         """The part of an array of this type that each device is to hold."""
@@ -150,10 +151,6 @@ class _Judge:
     def _place(self, device: Device) -> str:
         place = zip(self.run.grid.mesh.order, device, strict=True)
         return ", ".join(f"{axis} {at}" for axis, at in place) or "the only one"
-
-
-def _unless_nan(value: float) -> float:
-    return float("inf") if np.isnan(value) else value
 
 
 def _paid(run: Run, blocks: Blocks, type_: Sharding) -> Blocks:

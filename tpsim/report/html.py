@@ -1,4 +1,4 @@
-"""Documents as one HTML file that needs nothing beside it, and answers as a notebook shows them.
+"""Pages as one HTML file that needs nothing beside it, and answers as a notebook shows them.
 
 Templates escape whatever they are given; a page runs the one script that its head names by its hash, and loads nothing.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tpsim.report.numbers import Kind
     from tpsim.report.picture import Picture
-    from tpsim.report.table import Bar, Document, Line, TableText
+    from tpsim.report.table import Bar, Line, Page, TableText
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -57,8 +57,8 @@ WIDE, NARROW = 860, 300
 """Pixels of a picture's axes on a screen and on paper, and on a phone."""
 
 
-def text(document: Document, version: str) -> str:
-    """`document` as a file that is read, printed and sent around by itself.
+def text(page: Page, version: str) -> str:
+    """`page` as a file that is read, printed and sent around by itself.
 
     version  of tpsim
     Raises ImportError where what draws pictures is not installed.
@@ -68,9 +68,9 @@ def text(document: Document, version: str) -> str:
     style, script = _file("parts.css") + _file("page.css"), _file("page.js")
     return _rendered(
         "report.html.j2",
-        page=document,
-        tables=[_shown(table) for table in document.tables],
-        pictures=[_drawn(picture) for picture in document.pictures()],
+        page=page,
+        tables=[_shown(table) for table in page.tables],
+        pictures=[_drawn(picture) for picture in page.pictures()],
         version=version,
         style=Markup(style),  # noqa: S704 - own files, as is the script
         script=Markup(script),  # noqa: S704

@@ -1,4 +1,4 @@
-"""Documents as GitHub Markdown: the answer on top, the full breakdown folded, short enough for a comment."""
+"""Pages as GitHub Markdown: the answer on top, the full breakdown folded, short enough for a comment."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from tpsim.report.table import as_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.report.table import Document, Table
+    from tpsim.report.table import Page, Table
 
 LIMIT = 60_000
-"""Characters of a document; GitHub refuses a comment above 65,536."""
+"""Characters of a page; GitHub refuses a comment above 65,536."""
 
 LEFT_OUT = "| ... {} more rows: left out, a comment is limited; see the CSV or JSON |"
 
 
-def text(document: Document, limit: int = LIMIT) -> str:
-    """`document` in Markdown, never longer than `limit`: rows are left out from the longest tables and counted.
+def text(page: Page, limit: int = LIMIT) -> str:
+    """`page` in Markdown, never longer than `limit`: rows are left out from the longest tables and counted.
 
-    A silent document is the empty text.
+    A silent page is the empty text.
     """
-    if document.silent:
+    if page.silent:
         return ""
-    rows = max((len(table.rows) for table in document.tables), default=0)
-    page = "\n\n".join(_parts(document, rows)) + "\n"
-    while len(page) > limit and rows:
+    rows = max((len(table.rows) for table in page.tables), default=0)
+    written = "\n\n".join(_parts(page, rows)) + "\n"
+    while len(written) > limit and rows:
         rows = rows * 3 // 4
-        page = "\n\n".join(_parts(document, rows)) + "\n"
-    return page if len(page) <= limit else page[: limit - 4] + "...\n"
+        written = "\n\n".join(_parts(page, rows)) + "\n"
+    return written if len(written) <= limit else written[: limit - 4] + "...\n"
 
 
-def _parts(document: Document, most: int) -> Iterator[str]:
-    if document.title:
-        yield f"### {_escaped(document.title)}"
-    yield "<br>\n".join(_verdict(document))
-    if document.bars:
-        yield "\n".join(["```text", *(line for bar in document.bars for line in bar.drawn()), "```"])
-    if document.facts:
-        yield "\n".join(f"- {label}: {_escaped(fact)}" for label, fact in document.facts)
-    for table in document.tables:
+def _parts(page: Page, most: int) -> Iterator[str]:
+    if page.title:
+        yield f"### {_escaped(page.title)}"
+    yield "<br>\n".join(_verdict(page))
+    if page.bars:
+        yield "\n".join(["```text", *(line for bar in page.bars for line in bar.drawn()), "```"])
+    if page.facts:
+        yield "\n".join(f"- {label}: {_escaped(fact)}" for label, fact in page.facts)
+    for table in page.tables:
         yield from _table(table, most)
-    if document.notes:
-        yield "\n".join(f"- {_escaped(note)}" for note in document.notes)
-    if document.next_command:
-        yield f"Next: {_code(document.next_command)}"
+    if page.notes:
+        yield "\n".join(f"- {_escaped(note)}" for note in page.notes)
+    if page.next_command:
+        yield f"Next: {_code(page.next_command)}"
 
 
-def _verdict(document: Document) -> Iterator[str]:
+def _verdict(page: Page) -> Iterator[str]:
     """One line in bold; of several their labels, and the whole of one that says "no"."""
-    for line in document.lines:
+    for line in page.lines:
         text = _escaped(line.text)
         if not line.label:
             yield f"**{text}**"

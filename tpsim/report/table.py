@@ -1,4 +1,4 @@
-"""The one model of what is printed: tables of raw values, bars, and the document that they stand in."""
+"""The one model of what is printed: tables of raw values, bars, and the page that they stand in."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ def labelled(lines: Sequence[Line]) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Page:
     """All that a verb prints.
 
     facts         label and text, above the tables
     notes         lines below the tables
-    verdict       the answer: lines, or one text that is as `ok` as the document
+    verdict       the answer: lines, or one text that is as `ok` as the page
     bars          what the verdict weighs, drawn under it
     pictures      makes the pictures, for who draws them
     next_command  the one command to run next

@@ -1,4 +1,4 @@
-"""Documents for a terminal, and as plain text where there is none. The only module that knows rich.
+"""Pages for a terminal, and as plain text where there is none. The only module that knows rich.
 
 In tables nothing is cut; long texts are wrapped where a width is given.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tpsim.report.table import Column, Document, Table
+    from tpsim.report.table import Column, Page, Table
 
 
 Styled = list[tuple[str, str]]
@@ -57,11 +57,11 @@ def console(stream: TextIO, color: str = "auto", width: int | None = None) -> Co
     )
 
 
-def write(document: Document, stream: TextIO, color: str = "auto", width: int | None = None) -> None:
-    """Print `document` on `stream`; rich, which takes long to load, where there is a terminal or colours are wanted."""
+def write(page: Page, stream: TextIO, color: str = "auto", width: int | None = None) -> None:
+    """Print `page` on `stream`; rich, which takes long to load, where there is a terminal or colours are wanted."""
     bare = _plain(stream, color) and not stream.isatty()
-    page = _bare(document, width) if bare else _drawn(document, console(stream, color, width))
-    stream.write(page if _has_blocks(stream) else page.translate(IN_ASCII))
+    text = _bare(page, width) if bare else _drawn(page, console(stream, color, width))
+    stream.write(text if _has_blocks(stream) else text.translate(IN_ASCII))
 
 
 def _plain(stream: TextIO, color: str) -> bool:
@@ -69,26 +69,24 @@ def _plain(stream: TextIO, color: str) -> bool:
     return color == "never" or (color == "auto" and (not stream.isatty() or bool(os.environ.get("NO_COLOR"))))
 
 
-def _bare(document: Document, width: int | None) -> str:
+def _bare(page: Page, width: int | None) -> str:
     """The texts alone."""
-    blocks = (
-        [("".join(text for text, _ in line)).expandtabs() for line in block] for block in _blocks(document, width)
-    )
+    blocks = ([("".join(text for text, _ in line)).expandtabs() for line in block] for block in _blocks(page, width))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _drawn(document: Document, screen: Console) -> str:
+def _drawn(page: Page, screen: Console) -> str:
     """As a console draws it; captured, since one that prints by itself ends the process when its reader leaves."""
     from rich.text import Text
 
-    with screen.capture() as page:
+    with screen.capture() as drawn:
         room = None if screen.width >= UNBOUNDED else screen.width
-        for place, block in enumerate(_blocks(document, room)):
+        for place, block in enumerate(_blocks(page, room)):
             if place:
                 screen.print()
             for line in block:
                 screen.print(Text.assemble(*line), soft_wrap=True)
-    return page.get()
+    return drawn.get()
 
 
 def _has_blocks(stream: TextIO) -> bool:
@@ -106,36 +104,36 @@ def _has_blocks(stream: TextIO) -> bool:
     return True
 
 
-def _blocks(document: Document, width: int | None) -> Iterator[list[Styled]]:
+def _blocks(page: Page, width: int | None) -> Iterator[list[Styled]]:
     """What stands together; blank lines come between."""
-    if document.title:
-        brief = ((line.ok, text) for line in document.lines for text in _wrapped(line.brief, width) if text)
-        yield [_text(document.title, "bold"), *(_text(text, SAID[ok]) for ok, text in brief)]
-    if document.facts:
-        yield list(_facts(document, width))
-    for table in document.tables:
+    if page.title:
+        brief = ((line.ok, text) for line in page.lines for text in _wrapped(line.brief, width) if text)
+        yield [_text(page.title, "bold"), *(_text(text, SAID[ok]) for ok, text in brief)]
+    if page.facts:
+        yield list(_facts(page, width))
+    for table in page.tables:
         yield [_text(line.text, STYLES[line.kind]) for line in lines(table, width)]
-    if document.notes:
-        yield [_text(text, "dim") for note in document.notes for text in _wrapped(note, width)]
-    yield list(_foot(document, width))
+    if page.notes:
+        yield [_text(text, "dim") for note in page.notes for text in _wrapped(note, width)]
+    yield list(_foot(page, width))
 
 
-def _facts(document: Document, width: int | None) -> Iterator[Styled]:
-    room = max(len(label) for label, _ in document.facts) + 2
-    for label, fact in document.facts:
+def _facts(page: Page, width: int | None) -> Iterator[Styled]:
+    room = max(len(label) for label, _ in page.facts) + 2
+    for label, fact in page.facts:
         for at, text in enumerate(_wrapped(fact, width and max(1, width - room))):
             yield [*_text(("" if at else label).ljust(room), "dim"), *_text(text)]
 
 
-def _foot(document: Document, width: int | None) -> Iterator[Styled]:
+def _foot(page: Page, width: int | None) -> Iterator[Styled]:
     """The verdict, what it weighs, and the next command, which is what a reader's eye and mouse find at the end."""
-    for line, (label, verdict) in zip(document.lines, labelled(document.lines), strict=True):
+    for line, (label, verdict) in zip(page.lines, labelled(page.lines), strict=True):
         for at, text in enumerate(_wrapped(verdict, width and max(1, width - len(label)))):
             yield _text((" " * len(label) if at else label) + text, SAID[line.ok])
-    for bar in document.bars:
+    for bar in page.bars:
         yield from map(_text, bar.drawn(width))
-    if document.next_command:
-        yield _text(f"next: {document.next_command}", "cyan")
+    if page.next_command:
+        yield _text(f"next: {page.next_command}", "cyan")
 
 
 def _text(text: str, style: str = "") -> Styled:
@@ -202,7 +200,7 @@ def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None)
     for cells, raw in zip(laid.rows, table.rows, strict=True):
         if table.group and raw[table.group] != group:
             group = raw[table.group]
-            yield StyledLine("group", str(group))
+            yield from (StyledLine("group", part) for part in _wrapped(str(group), width))
         yield from (StyledLine(raw.get(table.mark) or "row", text) for text in laid.lines(cells))
         for column in below:
             if raw.get(column.key):
@@ -248,9 +246,13 @@ class _Grid:
         return _Laid([self.columns[at] for at in chosen], [self.right[at] for at in chosen], self)
 
     def under(self) -> int:
-        """How many texts at the right end go under their rows: as few as let the others fit, none if none do."""
+        """How many texts at the right end go under their rows: as few as let the others fit, none if none do.
+
+        A column without a header stays: nothing would say what its texts are.
+        """
         every = len(self.columns)
-        texts = next((n for n, column in enumerate(reversed(self.told[1:])) if column.kind != "text"), 0)
+        named = (column.kind == "text" and column.header for column in reversed(self.told[1:]))
+        texts = next((n for n, text in enumerate(named) if not text), 0)
         return next((n for n in range(texts + 1) if self.laid(range(every - n)).fits), 0)
 
     def needed(self, columns: Sequence[int]) -> tuple[Sequence[int], list[str]]:

@@ -9,7 +9,7 @@ from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from tpsim.quantity.units import NUMBER, RULES, Dimension, parse
@@ -88,6 +88,14 @@ class Strict(BaseModel):
     noun: ClassVar[str] = ""
 
 
+def alone(field: str, *types: type) -> Any:
+    """Lets a value stand alone for a map of which it is that field: any value, or one of these types."""
+    short = types or (object,)
+    return model_validator(mode="before")(
+        lambda value: {field: value} if isinstance(value, short) and not isinstance(value, Mapping) else value
+    )
+
+
 def noun(model: type[BaseModel] | None) -> str:
     """What messages call a map of this model, or one that none describes.
 
@@ -138,6 +146,12 @@ BytesPerSecond = Annotated[float, Quantity("bytes_per_s")]
 Seconds = Annotated[float, Quantity("seconds", zero=True)]
 FlopsPerSecond = Annotated[float, Quantity("flops_per_s")]
 Share = Annotated[float, Quantity("ratio", share=True)]
+
+MOST = 10**9
+"""No size is larger: it is a slip of the keyboard."""
+
+Count = Annotated[int, Field(strict=True, gt=0, le=MOST)]
+Flag = Annotated[bool, Field(strict=True)]
 
 
 def schema_of(model: type[BaseModel], id: str) -> dict[str, Any]:  # noqa: A002  # the keyword is JSON Schema's own

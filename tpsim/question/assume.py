@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from tpsim.quantity.spec import Bytes, OrShort, Seconds, Share, Strict
+from tpsim.quantity.spec import Bytes, OrShort, Seconds, Share, Strict, alone
 
 
 class ValueFields(Strict):
@@ -19,10 +18,7 @@ class ValueFields(Strict):
     kind: Literal["stated", "measured", "derived", "guess"] = "guess"
     source: str = ""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _a_bare_number_is_a_guess(cls, value: Any) -> Any:
-        return value if isinstance(value, Mapping) else {"value": value}
+    _number = alone("value")
 
 
 class BytesFields(ValueFields):

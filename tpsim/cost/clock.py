@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, known_s
 from tpsim.cost.piece import step_share
-from tpsim.cost.timeline import Ran, run
+from tpsim.cost.timeline import Timeline, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Clock:
     efficiency  share of peak that products reach, None for the machine's own figure
     scale       times which kernels of microbatches take
     launch_s    seconds in which a host launches a kernel or a collective; 0 where none is waited for
+    tied        ranks that wait for each other where weights are gathered
     """
 
     rows: Sequence[Row]
@@ -59,29 +60,30 @@ class Clock:
     efficiency: float | None
     scale: float = 1
     launch_s: float = 0
+    tied: int = 1
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
         return compute(kernels, sizes, self.machine, self.dtype, self.efficiency, known=self._works)
 
-    def ran(self, segment: Segment) -> Ran:
+    def ran(self, segment: Segment) -> Timeline:
         """The tasks of a segment one by one, from when all lanes are free; nothing waits for a host."""
         return run([step.task(self._piece_s) for step in segment])
 
     def timed(self, tasks: Action) -> Timed:
         """What the tasks of an action take, each list of them worked out once."""
         if id(tasks) not in self._timed:
-            self._timed[id(tasks)] = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
+            alone = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
+            self._timed[id(tasks)] = alone.waiting(tasks.late_s(self._piece_s, self.machine, self.tied))
         return self._timed[id(tasks)]
 
     def _piece_s(self, piece: Piece) -> Any:
         seconds = self._known.get(piece)
         if seconds is None:
-            seconds = self._known[piece] = piece_s(piece, self._call_s, self._op_s, self._share)
+            seconds = self._known[piece] = piece_s(
+                piece, lambda call: self._calls[id(call)].timing.time_s, self._op_s, self._share
+            )
         return seconds
-
-    def _call_s(self, call: Collective) -> Any:
-        return self._calls[id(call)].timing.time_s
 
     def _op_s(self, op: Op) -> Any:
         kernel, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)
