@@ -16,7 +16,7 @@ settings.register_profile("tpsim", deadline=None, max_examples=50, derandomize="
 settings.load_profile("tpsim")
 
 
-gc.set_threshold(2_000_000, 5, 100)  # programs are many objects that stay: to look through them took a thirtieth
+gc.set_threshold(5_000_000, 5, 100)  # programs are many objects that stay: to look through them took a thirtieth
 
 
 def pytest_collection_finish():

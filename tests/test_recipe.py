@@ -47,13 +47,13 @@ def script(file, line):
 
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory):
-    """A repository whose main branch holds scenarios and their lock."""
+    """A repository whose main branch holds a scenario, with a machine and a model of its own, and its lock."""
     work = tmp_path_factory.mktemp("upstream")
     (work / "bin").mkdir()
     script(work / "bin" / "tpsim", f'exec {shlex.quote(sys.executable)} -m tpsim "$@"')
     script(work / "bin" / "gh", "cp comment.md posted.md")
     team = work / "team"
-    shutil.copytree(GUARDED, team)
+    shutil.copytree(GUARDED, team, ignore=shutil.ignore_patterns("node.yaml", "shards.yaml"))
     done("git init -q -b main && tpsim check --update scenarios -q && git add . && git commit -qm 'scenarios'", team)
     return work
 

@@ -78,11 +78,12 @@ class Clock:
         return self._timed[id(tasks)]
 
     def _piece_s(self, piece: Piece) -> Any:
-        if piece not in self._known:
-            self._known[piece] = piece_s(
+        seconds = self._known.get(piece)
+        if seconds is None:
+            seconds = self._known[piece] = piece_s(
                 piece, lambda call: self._calls[id(call)].timing.time_s, self._op_s, self._share
             )
-        return self._known[piece]
+        return seconds
 
     def _op_s(self, op: Op) -> Any:
         kernel, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)

@@ -21,8 +21,9 @@ class Untimed(NamedTuple):
 
     def task(self, seconds: Callable[[Piece], Any]) -> Task:
         """The task."""
-        first = self.pieces[0]
-        return Task(first.waits, first.holds, total(map(seconds, self.pieces)), self.after)
+        first, *others = self.pieces
+        worked = total(map(seconds, self.pieces)) if others else seconds(first)
+        return Task(first.waits, first.holds, worked, self.after)
 
 
 Segment = tuple[Untimed, ...]

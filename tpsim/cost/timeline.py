@@ -37,7 +37,11 @@ class Timeline(NamedTuple):
 
     def bound(self, task: int) -> int | None:
         """The task whose end a task started upon, the first of several; None if it waited for none."""
-        return next((earlier for earlier in self.before[task] if self.ends[earlier] == self.starts[task]), None)
+        start = self.starts[task]
+        for earlier in self.before[task]:
+            if self.ends[earlier] == start:
+                return earlier
+        return None
 
 
 def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None) -> Timeline:
@@ -56,7 +60,7 @@ def run(tasks: Iterable[tuple[Any, ...]], free: Mapping[str, Any] | None = None)
         for earlier in after:
             ready.append(ends[earlier])
             before.append(earlier)
-        start = largest(*ready) if ready else 0
+        start = largest(*ready) if len(ready) > 1 else ready[0] if ready else 0
         end = start + seconds
         starts.append(start)
         ends.append(end)
