@@ -220,7 +220,18 @@ def evidence() -> str:
     rows = ["{" + ", ".join(f"{name}: {flow(value)}" for name, value in one.items()) + "}" for one in bands()]
     head = "# Written by benchmarks/steps.py; where the figures are from says docs/steps.md."
     shares = [f"  {name}: {flow(value)}" for name, value in scatter().model_dump().items()]
-    return "\n".join([head, "tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows), "shares:", *shares]) + "\n"
+    waited = [f"  {generation}: {most}" for generation, most in sorted(waiting().items())]
+    lines = ("tpsim: evidence/1", "steps:", *(f"  - {row}" for row in rows), "shares:", *shares, "waited:", *waited)
+    return "\n".join([head, *lines]) + "\n"
+
+
+def waiting() -> dict[str, int]:
+    """By generation the most chips that waited for each other in a run."""
+    most: dict[str, int] = {}
+    for run in (run for name, several in by_set().items() for run in several if run.late_s > 0):
+        generation = chosen()["sets"][run.row["set"]]["generation"]
+        most[generation] = max(most.get(generation, 0), run.devices)
+    return most
 
 
 def page() -> str:

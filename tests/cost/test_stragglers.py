@@ -140,3 +140,11 @@ def test_a_check_names_the_interruption_as_the_cause(tmp_path, monkeypatch):
     (cause,) = found.causes
     assert (cause.name, cause.scenarios) == ("hardware/mine.chip.interruption", ("scenarios/zero3",))
     assert {number.quantity for number in found.drift.moved} == {"step_s", "stragglers_s"}
+
+
+def test_a_plan_says_when_more_chips_wait_than_in_any_published_run():
+    said = "1,024 chips wait for the last of them as 512 do in published runs"
+    most, beyond = ([one.text for one in sharded(dp).assumptions] for dp in (512, 1024))
+    assert said in beyond
+    assert not any("wait for the last" in text for text in most)
+    assert said not in [one.text for one in sharded(1024, OFF).assumptions]

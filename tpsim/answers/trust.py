@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import exp, hypot, log
+from math import exp, hypot, inf, log
 from typing import TYPE_CHECKING
 
 from tpsim.cost.compute import FLOPS_COUNTED
@@ -108,6 +108,9 @@ def assumed(plan: PlanResult) -> Iterator[Assumption]:
     yield from (Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves)
     ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
     yield from (Assumption(text, "model") for text in ways)
+    tied, most = plan.question.tied, _evidence().waited.get(plan.question.machine.chip.generation, inf)
+    if plan.step.stragglers_s and tied > most:
+        yield Assumption(f"{tied:,} chips wait for the last of them as {most:,} do in published runs", "guess")
 
 
 def idle_chips(question: Question) -> Iterator[str]:

@@ -43,12 +43,13 @@ class SharesFields(spec.Strict):
 
 
 class EvidenceFile(spec.Strict):
-    """Bands of steps, those of one kind of runs before that of all others, and the scatter of shares."""
+    """Bands of steps, those of one kind of runs before that of all others; scatter of shares; how many chips waited."""
 
     noun: ClassVar[str] = "a file of evidence"
     tpsim: Literal["evidence/1"]
     steps: list[BandFields]
     shares: SharesFields
+    waited: dict[str, Count] = Field(description="by generation, the most chips of a run that waited for each other")
 
     def band(self, generation: str, *, calibrated: bool = False) -> BandFields:
         """The first that such a run falls under."""
