@@ -41,7 +41,7 @@ PROBE: Mapping[str, Any] = {
 
 def probe(path: Path) -> Mapping[str, Any]:
     """The small question on a machine, in a dtype that it knows."""
-    peaks = MEMO.machine(path).chip.peak
+    peaks = MEMO.machine(str(path), beside=Path()).chip.peak
     dtype = "bf16" if "bf16" in peaks else next(iter(peaks), "bf16")
     return {**PROBE, "hardware": str(path), "workload": {**PROBE["workload"], "dtype": dtype}}
 
