@@ -49,7 +49,6 @@ def search(
     pareto: str = "",
     sensitivity: bool = False,
     memo: Memo | None = None,
-    cores: int = 1,
     **flags: Unpack[Flags],
 ) -> SearchResult:
     """Rank the legal layouts of what a scenario leaves open.
@@ -66,7 +65,6 @@ def search(
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     memo      what other searches of the same request have read and lowered
-    cores     processes that share the programs of a large search, forked where the platform can; the same answer on any
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
@@ -80,7 +78,7 @@ def search(
     questions = [space.question(None, memo) for space in several]
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
-    evaluation = evaluate(several, memo, held_at_peak, cores)
+    evaluation = evaluate(several, memo, held_at_peak)
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []

@@ -74,10 +74,9 @@ def search(
         message = "--workers and --dask are for a sweep, which is kept in a folder"
         raise InputError.one("no-sweep", message, remedy="add it: --sweep DIR")
     from tpsim.answers.search import search as answer
-    from tpsim.layouts.workers import available
     from tpsim.pages.search import page
 
-    result = answer(scenario, overrides=overrides, cores=available(), **asked, **flags)
+    result = answer(scenario, overrides=overrides, **asked, **flags)
     saved = {}
     if save is not None and result.best:
         refuse_inputs([save], (path for path, _ in result.files if path != scenario))

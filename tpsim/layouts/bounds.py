@@ -16,6 +16,7 @@ import numpy as np
 
 from tpsim.layouts.figures import Once
 from tpsim.layouts.walk import SPLIT, begins, named
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,11 +67,16 @@ class Bounds(Once):
         Some rank works no less than their mean. To the last one the first microbatch has to come, and from there its
         last one back; of a backward in two parts the second may run meanwhile.
         """
-        split = named(schedule) == SPLIT
-        return self._once(("rough", sorts, split), partial(self._rough_s, sorts, "FB" if split else "FBW"))[cells]
+        actions = named(schedule)
+        return self._once(("rough", sorts, actions), partial(self._rough_s, sorts, actions))[cells]
 
-    def _rough_s(self, sorts: Sorts, acts: str) -> Any:
-        m, hop, worked = self.figures.microbatches, self.figures.calls.hop_s, partial(self.figures.worked_s, ends=False)
+    def _rough_s(self, sorts: Sorts, actions: tuple[str, ...]) -> Any:
+        m, hop, acts = self.figures.microbatches, self.figures.calls.hop_s, "FB" if actions == SPLIT else "FBW"
+
+        def worked(chunk: Chunk, acts: str) -> Any:
+            late = total(self.figures.late_s(chunk, each) for each in actions if set(each) <= set(acts))
+            return self.figures.worked_s(chunk, acts, ends=False) + late
+
         away = worked(sorts.ahead, "FB") + 2 * (sorts.ranks - 1) * hop
         return np.maximum(m * worked(sorts.all, "FBW") / sorts.ranks, m * worked(sorts.wholes[-1], acts) + away)
 

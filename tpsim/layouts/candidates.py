@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.layouts import workers
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.group import ALONE, joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
-from tpsim.layouts.workers import Job
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.units import HOUR_S
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from tpsim.layouts.layout import Layout
     from tpsim.layouts.sorts import Sorts
     from tpsim.layouts.space import Space
-    from tpsim.layouts.workers import Evaluated
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
     from tpsim.question.requirements import Limit
@@ -181,13 +178,10 @@ class Evaluation:
         return [Candidate(family, int(at)) for family in self.families for at in range(len(family.cells))]
 
 
-def evaluate(
-    spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room], cores: int = 1
-) -> Evaluation:
+def evaluate(spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room]) -> Evaluation:
     """Every legal layout of some spaces.
 
     measure  bytes at the peak of a question and what room they leave, for layouts that are split by seconds
-    cores    that share the programs
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
     whole = Evaluation()
@@ -203,23 +197,13 @@ def evaluate(
             alike.append((space, programs))
         for group in legal.groups:
             programs[group.program].append(group)
-    jobs: list[Job] = []
     for _, programs in alike:
-        evaluated = partial(_evaluated, memo=memo, prices={}, measure=measure)
-        jobs += [Job(joined(groups), evaluated) for groups in programs.values()]
-    for refused, families in workers.evaluated(jobs, cores):
-        whole.refused += refused
-        whole.families += families
+        prices: dict[Hashable, Any] = {}
+        for groups in programs.values():
+            whole.families += _Evaluator(joined(groups), memo, prices, whole.refused, measure).families()
     if not whole.considered:
         Legal(spaces[0], memo).refuse_nothing()
     return whole
-
-
-def _evaluated(
-    group: Group, memo: Memo, prices: dict[Hashable, Any], measure: Callable[[Question, Memo], Room]
-) -> Evaluated:
-    refused = Counter[str]()
-    return refused, [*_Evaluator(group, memo, prices, refused, measure).families()]
 
 
 @dataclass
