@@ -77,7 +77,7 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             value=float(getattr(step, rest) or 0),
             because={"bubble_s": tuple(_waits(result)), "stragglers_s": LATE}.get(rest, ()),
             sources=tuple(_constants(result, rest)),
-            checks=CHECKS["compute"],
+            checks=CHECKS["stragglers" if rest == "stragglers_s" else "compute"],
         )
     if rest in ("flops_per_device", "compute_s"):
         here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
