@@ -366,7 +366,7 @@ def _by_place(figures: Iterable[tuple[Where, Any]]) -> tuple[Mapping[str, Any], 
     others: dict[Hashable, tuple[Where, Any]] = {}
     for where, seconds in figures:
         if where.index(ALIKE) is not None:
-            layers[where.kind] += seconds
+            layers[where.kind] = total((layers[where.kind], seconds))  # not in place: some are arrays of objects
         else:
             place = where.place, where.act, where.chunks
             others[place] = where, others.get(place, (where, 0))[1] + seconds
