@@ -96,9 +96,9 @@ class Bounds(Once):
         def worked(chunk: Chunk, of: tuple[int, ...], acts: str, m: Any = 1) -> Any:
             """Of all chunks of such sorts, which are `chunk` as one."""
             late, some = figures.stragglers.late_s, [each for each in actions if set(each) <= set(acts)]
-            each = ((many, sorts.chunks[sort], act) for sort, many in Counter(of).items() for act in some)
-            waits = total(many * (m * late(alone, act) + late(alone, act, once=True)) for many, alone, act in each)
-            return m * figures.worked_s(chunk, acts, ends=False) + waits
+            each = [(many, sorts.chunks[sort], act) for sort, many in Counter(of).items() for act in some]
+            often, once = (total(many * late(alone, act, once=o) for many, alone, act in each) for o in (False, True))
+            return m * (figures.worked_s(chunk, acts, ends=False) + often) + once
 
         away = worked(sorts.ahead, sorts.of[: p - 1], acts) + 2 * (p - 1) * hop
         busy = worked(sorts.wholes[-1], sorts.of[p - 1 :: p], acts, m)

@@ -95,7 +95,7 @@ class Figures(Once):
 
     def whole(self, value: Any) -> Any:
         """A number, or one of every cell, as one of every cell."""
-        return np.broadcast_to(value, len(self.on))
+        return value if np.shape(value) == self.on.shape else np.broadcast_to(value, len(self.on))
 
     @cached_property
     def sizes(self) -> Sizes:
