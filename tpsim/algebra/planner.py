@@ -133,7 +133,10 @@ def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> Ways
     wanted, by_book, refused = _attempted(ask, order, prices)
     met, horizon = meetings(ask, wanted, order, prices)
     if refused and not met.ways:
-        raise refused if horizon == inf else _too_many(f"{ask.name}{wanted}", order)
+        if horizon == inf:
+            raise refused
+        many = f"{len(order)} mesh axes are too many to search for others"
+        raise ShardingError(f"the book has no way to {ask.name}{wanted}; {many}")
     return Ways(_worthwhile(by_book, _plans(ask, met, prices)), horizon, refused)
 
 
@@ -155,11 +158,6 @@ def _unpriced(plan: Plan, prices: Prices) -> ShardingError | None:
     """The refusal of a plan that makes a move without a price."""
     unknown = [f"{move.kind} over {joined(move.axes)}" for move in plan.moves if not prices.known(move)]
     return ShardingError(f"no price is known of {unknown[0]}") if unknown else None
-
-
-def _too_many(wanted: str, order: Sequence[str]) -> ShardingError:
-    """The refusal of a type to which no way was found before the search ended."""
-    return ShardingError(f"the book has no way to {wanted}; {len(order)} mesh axes are too many to search for others")
 
 
 def _worthwhile(by_book: Sequence[Plan], others: Iterable[Plan]) -> tuple[Plan, ...]:

@@ -123,7 +123,7 @@ class FitResult(Answer):
     @property
     def resolved(self) -> dict[str, Any]:
         """What was fitted to what."""
-        return {"base": self.base, "name": self.name, "runs": list(map(_run, self.calibrated.runs))}
+        return {"base": self.base, "name": self.name, "runs": [_run(run) for run in self.calibrated.runs]}
 
     @property
     def assumptions(self) -> list[Assumption]:

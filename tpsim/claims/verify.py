@@ -105,19 +105,14 @@ def verified(question: Question) -> Verified:
         return _verdict(question, small, (stopped(error),))
     lost = tuple(_not_home(seen.sharded.program))
     right = (*value_checks(arrays), blocks_check(arrays, lost), slopes_check(tuple(slopes(seen.whole))))
+    cached = (cache_check(small, work),) if (work := small.inference) and work.serving.phase == "decode" else ()
     return replace(
-        _verdict(question, small, (*right, *_claims(seen), *_cache(small))),
+        _verdict(question, small, (*right, *_claims(seen), *cached)),
         arrays=distinct(arrays),
         collectives=len(made(seen.sharded)),
         difference=max(array.difference for array in arrays),
         notes=tuple(_notes(full, seen)),
     )
-
-
-def _cache(small: Question) -> Iterator[Check]:
-    """Of decoding, that it goes on where a prompt ends."""
-    if (work := small.inference) and work.serving.phase == "decode":
-        yield cache_check(small, work)
 
 
 def _not_home(program: Program) -> Iterator[str]:

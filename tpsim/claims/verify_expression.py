@@ -55,7 +55,8 @@ def verify_expression(
     grid = read_mesh(mesh)
 
     def planned(grid: Mesh, dims: str | Mapping[str, int] | None = None) -> ShardResult:
-        refuse_devices(grid)
+        if grid.devices > DEVICES:
+            raise TooLarge(f"a mesh of {grid.devices} devices is too large to run")
         least = dims or _least_dims(shard(expr, grid))
         answer = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
         refuse_sizes(answer)
@@ -164,12 +165,6 @@ WORK, HELD = 2**24, 2**27
 
 class TooLarge(Exception):  # noqa: N818  # it says what was found
     """Why an expression is not run."""
-
-
-def refuse_devices(mesh: Mesh) -> None:
-    """Raise TooLarge for a mesh of more devices than are simulated."""
-    if mesh.devices > DEVICES:
-        raise TooLarge(f"a mesh of {mesh.devices} devices is too large to run")
 
 
 def refuse_sizes(asked: ShardResult) -> None:

@@ -35,6 +35,6 @@ def schema(ctx: click.Context, name: str | None, output: Output) -> None:
         result = verb.schema(name)
         return output.write(result, lambda verbose: page(result, verbose=verbose))
     asked = ctx.get_parameter_source("form") is ParameterSource.COMMANDLINE
-    listed = verb.schema_list()
+    listed = verb.SchemaListResult()
     output = output if asked else replace(output, format="table")
     return output.write(listed, lambda verbose: list_page(listed, verbose=verbose))

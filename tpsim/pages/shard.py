@@ -9,7 +9,7 @@ from tpsim.report.table import Column, Page, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.answers.shard import HeldArray, ShardResult
+    from tpsim.answers.shard import ShardResult
 
 STEPS = (
     Column("number", "step", "integer"),
@@ -64,7 +64,10 @@ def page(result: ShardResult, *, verbose: bool) -> Page:
 
 
 def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
-    arrays = [{**row, "shape": _shape(row)} for row in result.arrays]
+    arrays = [
+        {**row, "shape": str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))}
+        for row in result.arrays
+    ]
     yield Table(_known(ARRAYS, arrays), arrays)
     if result.chosen is None:
         return
@@ -80,10 +83,6 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
 def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
     """The columns with something to say: no seconds without a machine, no bytes without sizes."""
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
-
-
-def _shape(row: HeldArray) -> str:
-    return str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))
 
 
 def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:

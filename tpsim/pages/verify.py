@@ -63,7 +63,16 @@ def _tables(result: VerifyResult, *, verbose: bool) -> Iterator[Table]:
     if len(result.runs) == 1:
         yield Table(CHECKS, list(_rows(result.runs[0], verbose=verbose)))
         return
-    yield Table(RUNS, [_run(run) for run in result.runs])
+    runs = [
+        {
+            **run,
+            "mesh": " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()),
+            "difference": below(run.difference, ROUNDING),
+            "holds": f"{len(run.checks) - len(run.failed)} of {len(run.checks)}",
+        }
+        for run in result.runs
+    ]
+    yield Table(RUNS, runs)
     rows = [row for run in result.runs for row in _rows(run, verbose=verbose) if verbose or row["holds"] == NO]
     if rows:
         yield Table(OF_RUNS, rows, group="name")
@@ -75,15 +84,6 @@ def _rows(run: Verified, *, verbose: bool) -> Iterator[dict[str, Any]]:
         first, *others = check.mismatches if verbose and not check.ok else (check.detail,)
         yield {"name": run.name, "check": check.check, "holds": "yes" if check.ok else NO, "detail": first}
         yield from ({"name": run.name, "detail": mismatch} for mismatch in others)
-
-
-def _run(run: Verified) -> dict[str, Any]:
-    return {
-        **run,
-        "mesh": " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()),
-        "difference": below(run.difference, ROUNDING),
-        "holds": f"{len(run.checks) - len(run.failed)} of {len(run.checks)}",
-    }
 
 
 def _notes(result: VerifyResult, *, verbose: bool) -> Iterator[str]:

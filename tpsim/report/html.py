@@ -70,7 +70,15 @@ def text(page: Page, version: str) -> str:
         "report.html.j2",
         page=page,
         tables=[_shown(table) for table in page.tables],
-        pictures=[_drawn(picture) for picture in page.pictures()],
+        pictures=[
+            {
+                "title": picture.title,
+                "about": picture.about,
+                "wide": _seen(picture, WIDE),
+                "narrow": _seen(picture, NARROW),
+            }
+            for picture in page.pictures()
+        ],
         version=version,
         style=Markup(style),  # noqa: S704 - own files, as is the script
         script=Markup(script),  # noqa: S704
@@ -185,16 +193,6 @@ def _kind(key: str, values: Sequence[Any]) -> Kind:
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------
-
-
-def _drawn(picture: Picture) -> dict[str, Any]:
-    """A picture twice, as wide as a page and as a phone, with what its colours stand for."""
-    return {
-        "title": picture.title,
-        "about": picture.about,
-        "wide": _seen(picture, WIDE),
-        "narrow": _seen(picture, NARROW),
-    }
 
 
 def _seen(picture: Picture, width: int) -> dict[str, Any]:
