@@ -95,7 +95,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ProductWays:
     """What was found.
 
     plans    cheapest first, the book's among them if it has one
@@ -121,7 +121,7 @@ def book(ask: Contraction, order: Sequence[str], prices: Prices) -> Plan:
     return _plan("book", (ask, ready), before, after, prices)
 
 
-def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> Ways:
+def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> ProductWays:
     """The cheapest way, the book's, and others worth a look.
 
     Each axis in `order` may split any one dim of the product, in any order there, or none, or what an operand owes over
@@ -137,7 +137,7 @@ def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> Ways
             raise refused
         many = f"{len(order)} mesh axes are too many to search for others"
         raise ShardingError(f"the book has no way to {ask.name}{wanted}; {many}")
-    return Ways(_worthwhile(by_book, _plans(ask, met, prices)), horizon, refused)
+    return ProductWays(_worthwhile(by_book, _plans(ask, met, prices)), horizon, refused)
 
 
 def _attempted(
@@ -228,7 +228,7 @@ def _plans(ask: Contraction, met: Meetings, prices: Prices) -> Iterator[Plan]:
         yield _plan("any", (ask, way.ready), before, cheap(back.way(way.result)), prices)
 
 
-def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[str], prices: Prices) -> Ways:
+def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[str], prices: Prices) -> ProductWays:
     """The ways from one type to another, cheapest first, the book's among them if it has a price.
 
     Raises ShardingError if there is none.
@@ -245,4 +245,4 @@ def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[s
     refused = _unpriced(by_book, prices)
     known = [] if refused else [by_book]
     plans = known if cheapest.moves == by_book.moves else [cheapest, *known]
-    return Ways(tuple(sorted(plans, key=lambda plan: plan.rank)), refused=refused)
+    return ProductWays(tuple(sorted(plans, key=lambda plan: plan.rank)), refused=refused)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.contract import cases
 from tpsim.algebra.notation import Expression, NamedArray, NotationError, Product, format_array, parse_expression
-from tpsim.algebra.planner import Plan, Planner, Ways
+from tpsim.algebra.planner import Plan, Planner, ProductWays
 from tpsim.answers.shard_way import PlacedMachine, Pricing, ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
@@ -122,7 +122,7 @@ class ShardResult(Answer):
     cost_model: str
     hardware: str | None
     pricing: Pricing
-    ways: Ways
+    ways: ProductWays
     clock: PlacedMachine | None = None
     files: tuple[tuple[str, str], ...] = ()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tpsim.calibrate.calibrate import Calibrated
-    from tpsim.calibrate.run import Run
+    from tpsim.calibrate.run import MeasuredRun
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
     from tpsim.quantity.spec import Document
@@ -229,7 +229,7 @@ PREDICTED = ("base", "figures", "fitted")
 """By what points are predicted: the base, the figures that moved, and the curves over them."""
 
 
-def _points(run: Run, machines: Mapping[str, Machine]) -> Iterator[dict[str, Any]]:
+def _points(run: MeasuredRun, machines: Mapping[str, Machine]) -> Iterator[dict[str, Any]]:
     """The points of a run in rows, each with what the machines predict."""
     off = {key: run.off(machine) for key, machine in machines.items()}
     for at, (V, seconds, line) in enumerate(zip(run.V, run.seconds, run.lines, strict=True)):
@@ -259,7 +259,7 @@ def _band(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: MeasuredRun) -> dict[str, Any]:
     return {
         "log": run.log,
         "collective": run.kind,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tpsim.calibrate.logs.log import Log
     from tpsim.calibrate.run_list import Listed
-    from tpsim.calibrate.shares import Moves
+    from tpsim.calibrate.shares import MovedFigures
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
     from tpsim.quantity.spec import Document
@@ -77,7 +77,7 @@ class StepFitResult(Answer):
     log: Log
     rows: tuple[StepRow, ...]
     starts: Mapping[str, float]
-    shares: Moves
+    shares: MovedFigures
     scatter: SharesFields
 
     @cached_property

@@ -43,7 +43,7 @@ class Own:
         return wires_s(row for row in self.rows if not row.call.shared)
 
 
-class Span(NamedTuple):
+class RankSpan(NamedTuple):
     """A rank from the start of its first action until it has ended, in seconds from the first start of all."""
 
     rank: int

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
 from tpsim.cost.orders import run
-from tpsim.cost.own import Full, Own, Span, Tail
+from tpsim.cost.own import Full, Own, RankSpan, Tail
 from tpsim.cost.ran import Path
 from tpsim.cost.timed import Timed
 from tpsim.program.lifetimes import in_microbatch
@@ -248,7 +248,7 @@ class Work:
             return [*range(len(self.own))]
         return [other for other, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
 
-    def _spans(self, ran: Ran, own: list[Any]) -> list[Span]:
+    def _spans(self, ran: Ran, own: list[Any]) -> list[RankSpan]:
         """When every rank begins and has ended; own: when it has done what it does alone.
 
         What several stages have together begins when the last of them comes.
@@ -257,11 +257,11 @@ class Work:
         ends = zip(ran.starts, met, self.own, strict=True)
         from_first = self.schedule.is_forward
         return [
-            Span(rank, 0 if from_first else starts[0], end + stage.shared_s)
+            RankSpan(rank, 0 if from_first else starts[0], end + stage.shared_s)
             for rank, (starts, end, stage) in enumerate(ends)
         ]
 
-    def _stage(self, ran: Ran, full: Full, span: Span, time_s: Any, pulls: Mapping[int, int]) -> Stage:
+    def _stage(self, ran: Ran, full: Full, span: RankSpan, time_s: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank in a step that takes so long: until its first action it waits from its end in the step before."""
         rank, idle, own = full.rank, time_s - span.seconds, self.own[full.rank]
         waits = ran.waits(rank, span.start - idle)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Where("F", "embedding", "embedding")
 
 
-Part = Literal["forward", "backward", "gradients", "turnover", "update"]
+StepPart = Literal["forward", "backward", "gradients", "turnover", "update"]
 """A part of a step in the order in which they are traced, and what is read off it: layouts alike in it may share it."""
 
 
@@ -55,7 +55,7 @@ def lower(
     layers        layers to trace, one of each kind unless stated; of each chunk, where the stack is cut into several
     microbatches  microbatches to trace
     path          chooses the moves of a reshard; the book's greedy path unless stated
-    once          may give what was made of a `Part` for another layout, which reads the same of the parts before it
+    once          may give what was made of a `StepPart` for another layout, which reads the same of the parts before it
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     practice = practice.under(layout)

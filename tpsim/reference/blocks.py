@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
-    from tpsim.algebra.sharding import Line, Sharding
+    from tpsim.algebra.sharding import FlatDim, Sharding
 
 Block = NDArray[np.float64]
 Device = tuple[int, ...]
@@ -109,7 +109,7 @@ class Grid:
         """Elements of every dim of a type."""
         return [extent(dim, shape, self.mesh.axes) for dim in sharding.dims]
 
-    def lined(self, blocks: Blocks, line: Line, shape: Mapping[str, int]) -> Blocks:
+    def lined(self, blocks: Blocks, line: FlatDim, shape: Mapping[str, int]) -> Blocks:
         """What each device has laid out in a line, filled up with zeros."""
         room = extent(line, shape, self.mesh.axes) // self.mesh.size(*line.shards)
         order = [line.of.dims.index(dim) for dim in (*line.merged, *line.rest)]
@@ -120,7 +120,7 @@ class Grid:
             lines[device] = np.concatenate([flat, np.zeros((room - len(flat), *flat.shape[1:]))])
         return lines
 
-    def unlined(self, blocks: Blocks, line: Line, shape: Mapping[str, int]) -> Blocks:
+    def unlined(self, blocks: Blocks, line: FlatDim, shape: Mapping[str, int]) -> Blocks:
         """What each device has of a line as it was before: without what fills it up."""
         order = [(*line.merged, *line.rest).index(dim) for dim in line.of.dims]
         (own, *_) = (self.window(device, line.of, shape) for device in self.devices[:1])

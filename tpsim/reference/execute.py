@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.collectives import Part
+    from tpsim.reference.collectives import Stretch
     from tpsim.reference.run import Choice, Inputs
 
 
@@ -176,7 +176,7 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     return run.grid.unlined(blocks, line, run.sizes) if line and line in x.dims else blocks
 
 
-def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
     """One move among the devices that hold the array, and what they sent.
 
     Devices of other stages have no part in it: beside them the network plays the same with copies, which nobody keeps.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.fabric.wires import joined
 from tpsim.quantity.size import whole
-from tpsim.reference.collectives import Part, schedule
+from tpsim.reference.collectives import Stretch, schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class Load:
     uplink: Fraction
 
 
-def load(kind: MoveKind, parts: Sequence[Part], V: int | Fraction = 1) -> Load:
+def load(kind: MoveKind, parts: Sequence[Stretch], V: int | Fraction = 1) -> Load:
     """What a move over `parts` puts on the wires; V is the bytes of the whole array that takes part.
 
     Every group that shares the wires (a segment's stride) runs at the same time.
