@@ -13,6 +13,11 @@ Piece = tuple[int, int]
 """A stretch of the array, ``[start, stop)`` in the schedule's units."""
 
 
+def unit(at: int) -> Piece:
+    """The single unit that begins at `at`."""
+    return at, at + 1
+
+
 class Send(NamedTuple):
     """One message over one hop.
 
