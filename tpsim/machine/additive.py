@@ -165,7 +165,9 @@ def _over(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice,
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
     if not ways:
-        raise _not_together(choice)
+        asked = choice.algorithm or "what the profile offers"
+        message = f"{asked} does not run with the protocol {choice.protocol}"
+        raise InputError.one("no-such-way", message, remedy="force one of the two only")
     return taken(ways, _question(groups[0], kind, V, choice, change)) if len(groups) == 1 else least(ways)
 
 
@@ -194,8 +196,3 @@ def protocols(groups: Sequence[LevelGroup]) -> tuple[str, ...]:
     """The protocols that the levels name, innermost first; a single one where none does."""
     named = (name for group in groups for name in group.level.protocols)
     return tuple(dict.fromkeys(named)) or (SIMPLE,)
-
-
-def _not_together(choice: Choice) -> InputError:
-    message = f"{choice.algorithm or 'what the profile offers'} does not run with the protocol {choice.protocol}"
-    return InputError.one("no-such-way", message, remedy="force one of the two only")

@@ -73,17 +73,14 @@ class Ways(NamedTuple):
 
     def names(self) -> list[str]:
         """Every algorithm that could be forced."""
-        own = [name for group in self.groups for kind in self._kinds() for name in forms(group, kind)]
+        several = self.kind == "all_reduce" and len(self.groups) > 1
+        kinds: tuple[MoveKind, ...] = (self.kind, "all_gather") if several else (self.kind,)
+        own = [name for group in self.groups for kind in kinds for name in forms(group, kind)]
         return list(dict.fromkeys([*own, *self._across, *([HIERARCHICAL] if len(self.groups) > 1 else [])]))
 
     def unknown(self) -> InputError:
         """The refusal of an algorithm that no part of the run has."""
         return unknown(self.forced or "", f"algorithm of {self.kind} on {wires_text(self.groups)}", self.names())
-
-    def _kinds(self) -> tuple[MoveKind, ...]:
-        """The moves that the parts of the run make."""
-        several = self.kind == "all_reduce" and len(self.groups) > 1
-        return (self.kind, "all_gather") if several else (self.kind,)
 
     @property
     def _across(self) -> list[str]:
