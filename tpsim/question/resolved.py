@@ -55,12 +55,6 @@ def resolved(question: Question) -> dict[str, Any]:
     }
 
 
-def _routing(question: Question) -> dict[str, Any]:
-    """How tokens choose experts; of their copies where there are any."""
-    hidden = set() if question.practice.rows.levels else {"copies"}
-    return question.assume.routing.model_dump(exclude=hidden, exclude_none=True)
-
-
 def _work(question: Question) -> dict[str, Any]:
     """What a step computes: of inference as it is stated."""
     stated: Any = question.stated.file.workload
@@ -71,11 +65,13 @@ def _assumed(question: Question) -> dict[str, Any]:
     """What is assumed, as far as it is stated; routing where there are experts."""
     assume, memory = question.stated.file.assume, question.stated.file.assume.memory.figures
     efficiency, price = assume.matmul_efficiency, assume.price_per_chip_hour
+    without_copies = set() if question.practice.rows.levels else {"copies"}
+    routing = assume.routing.model_dump(exclude=without_copies, exclude_none=True)
     return {
         "matmul_efficiency": efficiency and efficiency.value,
         **({"mfu": assume.mfu} if assume.mfu != "full" else {}),
         **({"memory": memory} if any(memory.values()) else {}),
-        **({"routing": _routing(question)} if question.model.experts else {}),
+        **({"routing": routing} if question.model.experts else {}),
         **({"price_per_chip_hour": price.value} if price else {}),
         **({"kernel_launch_s": launch} if (launch := assume.kernel_launch_s) else {}),
     }
