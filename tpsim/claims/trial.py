@@ -222,7 +222,9 @@ def trial(question: Question, full: PlanResult) -> Trial:
     padded = question.assume.routing.drop != "none"
     options = {"schedule": question.orders, "beside": beside, "choose": even, "padded": padded}
     sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **options)
-    return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=even))
+    layers = (tuple(run for chunk in question.stages.chunks for run in chunk.stack),)
+    unsharded = program_of(question, layout(), layers=layers, microbatches=question.workload.microbatches)
+    return Trial(plan, sharded, execute(unsharded, Mesh({}), sizes, inputs, choose=even))
 
 
 def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
@@ -270,8 +272,3 @@ def _program(plan: PlanResult) -> Program:
     question = plan.question
     layers = tuple(chunk.stack for chunk in question.stages.chunks)
     return program_of(question, layers=layers, microbatches=question.workload.microbatches, path=plan.lowered.path)
-
-
-def _unsharded(question: Question) -> Program:
-    layers = (tuple(run for chunk in question.stages.chunks for run in chunk.stack),)
-    return program_of(question, layout(), layers=layers, microbatches=question.workload.microbatches)
