@@ -16,7 +16,7 @@ from tpsim.machine.timing import default_harness, predicted_by_constants
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-    from tpsim.calibrate.run import MeasuredRun
+    from tpsim.calibrate.run import Array, MeasuredRun
     from tpsim.fabric.wires import Route
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Level, Machine
@@ -51,7 +51,7 @@ def calibrate(machine: Machine, runs: Sequence[MeasuredRun]) -> Calibrated:
     factors = [FitParameter(name, 1.0, GENERATIONS) for name in shared]
     near, far = (
         fit(
-            lambda values: np.concatenate([run.predicted(adjusted(plain, _times(values, shared))) for run in runs]),
+            lambda values: _predicted(adjusted(plain, _times(values, shared)), runs),
             parameters,
             [value for run in runs for value in run.seconds],
         )
@@ -61,6 +61,11 @@ def calibrate(machine: Machine, runs: Sequence[MeasuredRun]) -> Calibrated:
     moved = adjusted(plain, fitted.values)
     fresh = tuple(_curves(moved, runs))
     return Calibrated(base, replace(moved, measured=(*fresh, *_kept(base, moved, fresh))), tuple(runs), fitted)
+
+
+def _predicted(machine: Machine, runs: Sequence[MeasuredRun]) -> Array:
+    """Seconds of every point of the runs, one behind the other."""
+    return np.concatenate([run.predicted(machine) for run in runs])
 
 
 # Constants -------------------------------------------------------------------------------------------------------
