@@ -81,9 +81,7 @@ def _question(cell: CsvCell, folder: Path, machine: Machine, base: str, memo: Me
     try:
         question = resolve(spec.named("scenarios", cell.text, folder), memo=memo)
     except InputError as error:
-        raise InputError(
-            problem if problem.place else replace(problem, place=cell.place) for problem in error.problems
-        ) from None
+        raise error.at(cell.place) from None
     if question.inference is not None:
         _refuse(cell, f"{cell.text} is of inference", "give steps of training")
     if question.matmul_efficiency is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -187,8 +187,7 @@ def _refuse_unknown(name: str, lock: Path) -> None:
         spec.find("scenarios", name)
     except InputError as error:
         document = spec.load(lock, most=spec.LARGE)
-        place = document.place("paths", document.data["paths"].index(name))
-        raise InputError(replace(problem, place=problem.place or place) for problem in error.problems) from None
+        raise error.at(document.place("paths", document.data["paths"].index(name))) from None
 
 
 def _home(folder: Path) -> tuple[str, ...]:

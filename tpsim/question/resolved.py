@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
+from tpsim.algebra.mesh import as_flag
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.transformer import parameter_count
 from tpsim.question.prices import written
@@ -95,7 +96,7 @@ def columns(question: Question) -> dict[str, Any]:
         "model": question.model.name,
         "hardware": question.machine.name,
         "chips": question.mesh.devices,
-        "mesh": ",".join(f"{axis}={size}" for axis, size in question.mesh.axes.items()),
+        "mesh": as_flag(question.mesh.axes),
         "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
         "zero": layout.zero,
         "sequence_parallel": layout.sequence_parallel,

@@ -205,10 +205,7 @@ def _named(document: Document, keys: Keys, load: Load) -> Document:
     try:
         return load(name, document.folder(*keys))
     except InputError as error:  # that there is none is a mistake where the name stands
-        place = document.place(*keys)
-        raise InputError(
-            problem if problem.place else replace(problem, place=place) for problem in error.problems
-        ) from None
+        raise error.at(document.place(*keys)) from None
 
 
 def _laid_on(base: Document, over: Document) -> Document:
