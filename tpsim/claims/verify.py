@@ -10,6 +10,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tpsim.algebra.mesh import sized
 from tpsim.answers.derivation import values
 from tpsim.answers.plan import priced
 from tpsim.claims.cache_claims import cache_check
@@ -142,7 +143,7 @@ def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> 
 
 def _sizes(question: Question) -> Iterator[str]:
     """The sizes that shrink, in words."""
-    yield " x ".join(f"{axis} {n}" for axis, n in question.mesh.axes.items())
+    yield sized(question.mesh.axes)
     yield counted(question.model.layers, "layer")
     yield counted(question.workload.microbatches, "microbatch")
 

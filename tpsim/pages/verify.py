@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.mesh import sized
 from tpsim.claims.checks import ROUNDING, below
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
@@ -45,11 +46,10 @@ def page(result: VerifyResult, *, verbose: bool) -> Page:
 
 
 def _facts(run: Verified) -> Iterator[tuple[str, str]]:
-    mesh = " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()) or "1"
-    yield "run on", f"{counted(run.devices, 'simulated device')}: {mesh}"
+    yield "run on", f"{counted(run.devices, 'simulated device')}: {sized(run.mesh) or '1'}"
     if run.placement:
         yield "placement", "; ".join(" ".join(line.split()) for line in run.placement)
-    yield "dims", ", ".join(f"{dim} {size}" for dim, size in run.dims.items())
+    yield "dims", sized(run.dims, ", ")
     if run.full_size:
         yield "stands for", run.full_size
     if run.layers:
@@ -66,7 +66,7 @@ def _tables(result: VerifyResult, *, verbose: bool) -> Iterator[Table]:
     runs = [
         {
             **run,
-            "mesh": " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()),
+            "mesh": sized(run.mesh),
             "difference": below(run.difference, ROUNDING),
             "holds": f"{len(run.checks) - len(run.failed)} of {len(run.checks)}",
         }
