@@ -214,7 +214,6 @@ def _plan(
 
 
 def _steps(name: str, moves: Iterable[Move], because: Callable[[Move], str]) -> list[PlannedStep]:
-    """The moves of one array as steps."""
     return [PlannedStep(move.kind, ((name, move.before),), (name, move.after), because(move), move) for move in moves]
 
 

@@ -198,7 +198,6 @@ def _alone(name: str) -> ExplainResult:
 
 
 def _on_wires(name: str, hw: str | Path | None, ranks: int | None, level: str | None) -> ExplainResult:
-    """A collective on the wires of a machine."""
     from tpsim.answers.collective import kind_of
     from tpsim.answers.collective_sizes import on_command_line, placed
     from tpsim.answers.wire_derivations import on_wires

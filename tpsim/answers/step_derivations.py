@@ -224,7 +224,6 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 
 def _text(result: PlanResult) -> dict[str, str]:
-    """How each is made, in words."""
     step, chips, work = show(float(result.step.time_s), "seconds"), result.chips, result.question.workload
     prompt = result.prefill or result
     read = f"{show(float(prompt.step.compute_s), 'seconds')} + exposed {show(float(prompt.step.exposed_s), 'seconds')}"

@@ -95,7 +95,6 @@ def _actions(step: Pipelined, rank: int, window: int, last: int) -> Iterator[Eve
 
 
 def _memory(step: Pipelined, rank: int, chip: ChipMemory, window: int, last: int) -> Iterator[Event]:
-    """The bytes of a chip as a counter."""
     for at, size, action in course.memory(step, rank, chip):
         if action is None or _is_shown(action[0].microbatch, window, last):
             args = {"bytes": int(size)}

@@ -88,7 +88,6 @@ class Ledger:
     calls: Mapping[Sort, Sequence[Call]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Sort the calls once."""
         object.__setattr__(self, "calls", by_sort(self.made))
 
     def of(self, claim: Claim) -> list[Sequence[Call]]:

@@ -309,7 +309,6 @@ def _least_size(dim: str, size: int, types: list[Sharding], before: Mesh, mesh: 
 
 
 def _types(program: Program) -> Iterator[Sharding]:
-    """Every type that an array takes, on the way too."""
     for op in program.ops:
         yield op.output.type
         if isinstance(op, Reshard):

@@ -142,7 +142,6 @@ def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> 
 
 
 def _sizes(question: Question) -> Iterator[str]:
-    """The sizes that shrink, in words."""
     yield sized(question.mesh.axes)
     yield counted(question.model.layers, "layer")
     yield counted(question.workload.microbatches, "microbatch")

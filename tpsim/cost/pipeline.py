@@ -203,7 +203,6 @@ class Work:
         return Own(rows, *self._worked(alone, sizes), single, shared)
 
     def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
-        """The collectives of a rank with its calls."""
         for row in self.clock.rows:
             if often := alone.count(row.call.where, 0):
                 count = often * row.call.repeats(self.clock.sizes)

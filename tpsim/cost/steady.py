@@ -94,7 +94,6 @@ class Paired(Turns):
     """
 
     def __init__(self, *args: Any) -> None:
-        """All ranks before their first actions."""
         super().__init__(*args)
         known: dict[tuple[int, int], tuple[int, int]] = {}
         sends_on = [{part.act for part in example} == {"F"} for example in self.schedule.kinds.examples]

@@ -65,7 +65,6 @@ class Turns:
     def __init__(
         self, schedule: PipelineSchedule, blocking: Blocking, seconds: list[Any], sends: Callable[[Pass], Any]
     ) -> None:
-        """All ranks before their first actions."""
         self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
         self.ways = dict[Channel, ChannelState]()
         kinds: list[Action] = [*schedule.kinds.examples, ()]

@@ -160,7 +160,6 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
 
 
 def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
-    """The rule, as far as it matters on these levels."""
     if any(per_slice.known for per_slice in slices):
         return SOLD
     return RULE if any(level.topology == "torus" for level in levels) else INNERMOST
@@ -170,7 +169,6 @@ def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
 
 
 def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str, tuple[Bound, ...]]:
-    """The binding with every name looked up."""
     for axis in binding:
         if axis not in mesh.axes:
             raise unknown(axis, "mesh axis", mesh.axes)

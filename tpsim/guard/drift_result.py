@@ -220,7 +220,6 @@ DRAWN = 6
 
 
 def _pictures(drift: Drift) -> Iterator[Picture]:
-    """What moved, drawn; nothing where nothing did."""
     sides = (drift.old, drift.new)
     effects = {name: relative(*(lock.scenarios[name].result("step_s") for lock in sides)) for name in drift.changed}
     moved = sorted(effects, key=lambda name: -abs(effects[name] or 0))

@@ -46,7 +46,6 @@ def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
 
 
 def _levels(fields: HardwareFile, document: Document) -> Iterator[Problem]:
-    """Contradictions between the fields of levels."""
     names = [level.name for level in fields.levels]
     for at, level in enumerate(fields.levels):
         here = ("levels", at)

@@ -197,7 +197,6 @@ class Ways(NamedTuple):
         return launch.value
 
     def _over_both(self, name: str, V: Size) -> Iterator[Way]:
-        """One way over two levels."""
         way, (inner, outer) = ACROSS[name], self.groups
         if way.in_turn is not None:
             yield from self._replace(forced=None, each=way.in_turn).level_by_level(V, name)

@@ -94,14 +94,12 @@ class _ConfigReading(Config):
         )
 
     def _differ(self, layers: int) -> bool:
-        """True if layers may differ from each other."""
         differ = self.family.masks is not None or self.family.sparse is not None
         if differ and layers > CYCLES:
             self.refuse(NAMES["layers"][0], f"{layers} layers", f"write at most {CYCLES}")
         return differ
 
     def _layer(self, layer: int, hidden: int, heads: int, latent: Latent | None) -> Kind:
-        """The layer of that number."""
         family, sparse = self.family, self.family.sparse and self.family.sparse(self, layer)
         masks = family.masks(self, layer) if family.masks else {}
         attention = latent or Attention(

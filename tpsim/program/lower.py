@@ -131,7 +131,6 @@ class End:
 
 
 def _forward(text: Text, stacks: tuple[tuple[str, ...], ...], microbatch: int = 0) -> Begun:
-    """A microbatch forward."""
     trace = text.trace
     with trace.at(ROOT.inside("microbatches", microbatch)):
         start = len(trace.ops)
@@ -168,7 +167,6 @@ def _gradients(begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: 
 
 
 def _end(begun: Begun, stacks: tuple[tuple[str, ...], ...]) -> End:
-    """What is made of gradients."""
     text, trace = begun.text, begun.text.trace
     start, update = len(trace.ops), Update(trace, trace.layout, text.practice, text.dtypes)
     results: dict[str, Array] = {}

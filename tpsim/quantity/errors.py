@@ -100,7 +100,6 @@ class InputError(TpsimError):
         )
 
     def __str__(self) -> str:
-        """All problems as they are printed."""
         grouped = _grouped(self.problems)
         more = [f"... and {len(grouped) - SHOWN} more"] if len(grouped) > SHOWN else []
         return "\n\n".join([*map(str, grouped[:SHOWN]), *more])

@@ -78,7 +78,6 @@ def _axes(parts: Sequence[Stretch]) -> list[Axis]:
 
 @cache
 def _of_part(part: Stretch, kind: MoveKind) -> Schedule:
-    """The schedule of a move over one part."""
     known = algorithms(kind, part.segments)
     if not known:
         wires = " x ".join(map(str, part.segments))

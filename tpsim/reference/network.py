@@ -114,7 +114,6 @@ class Network:
         return max(loads.values(), default=0)
 
     def _firsts(self, axes: Sequence[str]) -> Index:
-        """The first device of every group."""
         indices = np.arange(self.grid.mesh.devices).reshape(tuple(self.grid.mesh.axes.values()))
         taken = tuple(0 if axis in axes else slice(None) for axis in self.grid.mesh.order)
         return np.atleast_1d(np.asarray(indices[taken])).reshape(-1)

@@ -138,7 +138,6 @@ class KernelRun:
     needed: set[Array] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """What goes into blocks, directly or not."""
         for op in reversed(self.ops):
             if KEYS in op.output.dims or op.output in self.needed:
                 self.needed.update(op.inputs)

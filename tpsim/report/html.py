@@ -170,7 +170,6 @@ def _number(value: Any) -> float | None:
 
 
 def _table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """A column per key."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     columns = tuple(Column(key, key, _kind(key, [record.get(key) for record in records])) for key in keys)
     shown = [{key: _plain(value) for key, value in record.items()} for record in records[:MOST]]

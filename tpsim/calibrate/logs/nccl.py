@@ -142,7 +142,6 @@ def _refuse_other_columns(log: Log, labels: int, groups: Sequence[Sequence[str]]
 
 
 def _figures(text: str) -> Iterator[str]:
-    """The figures that a text begins with."""
     while match := _FIGURE.match(text):
         yield match[1]
         text = text[match.end() :]

@@ -248,7 +248,6 @@ def _missing(wrong: _Located, document: Document, model: type[BaseModel]) -> Pro
 
 
 def _held(data: Any, keys: Iterable[str | int]) -> Any:
-    """What stands at `keys`."""
     for key in keys:
         data = data[key]
     return data

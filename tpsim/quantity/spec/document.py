@@ -196,7 +196,6 @@ EXTENDS = "extends"
 
 
 def _named(document: Document, keys: Keys, load: Load) -> Document:
-    """The document that is named at `keys`."""
     name: Any = document.data
     for key in keys:
         name = name[key]
