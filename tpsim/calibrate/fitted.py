@@ -189,8 +189,8 @@ def _levels(result: FitResult) -> Iterable[dict[str, Any]]:
                 levels[level.name] = {**levels[level.name], first: launch}
             elif row is None:
                 continue
-            over = reduce(lambda inner, key: {key: inner}, reversed([first, *keys]), _figure(constant, row, result))
-            levels[level.name] = merge(levels[level.name], over)
+            entry = _figure(constant, row, result)
+            levels[level.name] = with_entry(levels[level.name], [first, *keys], entry)
     return levels.values()
 
 
@@ -298,6 +298,12 @@ def figure(value: float, constant: Constant, source: str, note: str) -> dict[str
         "kind": "measured",
         "note": note,
     }
+
+
+def with_entry(fields: dict[str, Any], keys: Sequence[str], entry: Any) -> dict[str, Any]:
+    """Fields of a profile with an entry at the path of these keys, merged with what stands there."""
+    over = reduce(lambda inner, key: {key: inner}, reversed(keys), entry)
+    return merge(fields, over)  # type: ignore[no-any-return]  # of two maps it is one
 
 
 def item(part: Mapping[str, Any]) -> Iterator[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from math import exp, expm1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.calibrate.fitted import block, extending, figure, source_key
+from tpsim.calibrate.fitted import block, extending, figure, source_key, with_entry
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
-from tpsim.quantity.spec.document import merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
@@ -158,7 +157,7 @@ class StepFitResult(Answer):
         lines = extending(folder, self.base, self.name, _comments(self), source)
         chip: dict[str, Any] = {}
         for path, entry in _figures(self).items():
-            chip = merge(chip, reduce(lambda inner, key: {key: inner}, reversed(path.split(".")[1:]), entry))
+            chip = with_entry(chip, path.split(".")[1:], entry)
         lines += ["chip:", *(f"  {line}" for line in block(chip))] if chip else []
         return "\n".join(lines) + "\n"
 

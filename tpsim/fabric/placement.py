@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -135,6 +135,11 @@ class Placement:
             if size > 1
         ]
         return [*lines, *self.remarks]
+
+
+def in_one_line(described: Iterable[str]) -> str:
+    """What `Placement.describe` says, in one line."""
+    return "; ".join(" ".join(line.split()) for line in described)
 
 
 def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *, alone: bool = False) -> Placement:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import sized
 from tpsim.claims.checks import ROUNDING, below
+from tpsim.fabric.placement import in_one_line
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
@@ -48,7 +49,7 @@ def page(result: VerifyResult, *, verbose: bool) -> Page:
 def _facts(run: Verified) -> Iterator[tuple[str, str]]:
     yield "run on", f"{counted(run.devices, 'simulated device')}: {sized(run.mesh) or '1'}"
     if run.placement:
-        yield "placement", "; ".join(" ".join(line.split()) for line in run.placement)
+        yield "placement", in_one_line(run.placement)
     yield "dims", sized(run.dims, ", ")
     if run.full_size:
         yield "stands for", run.full_size

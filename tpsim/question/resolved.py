@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.mesh import as_flag
+from tpsim.fabric.placement import in_one_line
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.transformer import parameter_count
 from tpsim.question.prices import written
@@ -97,7 +98,7 @@ def columns(question: Question) -> dict[str, Any]:
         "hardware": question.machine.name,
         "chips": question.mesh.devices,
         "mesh": as_flag(question.mesh.axes),
-        "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
+        "placement": in_one_line(question.placement.describe()),
         "zero": layout.zero,
         "sequence_parallel": layout.sequence_parallel,
         "global_batch": work.global_batch,
