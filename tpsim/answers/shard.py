@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.contract import cases
-from tpsim.algebra.notation import Expression, NamedArray, NotationError, Product, format_array, parse_expression
+from tpsim.algebra.notation import Expression, NamedArray, NotationError, Product, parse_expression
 from tpsim.algebra.planner import Plan, Planner, ProductWays
 from tpsim.answers.shard_way import PlacedMachine, Pricing, ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.dtypes import DTYPE_BYTES
@@ -212,8 +212,8 @@ class ShardResult(Answer):
         if not self.steps:
             return "the types are the same: nothing to do"
         case = f"case {' and '.join(map(str, self.cases))}: " if self.cases else ""
-        last = self.chosen.steps[-1].output
-        return f"{case}{self.way} gives {format_array(*last)}"
+        name, type_ = self.chosen.steps[-1].output
+        return f"{case}{self.way} gives {name}{type_}"
 
     def _array_verdict(self) -> str:
         row = self.arrays[0]

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
 
 
-def names() -> list[str]:
-    """The machines in the library."""
-    return spec.names("hardware")
-
-
 def load(name_or_path: str | Path) -> Machine:
     """The machine of that name in the library, or of that file.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import product as combinations
 from math import prod
@@ -42,9 +42,13 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Grid:
-    """The devices of a mesh and where each stands in a sharding."""
+    """The devices of a mesh and where each stands in a sharding.
+
+    _tilings  by axes and elements of every dim
+    """
 
     mesh: Mesh
+    _tilings: dict[tuple[object, ...], Tiling] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def devices(self) -> list[Device]:
@@ -77,11 +81,6 @@ class Grid:
         if (sharding.on, extents) not in self._tilings:
             self._tilings[sharding.on, extents] = self._cut(sharding, extents)
         return self._tilings[sharding.on, extents]
-
-    @cached_property
-    def _tilings(self) -> dict[tuple[object, ...], Tiling]:
-        """By axes and elements of every dim."""
-        return {}
 
     def _cut(self, sharding: Sharding, extents: Sequence[int]) -> Tiling:
         cuts = [self.mesh.size(*axes) for axes in sharding.on]
