@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tpsim.machine.cost import LevelStage
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import Timing
-    from tpsim.program.op import Again, Phase, Program, Reshard, Where
+    from tpsim.program.op import Again, Phase, Program, Reshard
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
     from tpsim.reference.calls import Call
@@ -64,18 +64,14 @@ class Sort:
 
 def planned(call: Collective) -> list[Sort]:
     """The sort of every array that travels in a planned call."""
-    where, here = call.where, _here(call.where)
+    where, here = call.where, (call.where.again, call.where.repeats)
     return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in call.parts]
 
 
 def sort_of(op: Reshard, move: Move) -> Sort:
     """The sort of one move of a change of type in a run."""
     where, array = op.where, op.output
-    return Sort(where.phase, where.block, array.name, array.dtype, move, *_here(where))
-
-
-def _here(where: Where) -> tuple[Again, tuple[str, ...]]:
-    return where.again, where.repeats
+    return Sort(where.phase, where.block, array.name, array.dtype, move, where.again, where.repeats)
 
 
 class RanCall(NamedTuple):

@@ -17,11 +17,11 @@ from tpsim.program.op import Array, Combine, Dispatch, Join, Leaf, Op, Program, 
 from tpsim.reference import streamed
 from tpsim.reference.calls import Call, Tally, bytes_of
 from tpsim.reference.devices import Devices
+from tpsim.reference.local_ops import SIDE_BY_SIDE, made, work_of
 from tpsim.reference.network import Wiring, rings
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
 from tpsim.reference.run import RanCollective, Run, label
-from tpsim.reference.works import SIDE_BY_SIDE, made, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,8 +14,8 @@ import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
 from tpsim.reference.calls import Call, Tally
-from tpsim.reference.works import index_block, numbers, work_of
-from tpsim.reference.works import made as of_devices
+from tpsim.reference.local_ops import index_block, numbers, work_of
+from tpsim.reference.local_ops import made as of_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

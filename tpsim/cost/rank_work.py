@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Own:
+class RankWork:
     """What a rank does whoever its neighbours are.
 
     rows    the collectives that it takes part in, with its calls
@@ -57,7 +57,7 @@ class RankSpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Full:
+class FullLinks:
     """The links that a rank fills longest, and whether it must wait for them.
 
     tasks_s  when its tasks have ended, as if every sort of collective had links of its own
