@@ -92,9 +92,7 @@ def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:
 
 def _written(constant: Constant, document: Document) -> object:
     """A figure as its file has it."""
-    data: Any = document.data
-    for key in _keys(constant.path, document):
-        data = data[key]
+    data = document.value(*_keys(constant.path, document))
     data = data.get(DEFAULT, data) if isinstance(data, dict) else data
     return data["value"] if isinstance(data, dict) else data
 

@@ -44,6 +44,13 @@ class Document:
     spots: Mapping[Keys, Spot] = field(default_factory=dict, repr=False, compare=False)
     below: tuple[tuple[str, str], ...] = ()
 
+    def value(self, *keys: str | int) -> Any:
+        """What stands at `keys`."""
+        value: Any = self.data
+        for key in keys:
+            value = value[key]
+        return value
+
     def place(self, *keys: str | int) -> Place | None:
         """Where that value stands; its key if it fills several lines, the nearest map around it if it is not there.
 
@@ -196,9 +203,7 @@ EXTENDS = "extends"
 
 
 def _named(document: Document, keys: Keys, load: Load) -> Document:
-    name: Any = document.data
-    for key in keys:
-        name = name[key]
+    name = document.value(*keys)
     if not isinstance(name, str):
         raise InputError.one("bad-value", "extends is not a name", document.place(*keys), "write one name or file")
     try:
