@@ -158,14 +158,9 @@ class _ConfigReading(Config):
         return self.size("head_dim", default)
 
     def _flag(self, name: str) -> bool:
-        key, value = self.named_value(name)
-        if name not in self.family.default:
-            return False
-        if value is None:
-            return bool(self.family.default[name])
-        if not isinstance(value, bool):
-            self.refuse(key, f"{key}: {as_json(value)} is neither true nor false", "write true or false")
-        return value
+        key, _ = self.named_value(name)
+        default = self.family.default
+        return name in default and self.flag(key, default=bool(default[name]))
 
     def _feed_forward(self) -> FeedForward:
         key, value = self.named_value("ffn")
