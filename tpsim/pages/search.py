@@ -155,7 +155,7 @@ def _practice(question: Question, searched: Sequence[str]) -> str:
 EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 
-def sweep_page(result: SweepResult) -> Page:
+def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """`result` as a page."""
     rows = [{**row, "sp": YES[row["sequence_parallel"]]} for row in result.rows]
     varied = [
