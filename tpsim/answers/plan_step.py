@@ -12,7 +12,7 @@ from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, crossing
 from tpsim.program.dims import completed
 from tpsim.quantity.size import total
-from tpsim.quantity.units import HOUR_S
+from tpsim.quantity.units import HOUR_S, show
 from tpsim.question.prices import pricer
 from tpsim.report.record import Number, Of, Record, Seconds
 
@@ -42,6 +42,12 @@ class PlanStep(Step):
     def update_s(self) -> Seconds:
         """Seconds of compute_s in which the optimizer updates its weights; 0 of inference."""
         return float(self.compute.seconds.get("update", 0))
+
+    @property
+    def own_waits(self) -> str:
+        """What its rank waits for its host and for stragglers, as terms of the step: `` + host 3 ms``."""
+        waits = {"host": self.host_s, "stragglers": self.stragglers_s}
+        return "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in waits.items() if s)
 
     @property
     def tokens_per_s(self) -> float:

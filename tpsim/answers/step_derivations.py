@@ -135,8 +135,7 @@ def _waits(result: PlanResult) -> Iterator[str]:
 
 def _waiting(result: PlanResult) -> str:
     """What the step's rank waits for others and for its host as terms of the step, which hangs on the critical path."""
-    own = {"host": result.step.host_s, "stragglers": result.step.stragglers_s}
-    waits = "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in own.items() if s)
+    waits = result.step.own_waits
     if not result.pipeline:
         return waits
     return f"{waits} + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
@@ -225,7 +224,6 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 
 def _text(result: PlanResult) -> dict[str, str]:
-    """How each is made, in words."""
     step, chips, work = show(float(result.step.time_s), "seconds"), result.chips, result.question.workload
     prompt = result.prefill or result
     read = f"{show(float(prompt.step.compute_s), 'seconds')} + exposed {show(float(prompt.step.exposed_s), 'seconds')}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import exp, hypot, inf, log
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.machine.evidence import BandFields, EvidenceFile
+    from tpsim.machine.evidence import BandFields
     from tpsim.question.question import Question
 
 
@@ -108,7 +107,7 @@ def assumed(plan: PlanResult) -> Iterator[Assumption]:
     yield from (Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves)
     ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
     yield from (Assumption(text, "model") for text in ways)
-    tied, most = plan.question.tied, _evidence().waited.get(plan.question.machine.chip.generation, inf)
+    tied, most = plan.question.tied, evidence().waited.get(plan.question.machine.chip.generation, inf)
     if plan.step.stragglers_s and tied > most:
         yield Assumption(f"{tied:,} chips wait for the last of them as {most:,} do in published runs", "guess")
 
@@ -153,12 +152,14 @@ def band(question: Question, time_s: float, at_launch: Callable[[float], float])
 
     at_launch  seconds of the step with this launch of its host: a guessed one widens the band
     """
-    unlike = "".join(f" with {sort}" for sort, there in _unlike(question).items() if there)
+    # what sets a run apart from all published ones that were scored
+    never_seen = {"experts": bool(question.model.experts), "context parallelism": "cp" in question.layout.roles}
+    unlike = "".join(f" with {sort}" for sort, there in never_seen.items() if there)
     entry = _of_kind(question, known=not unlike)
     ends, guessed = (log(entry.low), log(entry.high)), ""
     launch = question.assume.kernel_launch
     if launch and launch.kind == "guess":
-        wide = NORMAL * _evidence().shares.launch
+        wide = NORMAL * evidence().shares.launch
         off = [log(at_launch(launch.value * exp(by)) / time_s) for by in (-wide, wide)]
         ends, guessed = (-hypot(ends[0], off[0]), hypot(ends[1], off[1])), ", wider by its guessed launch"
     low, high = (time_s * exp(end) for end in ends)
@@ -169,7 +170,7 @@ def _of_kind(question: Question, *, known: bool) -> BandFields:
     """The band of its kind; of what no published run has, the last one."""
     chip = question.machine.chip
     measured = any(constant.kind == "measured" for constant in chip.constants() if constant.path.endswith(SHARE))
-    return _evidence().band(chip.generation if known else "", calibrated=known and measured)
+    return evidence().band(chip.generation if known else "", calibrated=known and measured)
 
 
 SHARE = "matmul_efficiency"
@@ -182,13 +183,3 @@ def _words(entry: BandFields, unlike: str) -> str:
     if entry.generation is None:
         return f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
     return f"on {entry.generation} chips"
-
-
-def _unlike(question: Question) -> dict[str, bool]:
-    """What sets a run apart from all published ones that were scored."""
-    return {"experts": bool(question.model.experts), "context parallelism": "cp" in question.layout.roles}
-
-
-@cache
-def _evidence() -> EvidenceFile:
-    return evidence()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -135,7 +135,9 @@ def check(
     documents = guarded(asked if named else _still_there(asked, path), path.parent)
     now = current_lock(documents, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
     if not update:
-        return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(named))
+        names = below(known.scenarios, asked)
+        held = known.but(scenarios={name: fact for name, fact in known.scenarios.items() if name in names})
+        return CheckResult(drift(held, now), path, updated=False, asked=tuple(named))
     others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if named else ()
     found_first = first or head is not None
     return CheckResult(drift(known, merged(known, now, others)), path, True, found_first, tuple(named))
@@ -185,8 +187,7 @@ def _refuse_unknown(name: str, lock: Path) -> None:
         spec.find("scenarios", name)
     except InputError as error:
         document = spec.load(lock, most=spec.LARGE)
-        place = document.place("paths", document.data["paths"].index(name))
-        raise InputError(replace(problem, place=problem.place or place) for problem in error.problems) from None
+        raise error.at(document.place("paths", document.data["paths"].index(name))) from None
 
 
 def _home(folder: Path) -> tuple[str, ...]:
@@ -194,12 +195,6 @@ def _home(folder: Path) -> tuple[str, ...]:
     if not (folder / HOME).is_dir():
         raise InputError.one("no-scenarios", "what is to be guarded?", remedy=WHAT)
     return (HOME,)
-
-
-def _only(lock: Lock, paths: Sequence[str]) -> Lock:
-    """The lock with no scenarios but those of `paths`."""
-    names = below(lock.scenarios, paths)
-    return lock.but(scenarios={name: fact for name, fact in lock.scenarios.items() if name in names})
 
 
 def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:

@@ -129,7 +129,9 @@ def read_lock(path: Path | str) -> Lock:
         message = (
             f"this is a {document.data['tpsim']}, which does not say what its numbers are made with as {VERSION} does"
         )
-        raise InputError.one("older-lock", message, document.place("tpsim"), f"write it again: {_update(path)}")
+        named = () if str(path) == LOCK_FILE else ("--lock", str(path))
+        remedy = f"write it again: {shlex.join(['tpsim', 'check', '--update', *named])}"
+        raise InputError.one("older-lock", message, document.place("tpsim"), remedy)
     lock, document = spec.read(document, Lock)
     if _parts(lock.version) > _parts(__version__):
         raise InputError.one(
@@ -157,12 +159,6 @@ def older_lock(path: Path | str) -> Lock | None:
 
 def _is_older(document: Document) -> bool:
     return document.data.get("tpsim") in OLDER
-
-
-def _update(path: Path | str) -> str:
-    """The command that writes a lock again."""
-    named = () if str(path) == LOCK_FILE else ("--lock", str(path))
-    return shlex.join(["tpsim", "check", "--update", *named])
 
 
 def _loaded(path: Path | str) -> Document:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
+from tpsim.fabric.placement import in_one_line
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, schedule_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_parts import (
@@ -237,7 +238,7 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         **{name: seconds for name in WAITS if (seconds := plan.step[name])},
         "flops": plan.step["flops_per_device"],
         **{name: size for name in (*MEMORY, CACHE) if (size := plan.memory[name]) is not None},
-        "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
+        "placement": in_one_line(plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
         **{f"require.{demand.name}": demand.ok for demand in plan.require if demand.name not in BANDED},
         **_best(plan.question),

@@ -51,9 +51,7 @@ def saved(of: str | Document) -> Lock:
 def _refuse_other_types(document: Document) -> None:
     """A file that was changed by hand may have anything where a number or a name is compared."""
     for part, names, type_name in _expected(document.data):
-        data: Any = document.data
-        for key in part:
-            data = data[key]
+        data = document.value(*part)
         for name in names:
             if not IS[type_name](data[name]):
                 message = f"{name} of this saved plan is {data[name]!r}, which is no {type_name}"

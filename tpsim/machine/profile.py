@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
 
 
-def names() -> list[str]:
-    """The machines in the library."""
-    return spec.names("hardware")
-
-
 def load(name_or_path: str | Path) -> Machine:
     """The machine of that name in the library, or of that file.
 
@@ -97,9 +92,7 @@ def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:
 
 def _written(constant: Constant, document: Document) -> object:
     """A figure as its file has it."""
-    data: Any = document.data
-    for key in _keys(constant.path, document):
-        data = data[key]
+    data = document.value(*_keys(constant.path, document))
     data = data.get(DEFAULT, data) if isinstance(data, dict) else data
     return data["value"] if isinstance(data, dict) else data
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.mesh import as_flag, sized
 from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.answers.shard import HeldArray, ShardResult
+    from tpsim.answers.shard import ShardResult
 
 STEPS = (
     Column("number", "step", "integer"),
@@ -49,9 +50,8 @@ FEW = 4
 
 def page(result: ShardResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` adds every other way, and the formulas."""
-    mesh = " x ".join(f"{axis} {size}" for axis, size in result.mesh.axes.items())
-    facts = [("mesh", mesh), ("dtype", result.dtype)]
-    facts += [("dims", ", ".join(f"{dim} {size}" for dim, size in result.dims.items()))] if result.dims else []
+    facts = [("mesh", sized(result.mesh.axes)), ("dtype", result.dtype)]
+    facts += [("dims", sized(result.dims, ", "))] if result.dims else []
     facts += [("machine", result.hardware)] if result.hardware else []
     return Page(
         title=result.expression.text,
@@ -64,7 +64,10 @@ def page(result: ShardResult, *, verbose: bool) -> Page:
 
 
 def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
-    arrays = [{**row, "shape": _shape(row)} for row in result.arrays]
+    arrays = [
+        {**row, "shape": str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))}
+        for row in result.arrays
+    ]
     yield Table(_known(ARRAYS, arrays), arrays)
     if result.chosen is None:
         return
@@ -80,10 +83,6 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
 def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
     """The columns with something to say: no seconds without a machine, no bytes without sizes."""
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
-
-
-def _shape(row: HeldArray) -> str:
-    return str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))
 
 
 def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
@@ -102,11 +101,10 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
 
 def _next(result: ShardResult) -> str:
     """What the answer lacks most: sizes, then a machine, then the collective that it is made of."""
-    mesh = ",".join(f"{axis}={size}" for axis, size in result.mesh.axes.items())
     dtype = "" if result.dtype == "bf16" else f" --dtype {result.dtype}"
-    asked = f'tpsim shard "{result.expression.text}" --mesh {mesh}{dtype}'
+    asked = f'tpsim shard "{result.expression.text}" --mesh {as_flag(result.mesh.axes)}{dtype}'
     dims = result.dims or dict.fromkeys(_named_dims(result), EXAMPLE_SIZE)
-    sized = f"{asked} --dims {','.join(f'{dim}={size}' for dim, size in dims.items())}"
+    sized = f"{asked} --dims {as_flag(dims)}"
     machine = f" --hw {result.hardware}" if result.hardware else ""
     if result.dims is None:
         return sized + machine

@@ -94,14 +94,12 @@ class _ConfigReading(Config):
         )
 
     def _differ(self, layers: int) -> bool:
-        """True if layers may differ from each other."""
         differ = self.family.masks is not None or self.family.sparse is not None
         if differ and layers > CYCLES:
             self.refuse(NAMES["layers"][0], f"{layers} layers", f"write at most {CYCLES}")
         return differ
 
     def _layer(self, layer: int, hidden: int, heads: int, latent: Latent | None) -> Kind:
-        """The layer of that number."""
         family, sparse = self.family, self.family.sparse and self.family.sparse(self, layer)
         masks = family.masks(self, layer) if family.masks else {}
         attention = latent or Attention(
@@ -160,14 +158,9 @@ class _ConfigReading(Config):
         return self.size("head_dim", default)
 
     def _flag(self, name: str) -> bool:
-        key, value = self.named_value(name)
-        if name not in self.family.default:
-            return False
-        if value is None:
-            return bool(self.family.default[name])
-        if not isinstance(value, bool):
-            self.refuse(key, f"{key}: {as_json(value)} is neither true nor false", "write true or false")
-        return value
+        key, _ = self.named_value(name)
+        default = self.family.default
+        return name in default and self.flag(key, default=bool(default[name]))
 
     def _feed_forward(self) -> FeedForward:
         key, value = self.named_value("ffn")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -134,8 +134,7 @@ def _known(file: ModelFile2, pair: Pair, place: Place | None) -> Pair:
     for name, part in zip(pair, ("attention", "ffn"), strict=True):
         fitting = [known for known, block in file.blocks.items() if hasattr(block, part)]
         if name not in fitting:
-            (problem,) = unknown(name, f"{part} of the model", fitting, listing="blocks").problems
-            raise InputError([replace(problem, place=place)])
+            raise unknown(name, f"{part} of the model", fitting, place, listing="blocks")
     return pair
 
 

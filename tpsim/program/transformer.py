@@ -136,7 +136,6 @@ def _read(text: Text, x: Array, name: str) -> Array:
 
 
 def _written(text: Text, block: Attention | Latent | Mlp | Moe, reads: Array) -> Array:
-    """What a block makes of what it reads."""
     write = text.others.get(type(block), WRITTEN[type(block)].write)
     output: Array = write(text, block, reads)
     return output

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.spec.text import scalar
-from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, Keys, flag_words
+from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import SCENARIOS, format_of
 
@@ -24,15 +24,10 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
         _known(name)
         if name in ROLES and not _is_count(str(value)) and isinstance(scalar(str(value)), int | float | None):
             _refuse_size(name, value)
-    paths = {**PATHS, "batch": _batch(data)}
+    paths = {**PATHS, "batch": ("workload", "batch") if format_of(data) in SCENARIOS.values() else PATHS["batch"]}
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
     sized = [*_mesh_edits(options), *_added_edits(options, data), *_size_edits(options, data)]
     return [*sized, *_expert_edits(options, data, sized), *_placement_edits(options), *simple]
-
-
-def _batch(data: Mapping[str, Any]) -> Keys:
-    """The field of the batch: of training it is that of all data shards, and called so."""
-    return ("workload", "batch") if format_of(data) in SCENARIOS.values() else PATHS["batch"]
 
 
 NEEDED = {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, permutations, product
-from math import prod
+from math import lcm, prod
 from typing import TYPE_CHECKING
 
 from tpsim.quantity.errors import InputError
-from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, common, lifted
+from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, lifted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,7 @@ def nested(axes: Sequence[Axis], kind: MoveKind, order: Sequence[int]) -> Schedu
 
 def small_units(axes: Sequence[Axis], stages: Sequence[Stage]) -> int:
     """Units in which every stage can cut its blocks."""
-    return common(*(axes[at].small(kind).units for at, kind, _ in stages))
+    return lcm(*(axes[at].small(kind).units for at, kind, _ in stages))
 
 
 def collected(axes: Axes, kind: MoveKind, steps: tuple[Step, ...]) -> Schedule:
@@ -189,7 +189,7 @@ def rotated(axes: Sequence[Axis], closed: Sequence[bool], kind: MoveKind) -> Sch
     order = open_first(closed)
     equal = dict.fromkeys(_turned(order), Fraction(1, len(order)))
     parts = equal if kind == "all_to_all" else dict(weighted(axes, closed))
-    shares = common(*(share.denominator for share in parts.values()))
+    shares = lcm(*(share.denominator for share in parts.values()))
     units = shares * small_units(axes, stages(kind, order))
     runs, start = [], 0
     for order, share in parts.items():

@@ -70,7 +70,15 @@ def text(page: Page, version: str) -> str:
         "report.html.j2",
         page=page,
         tables=[_shown(table) for table in page.tables],
-        pictures=[_drawn(picture) for picture in page.pictures()],
+        pictures=[
+            {
+                "title": picture.title,
+                "about": picture.about,
+                "wide": _seen(picture, WIDE),
+                "narrow": _seen(picture, NARROW),
+            }
+            for picture in page.pictures()
+        ],
         version=version,
         style=Markup(style),  # noqa: S704 - own files, as is the script
         script=Markup(script),  # noqa: S704
@@ -162,7 +170,6 @@ def _number(value: Any) -> float | None:
 
 
 def _table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """A column per key."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     columns = tuple(Column(key, key, _kind(key, [record.get(key) for record in records])) for key in keys)
     shown = [{key: _plain(value) for key, value in record.items()} for record in records[:MOST]]
@@ -185,16 +192,6 @@ def _kind(key: str, values: Sequence[Any]) -> Kind:
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------
-
-
-def _drawn(picture: Picture) -> dict[str, Any]:
-    """A picture twice, as wide as a page and as a phone, with what its colours stand for."""
-    return {
-        "title": picture.title,
-        "about": picture.about,
-        "wide": _seen(picture, WIDE),
-        "narrow": _seen(picture, NARROW),
-    }
 
 
 def _seen(picture: Picture, width: int) -> dict[str, Any]:

@@ -143,7 +143,9 @@ def _standard_input(most: int) -> bytes:
 
 def _file(path: Path, most: int) -> bytes:
     try:
-        _refuse_pipe(path)
+        # nobody may ever write into a named pipe, and reading would wait; those that a shell makes are fed
+        if S_ISFIFO(path.stat().st_mode) and not str(path).startswith(("/dev/fd/", "/proc/")):
+            raise InputError.one("unreadable-file", f"{path} is a pipe", remedy="give standard input instead, as -")
         with path.open("rb") as file:
             return file.read(most)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -154,12 +156,6 @@ def _file(path: Path, most: int) -> bytes:
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}"
         raise InputError.one("unreadable-file", message, remedy="check its permissions and its name") from None
-
-
-def _refuse_pipe(path: Path) -> None:
-    """Nobody may ever write into a named pipe, and reading would wait; those that a shell makes are fed."""
-    if S_ISFIFO(path.stat().st_mode) and not str(path).startswith(("/dev/fd/", "/proc/")):
-        raise InputError.one("unreadable-file", f"{path} is a pipe", remedy="give standard input instead, as -")
 
 
 def _absent(path: Path) -> str:
