@@ -65,7 +65,7 @@ class Serve(Record):
     @property
     def reply_s(self) -> Seconds | None:
         """Of a prompt and its reply; left out where both are not asked for."""
-        steps = getattr(self.plan.question.stated.file.workload, "output", None)
+        steps = getattr(self.plan.question.stated.file.workload, "steps", None)
         if steps is None or self.ttft_s is None or self.tpot_s is None:
             return None
         return self.ttft_s + steps * self.tpot_s

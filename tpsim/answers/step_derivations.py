@@ -233,7 +233,7 @@ def _text(result: PlanResult) -> dict[str, str]:
     return {
         "ttft_s": f"the prompt's compute {read}",
         "tpot_s": f"compute {show(float(result.step.compute_s), 'seconds')} + exposed communication",
-        "reply_s": f"first token + steps x {step}: seconds are linear in the tokens that attention reads",
+        "reply_s": f"first token + {step} for each of the others, the mean of their steps",
         "tokens_per_s_user": f"{work.seq}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",
