@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.stages import work_of
-from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.cost.compute import flops_counted
 from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, crossing
 from tpsim.program.dims import completed
@@ -52,8 +52,9 @@ class PlanStep(Step):
     def mfu(self) -> float:
         """Useful FLOPs per second over the peak of all chips.
 
-        Counted are the model's matrix products, attention's whole s by s among them unless `assume.mfu` is causal,
-        without recompute or replication: more than 6 x parameters x tokens by what attention does.
+        Counted are the model's matrix products, attention's whole s by s among them unless `assume.mfu` is causal (of a
+        window s by as many keys as it has), without recompute or replication: more than 6 x parameters x tokens by what
+        attention does, and more than is run where kernels leave out what a mask hides.
         """
         question = self.plan.question
         peak = question.machine.peak(question.products).value
@@ -66,29 +67,23 @@ class PlanStep(Step):
         peak = question.machine.peak(question.products).value
         return float(self.counted[1] / (self.time_s * peak))
 
-    @property
+    @cached_property
     def counted(self) -> tuple[Any, Any]:
         """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
-        full = self.plan.question.assume.mfu == "full"
-        return (self.compute.useful_flops, self.compute.flops) if full else self.unmasked
-
-    @cached_property
-    def unmasked(self) -> tuple[Any, Any]:
-        """Useful FLOPs of all chips, and those that one runs, without what masks hide."""
-        plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
+        plan, by, useful, run = self.plan, self.plan.question.assume.mfu, self.compute.useful_flops, self.compute.flops
         masked, stages = [kernel for kernel in plan.lowered.kernels if kernel.mask], plan.question.stages
         sizes = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
         whole = [(kernel.useful_flops(plan.sizes), kernel, total(map(kernel.count, sizes))) for kernel in masked]
         own = [(kernel.flops(plan.sizes), kernel, kernel.count(plan.sizes)) for kernel in masked]
         return tuple(
-            all_ - total((flops - kernel.seen(flops, plan.sizes)) * count for flops, kernel, count in hidden)
+            all_ - total((flops - kernel.counted(flops, plan.sizes, by)) * count for flops, kernel, count in hidden)
             for all_, hidden in ((useful, whole), (run, own))
         )
 
     @property
     def flops_counted(self) -> str:
         """What MFU and HFU count."""
-        return FLOPS_COUNTED[self.plan.question.assume.mfu]
+        return flops_counted(self.plan.question.assume.mfu, self.plan.sizes.dims)
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:

@@ -25,6 +25,13 @@ FLOPS_COUNTED: Mapping[str, str] = {
 }
 """The FLOPs that shares of peak (MFU, HFU) count, by `assume.mfu`: sources do the one or the other."""
 
+
+def flops_counted(by: str, dims: Mapping[str, Any]) -> str:
+    """The same of a model with these dims: in a window or a chunk a token has no more keys than this holds."""
+    text = FLOPS_COUNTED[by]
+    return f"{text}, of windows and chunks s by theirs" if by == "full" and "w" in dims else text
+
+
 PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 
 

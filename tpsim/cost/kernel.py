@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.dims import BUSY, EXPERTS, HELD, RAGGED
 from tpsim.program.op import Array, Einsum, Op, Program
-from tpsim.program.tokens import TOKENS, keys_of, peak, read_keys, seen_pairs
+from tpsim.program.tokens import TOKENS, keys_of, peak, read_keys, seen_pairs, wide_keys
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -91,6 +91,16 @@ class Kernel:
             return flops
         dims = {"t": 1, "w": 1, **sizes.dims}
         return over(flops * seen_pairs(self.mask, dims), dims["s"] * dims[keys_of(self.scores.dims)])
+
+    def counted(self, flops: Any, sizes: Sizes, by: Literal["full", "causal"]) -> Any:
+        """Those of so many FLOPs that shares of peak count: of attention what its mask lets through, or s by s.
+
+        Of a window no keys are counted that no token of it reads, whichever way later ones are.
+        """
+        if by == "causal" or not self.mask:
+            return self.seen(flops, sizes)
+        keys = keys_of(self.scores.dims)
+        return over(flops * wide_keys(self.mask, sizes.dims), sizes.dims["t"]) if keys == "t" else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:

@@ -97,6 +97,12 @@ def seen_pairs(mask: str, dims: Mapping[str, Any]) -> Any:
     return over(last_pairs(mask, dims["s"] * steps, longest(dims), dims.get("w", 0)), steps)
 
 
+def wide_keys(mask: str, dims: Mapping[str, Any]) -> Any:
+    """Keys of a token where later ones are not hidden: all, or as many as a window or a chunk has."""
+    keys = dims["t"]
+    return smallest(keys, dims["w"]) if mask in ("window_mask", "chunk_mask") else keys
+
+
 def read_keys(mask: str, dims: Mapping[str, Any]) -> Any:
     """Keys that the new tokens of a step read together: of a window those of the first, and what is new behind it.
 
