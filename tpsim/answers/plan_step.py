@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.answers.stages import work_of
 from tpsim.cost.compute import flops_counted
@@ -70,7 +70,11 @@ class PlanStep(Step):
     @cached_property
     def counted(self) -> tuple[Any, Any]:
         """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
-        plan, by, useful, run = self.plan, self.plan.question.assume.mfu, self.compute.useful_flops, self.compute.flops
+        return self.counted_by(self.plan.question.assume.mfu)
+
+    def counted_by(self, by: Literal["full", "causal"]) -> tuple[Any, Any]:
+        """The same where `assume.mfu` says this of attention."""
+        plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
         masked, stages = [kernel for kernel in plan.lowered.kernels if kernel.mask], plan.question.stages
         sizes = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
         whole = [(kernel.useful_flops(plan.sizes), kernel, total(map(kernel.count, sizes))) for kernel in masked]
