@@ -248,6 +248,16 @@ def test_a_reply_takes_its_prompt_which_gives_a_token_and_a_step_for_each_furthe
     assert alone.serve.reply_s == alone.serve.ttft_s == reply.serve.ttft_s
 
 
+def test_a_million_tokens_of_replies_cost_what_their_prompts_take_too():
+    price = ["assume.price_per_chip_hour=2"]
+    reply = served(kind="serve", batch=4, prompt=1024, output=16, overrides=price)
+    each = 8 * reply.serve.reply_s / 3600 * 2 / (4 * 16)
+    assert reply.run.price_per_million_tokens == pytest.approx(1e6 * each)
+    assert reply.run.text.endswith(" per million tokens of replies with their prompts at 2 a chip hour")
+    step = served(batch=4, context=1024, overrides=price)
+    assert step.run.price_per_million_tokens == pytest.approx(1e6 * 8 * step.step.time_s / 3600 * 2 / 4)
+
+
 @pytest.mark.parametrize(
     ("model", "hw", "work"),
     [

@@ -159,8 +159,9 @@ MILLION = 1e6
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun(Record):
-    """Steps one after the other, without a pause.
+    """Steps one after the other, without a pause; of prompts and replies a step is both, of a whole batch.
 
+    step_tokens  that a step reads in training, or in a prompt alone; else those that it makes
     tokens      of the run, if they are stated
     chip_hours  of a step, per million tokens, of the run
     price       of a chip hour, in whatever money it is stated
@@ -176,6 +177,7 @@ class TrainingRun(Record):
     step_tokens: int
     tokens: Number | None
     price_per_chip_hour: Number | None
+    of: str = "tokens"
 
     @property
     def chip_hours_per_million_tokens(self) -> Number:
@@ -222,7 +224,7 @@ class TrainingRun(Record):
             parts.append(f"{self.tokens:.4g} tokens in {self.days:.4g} days, {self.chip_hours:,.0f} chip hours")
         if self.price_per_chip_hour is not None:
             whole = "" if self.price is None else f"{self.price:,.0f}, "
-            price = f"{self.price_per_million_tokens:.4g} per million tokens"
+            price = f"{self.price_per_million_tokens:.4g} per million {self.of}"
             parts.append(f"{whole}{price} at {self.price_per_chip_hour:g} a chip hour")
         return "; ".join(parts)
 
@@ -232,4 +234,8 @@ def run_of(plan: PlanResult) -> TrainingRun | None:
     price, tokens = plan.question.price, getattr(plan.question.stated.file.workload, "run_tokens", None)
     if price is None and tokens is None:
         return None
-    return TrainingRun(float(plan.step.time_s), plan.chips, plan.tokens, tokens, price and price.value)
+    each = price and price.value
+    if plan.serve and plan.serve.reply_s is not None:
+        made, of = plan.serve.reply_tokens, "tokens of replies with their prompts"
+        return TrainingRun(plan.serve.reply_s, plan.chips, made, tokens, each, of)
+    return TrainingRun(float(plan.step.time_s), plan.chips, plan.tokens, tokens, each)

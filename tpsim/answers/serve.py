@@ -71,6 +71,11 @@ class Serve(Record):
         return self.ttft_s + steps * self.tpot_s
 
     @property
+    def reply_tokens(self) -> int:
+        """Of the replies of all sequences; 0 where none are asked for."""
+        return self.work.global_batch * getattr(self.plan.question.stated.file.workload, "output", 0)
+
+    @property
     def tokens_per_s_user(self) -> Number | None:
         """New tokens of a sequence per second; left out of a prompt alone."""
         return None if self.tpot_s is None else self.work.seq / self.tpot_s
