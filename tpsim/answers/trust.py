@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import exp, hypot, inf, log
 from typing import TYPE_CHECKING
 
-from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.cost.compute import flops_counted
 from tpsim.machine.curve_file import summary
 from tpsim.machine.evidence import evidence
 from tpsim.quantity.units import show
@@ -75,7 +75,8 @@ ATTENTION: Mapping[tuple[str, str], str] = {
 
 def taken_for_granted(question: Question) -> tuple[str, ...]:
     """What every plan of such a question takes for granted."""
-    practice, counted = question.practice, FLOPS_COUNTED[question.assume.mfu]
+    practice, dims = question.practice, question.workload.dims(question.model)
+    counted = flops_counted(question.assume.mfu, dims)
     rates = f"MFU and HFU count {counted}; HFU counts what is run again or repeated, too"
     return ATTENTION[practice.attention, practice.causal], ALONE, *(SERVED if question.inference else (ADAMW,)), rates
 
@@ -101,12 +102,18 @@ def _reach(question: Question) -> Iterator[str]:
         )
 
 
+ABOVE_PEAK = "a share above 1 counts scores that the mask hides, which are not run (assume.mfu: causal counts none)"
+"""Of MFU and HFU, where attention leaves out half of what is by convention counted whole."""
+
+
 def assumed(plan: PlanResult) -> Iterator[Assumption]:
     """What a plan rests on beside its scenario's own assumptions: the measured curves used, then every plan's."""
     curves = dict.fromkeys(curve for row in plan.rows for curve in row.timing.curves)
     yield from (Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves)
     ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
     yield from (Assumption(text, "model") for text in ways)
+    if plan.question.assume.mfu == "full" and max(plan.step.mfu, plan.step.hfu) > 1:
+        yield Assumption(ABOVE_PEAK, "model")
     tied, most = plan.question.tied, evidence().waited.get(plan.question.machine.chip.generation, inf)
     if plan.step.stragglers_s and tied > most:
         yield Assumption(f"{tied:,} chips wait for the last of them as {most:,} do in published runs", "guess")

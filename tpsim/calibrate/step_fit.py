@@ -99,7 +99,7 @@ def _at_most_the_peak(run: Listed, question: Question, memo: Memo) -> None:
     """Raise InputError for a step whose useful FLOPs, without what masks hide, need longer at the whole peak."""
     plan = priced(question, memo)
     peak = question.machine.peak(question.products).value
-    least = float(plan.step.unmasked[0] / (plan.chips * peak))
+    least = float(plan.step.counted_by("causal")[0] / (plan.chips * peak))
     if run.seconds < least:
         needs = show(least, "seconds")
         message = (

@@ -19,7 +19,7 @@ from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tpsim.guard.lock_parts import FormulaFacts, ScenarioFact
 
@@ -208,16 +208,17 @@ def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
     scenarios = list(kept.values())
     named = {name for fact in scenarios for name in fact.named}
     lists = {name: known.uses[name] for name in named if name in known.uses}
+    facts = named.union(*lists.values())
     practices = _both(known.switches.practice, now.switches.practice, [fact.asked[BASE] for fact in scenarios])
     both = now.but(
         constants=_both(known.constants, now.constants, [fact.inputs["hardware"] for fact in scenarios]),
         models=_both(known.models, now.models, [fact.inputs["model"] for fact in scenarios]),
         switches=now.switches.but(practice=practices),
-        formulas=_formulas(known.formulas, now.formulas, scenarios),
+        formulas=_formulas(known, now.formulas, scenarios, facts),
         uses={**lists, **now.uses},
         scenarios=dict(sorted({**kept, **now.scenarios}.items())),
     )
-    _refuse_moved(named.union(*lists.values()), known, both, len(kept))
+    _refuse_moved(facts, known, both, len(kept))
     return both
 
 
@@ -230,14 +231,17 @@ def _both(known: Mapping[str, F], now: Mapping[str, F], owners: Iterable[object]
     return {**{name: facts for name, facts in known.items() if name in owned}, **now}
 
 
-def _formulas(known: FormulaFacts, now: FormulaFacts, scenarios: Sequence[ScenarioFact]) -> FormulaFacts:
-    """Those of the scenarios' programs, and of their machines under their cost models."""
-    seconds = dict(now.seconds)
+def _formulas(
+    before: Lock, now: FormulaFacts, scenarios: Sequence[ScenarioFact], facts: Collection[str]
+) -> FormulaFacts:
+    """Those of the scenarios' programs, which facts of theirs name, and of their machines under their cost models."""
+    known, seconds = before.formulas, dict(now.seconds)
     for model, second in known.seconds.items():
         machines = [fact.inputs["hardware"] for fact in scenarios if fact.inputs["cost_model"] == model]
         if formulas := _both(second, now.seconds.get(model, {}), machines):
             seconds[model] = formulas
-    programs = _both(known.program, now.program, [fact.inputs["program"] for fact in scenarios])
+    owners = [fact.owner for fact in before.facts if str(fact) in facts]
+    programs = _both(known.program, now.program, [owner[1] for owner in owners if owner[0] == "program"])
     return now.but(seconds=seconds, program=programs)
 
 

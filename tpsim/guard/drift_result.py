@@ -184,6 +184,8 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "bubble": (("bubble_s",), "seconds"),
     "host": (("host_s",), "seconds"),
     "stragglers": (("stragglers_s",), "seconds"),
+    "first token": (("ttft_s",), "seconds"),
+    "prompt and reply": (("reply_s",), "seconds"),
     "states": (HELD, "bytes"),
     "kept": (("kept_bytes",), "bytes"),
     "peak": (("peak_bytes",), "bytes"),

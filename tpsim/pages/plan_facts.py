@@ -178,7 +178,8 @@ def inference_text(question: Question) -> str:
     if not isinstance(work, ServeFields):
         raise TypeError(work)
     mean = float(question.workload.dims(question.model)["t"])
-    reply = f"replies of {work.output:,}: {work.output:,} steps of decoding, at {mean:,.1f} tokens in the mean"
+    steps = counted(work.steps, "step")
+    reply = f"replies of {work.output:,}: {steps} of decoding behind the first token, at {mean:,.1f} tokens in the mean"
     return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.dims import HELD
+from tpsim.program.dims import HELD, STEPS
 from tpsim.quantity.size import floor_over, over, smallest
 
 if TYPE_CHECKING:
@@ -84,6 +84,34 @@ def pairs(mask: str, s: Size, w: Size = 0) -> Any:
 def last_pairs(mask: str, s: Size, t: Size, w: Size = 0) -> Any:
     """The same of the last s of t queries by all t: of one token itself and those before it."""
     return MASKS[mask](t, w) - MASKS[mask](t - s, w)
+
+
+def longest(dims: Mapping[str, Any]) -> Any:
+    """Tokens as keys of the last of the steps that dims are the mean of."""
+    return dims["t"] + over(dims.get(STEPS, 1) - 1, 2)
+
+
+def seen_pairs(mask: str, dims: Mapping[str, Any]) -> Any:
+    """Pairs that a mask lets through of a step's new tokens and all; of several steps, of a token each, their mean."""
+    steps = dims.get(STEPS, 1)
+    return over(last_pairs(mask, dims["s"] * steps, longest(dims), dims.get("w", 0)), steps)
+
+
+def wide_keys(mask: str, dims: Mapping[str, Any]) -> Any:
+    """Keys of a token where later ones are not hidden: all, or as many as a window or a chunk has."""
+    keys = dims["t"]
+    return smallest(keys, dims["w"]) if mask in ("window_mask", "chunk_mask") else keys
+
+
+def read_keys(mask: str, dims: Mapping[str, Any]) -> Any:
+    """Keys that the new tokens of a step read together: of a window those of the first, and what is new behind it.
+
+    Of a chunk those since it began, in which the first new token is; of several steps the mean.
+    """
+    s, w, steps, last = dims["s"], dims["w"], dims.get(STEPS, 1), longest(dims)
+    if mask == "held_chunk_mask":
+        return s - 1 + over(last_pairs(mask, steps, last - s + 1, w), steps)
+    return over(last_pairs(mask, steps, last, w + s - 1), steps)
 
 
 def peak(mask: str, order: Order, s: Size, *, ring: Size, devices: Size, w: Size = 0) -> Any:
