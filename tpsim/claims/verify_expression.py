@@ -56,7 +56,7 @@ def verify_expression(
 
     def planned(grid: Mesh, dims: str | Mapping[str, int] | None = None) -> ShardResult:
         refuse_devices(grid)
-        least = dims or _least_dims(shard(expr, grid))
+        least = dims or _least_dims(shard(expr, grid, dtype=dtype))
         answer = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
         refuse_sizes(answer)
         return answer
