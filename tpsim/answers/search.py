@@ -200,7 +200,7 @@ class SearchResult(Answer):
 
     @property
     def padding(self) -> str:
-        """The override by which the vocabulary splits over every tp that its model and the chips allow; "" if it does."""
+        """The override by which the vocabulary splits over every tp that heads and chips allow; "" if it does."""
         model, chips = self.questions[0].model, self.spaces[0].chips or self.questions[0].mesh.devices
         tp = lcm(*(tp for tp in legal_tp(model) if not chips % tp))
         refused = any(refusal.reason == "vocabulary-not-divisible" for refusal in self.refused)
