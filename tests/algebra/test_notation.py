@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -79,6 +81,31 @@ def test_every_sign_of_a_product_is_read(sign):
     read = parse_expression(f"A[I_X, J]{sign}B[J, K] -> C[I_X, K]")
     assert isinstance(read, Product)
     assert (str(read.left), str(read.right), str(read.out)) == ("A[I_X, J]", "B[J, K]", "C[I_X, K]")
+
+
+@pytest.mark.parametrize("sign", ["*_J", "._J", "*_{J}"])
+def test_a_products_sign_may_name_what_it_sums_over_as_the_book_does(sign):
+    assert parse_expression(f"A[I, J] {sign} B[J, K]") == replace(
+        parse_expression("A[I, J] . B[J, K]"), text=f"A[I, J] {sign} B[J, K]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "marked", "remedy"),
+    [
+        ("A[I,J]*_I B[J]", "the sum is over J, not over I", "_I", "drop the subscript, or rename the dims"),
+        ("A[I]*_I B[I]->C[I]", "no dim is summed over, not over I", "_I", "drop the subscript, or rename the dims"),
+        (
+            "AllGather_X([I_X])",
+            "AllGather_X(...) is no array",
+            "AllGather_X",
+            "collectives are derived: write what becomes what, A[I_X, J] -> A[I, J]",
+        ),
+    ],
+)
+def test_what_the_book_writes_and_tpsim_does_not_is_refused(text, message, marked, remedy):
+    carets = " " * text.index(marked) + "^" * len(marked)
+    assert refusal(text) == f"{message}\n  {text}\n  {carets}\n{remedy}"
 
 
 def test_a_product_may_leave_its_result_open():
@@ -164,7 +191,12 @@ def test_a_reshard_keeps_the_dims():
         ("[I]", "an array's name is missing", 0, "an array is written A[I_X, J]"),
         ("A", "A has no dims", 1, "an array is written A[I_X, J]"),
         ("A[I_X, J", "a comma or ] is missing in A", 8, "write [I_X, J]"),
-        ("A[I,,J]", "a dim of A is missing", 4, "dims are names with a comma between: [I_X, J]"),
+        (
+            "A[I,,J]",
+            "a dim of A is missing",
+            4,
+            "dims are names with a comma between, [I_X, J]; their sizes go beside, I=1024,J=4096",
+        ),
         ("A[I_, J]", "the axes are missing after _", 4, "write I_X, or I without the _"),
         ("A[I, I]", "dim I occurs twice in A", 5, "give the two dims names of their own"),
         ("A[I]{V_X}", "V is not something to owe", 5, "write {U_X} for a sum owed over X, {M_X} for a max"),

@@ -130,3 +130,43 @@ def test_a_page_states_its_question():
     assert facts["model"].endswith(" parameters")
     assert facts["practice"].startswith("fsdp2: recompute full, overlap")  # by name, however they were listed
     assert " or megatron: recompute full, " in facts["practice"]
+
+
+def test_a_vocabulary_that_does_not_divide_is_said_with_what_pads_it():
+    asked = {"hw": "dgx-h100", "chips": 8, "batch": 32, "seq": 2048, "overrides": ["model.vocab=128259"]}
+    found = search(None, model="llama-3-8b", vary=["zero=1", "tp", "pp=1"], recompute="full", **asked)
+    assert found.padding == "model.vocab_padded=128264"
+    shown = page(found, verbose=False)
+    assert ("padding", "--set model.vocab_padded=128264 makes the vocabulary divisible") in shown.facts
+    again = search(
+        None,
+        model="llama-3-8b",
+        vary=["zero=1", "tp", "pp=1"],
+        recompute="full",
+        plans=1,
+        **asked | {"overrides": [*asked["overrides"], found.padding]},
+    )
+    assert again.padding == ""
+    assert not any(refused.reason == "vocabulary-not-divisible" for refused in again.refused)
+
+
+def test_where_no_layout_fits_for_its_vocabulary_the_next_command_pads_it():
+    asked = {"hw": "dgx-h100", "chips": 4, "batch": 32, "seq": 65536, "overrides": ["model.vocab=128259"]}
+    found = search(None, model="llama-3-8b", vary=["zero=1", "tp", "pp=1"], **asked)
+    assert not found.ok
+    assert page(found, verbose=False).next_command.endswith("--set model.vocab_padded=128260")
+
+
+def test_a_search_of_a_changed_model_is_called_as_the_model():
+    found = search(
+        None,
+        model="llama-3-8b",
+        hw="dgx-h100",
+        batch=32,
+        seq=2048,
+        chips=8,
+        dp=8,
+        plans=1,
+        overrides=["model.vocab_padded=128512"],
+    )
+    assert page(found, verbose=False).title == "layouts of llama-3-8b"

@@ -107,6 +107,23 @@ def test_an_array_without_dims_shows_a_formula():
     assert result.verdict == "each device holds I*J/X elements of A[I_X, J]"
 
 
+def test_the_verdict_has_the_seconds_of_all_steps():
+    result = shard("A[I_X, J] -> A[I, J]", "X=4,Y=4,Z=4", dims="I=1024,J=4096", hw="tpu-v4", cost_model="book")
+    assert result.verdict == "all_gather(X) gives A[I, J] in 93.21 us"
+
+
+def test_a_dtype_for_a_name_is_refused_where_the_array_has_another():
+    with pytest.raises(NotationError) as error:
+        shard("f32[I_X, J]")
+    assert str(error.value) == (
+        "f32 is a dtype, but stands here as the name of an array of bf16\n"
+        "  f32[I_X, J]\n"
+        "  ^^^\n"
+        "name the array, and state its dtype beside: --dtype f32"
+    )
+    assert shard("f32[I_X, J]", dtype="f32").dtype == "f32"
+
+
 def test_the_mesh_and_dims_may_be_mappings():
     result = shard("A[I_x, J] -> A[I, J_x]", {"X": 4}, dims={"I": 64, "J": 64})
     assert result.verdict == "all_to_all(X) gives A[I, J_X]"

@@ -188,6 +188,14 @@ def test_a_requirement_that_a_drift_violates_is_named(tpsim, folder):
     assert [one["name"] for one in causes] == ["hardware/pod.levels.ici.link.bandwidth"]
 
 
+def test_a_violated_requirement_that_the_lock_holds_is_said_by_every_check(tpsim, folder):
+    with (folder / "scenarios/pod.yaml").open("a") as file:
+        file.write("require: {mfu: '> 99 %'}\n")
+    assert tpsim("check", "--update", "-q").code == 0
+    ran = tpsim("check", "-q")
+    assert ran.out.endswith("; times within 1e-09; scenarios/pod: require.mfu is violated\n")
+
+
 def locked(folder):
     from tpsim.guard.lock import read_lock
 

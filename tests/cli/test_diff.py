@@ -179,6 +179,17 @@ def test_the_edits_are_named_before_what_another_machine_brings(tpsim, edits, sa
     assert [kind for kind in kinds if kind in ("scenario", "constant")] == ["scenario"] * edited + ["constant"] * 4
 
 
+@pytest.mark.parametrize(
+    ("edit", "moved"),
+    [
+        ("hardware.chip.memory.bandwidth=6.7 TB/s", "hardware.chip.memory.bandwidth 3.35 TB/s -> 6.7 TB/s (+100 %)"),
+        ("model.layers=40", "model.layers 80 -> 40 (-50 %)"),
+    ],
+)
+def test_an_edit_of_a_machine_or_a_model_shows_what_their_own_files_have(tpsim, edit, moved):
+    assert f"because scenario {moved}" in tpsim("diff", BASE, "--set", edit, "-q").out
+
+
 def test_of_many_edits_some_are_named_and_all_are_counted(tpsim):
     edits = [f"workload.{one}" for one in ("microbatches=8", "global_batch=1024", "seq=2048", "dtype=fp8")]
     out = tpsim("diff", BASE, *(word for edit in edits for word in ("--set", edit)), "-q").out

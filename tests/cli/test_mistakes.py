@@ -144,3 +144,65 @@ def test_a_file_of_the_library_is_named_as_the_library_names_it(tpsim):
     ran = tpsim("plan", "llama3-70b-h100", "--microbatches", "7")
     assert ran.code == 2
     assert " --> scenarios/llama3-70b-h100.yaml:" in ran.err
+
+
+BARE = {
+    "collectives.launch=15": ("collectives.launch is 15, a bare number", "15", "write 15 us"),
+    "require.step=700": ("require.step is 700, a bare number", "700", "write < 30 s"),
+    "require.mfu=0.4": ("require.mfu is 0.4, a bare number", "0.4", 'write "> 40 %"'),
+}
+
+
+@pytest.mark.parametrize(("edit", "said"), BARE.items(), ids=BARE)
+def test_a_bare_number_where_a_text_with_a_unit_is_due_is_answered_with_a_text_that_is_read(tpsim, edit, said):
+    message, marked, remedy = said
+    ran = tpsim("plan", "qwen2-7b-h100", "--set", edit, "-q")
+    line = f"--set {edit}"
+    at = " " * line.index(marked) + "^" * len(marked)
+    assert ran.code == 2
+    assert ran.err.splitlines()[0] == f"error[missing-unit]: {message}"
+    assert ran.err.splitlines()[-2:] == [f"1 | {line}", f"  | {at} {remedy}"]
+    path, text = edit.partition("=")[0], remedy.removeprefix("write ")
+    assert tpsim("plan", "qwen2-7b-h100", "--set", f"{path}={text}", "-q").code in {0, 1}
+
+
+def test_chips_without_a_mesh_are_answered_with_a_flag_that_sizes_it(tpsim):
+    ran = tpsim("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--chips", "8", "--seq", "4096")
+    assert ran.err == (
+        "error[mesh-product]: the mesh is data 1 x tensor 1 = 1 chip, but chips is 8\n"
+        "  = size the mesh: --dp 8, or --mesh data=-1\n"
+    )
+
+
+def test_where_no_scenario_is_near_all_are_named_for_no_command_lists_them(tpsim):
+    assert ", qwen2-7b-h100, " in tpsim("plan", "nosuch").err
+
+
+def test_the_size_of_a_level_is_answered_with_what_a_profile_calls_it(tpsim, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "tpsim: hardware/1\nname: mine\nchip:\n  peak: {bf16: 1 PFLOP/s}\n"
+        "  memory: {capacity: 80 GB, bandwidth: 3 TB/s}\n"
+        "levels:\n  - {name: nodes, topology: switch, size: 8, link: {bandwidth: 50 GB/s, latency: 1 us}}\n",
+        encoding="utf-8",
+    )
+    said = tpsim("hw", "show", str(file)).err
+    assert "tpsim calls this shape, a list: [8]" in said
+    assert "tpsim calls this link.hop_latency" in said
+
+
+@pytest.mark.parametrize("verb", [("plan",), ("search", "--chips", "64")], ids=" ".join)
+def test_no_scenario_is_saved_in_a_file_called_as_stdout_is(tpsim, tmp_path, monkeypatch, verb):
+    monkeypatch.chdir(tmp_path)
+    ran = tpsim(verb[0], "qwen2-7b-h100", *verb[1:], "--save", "-")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "error[cannot-write]: --save writes a file, and - names none\n"
+        "  = name one: --save scenario.yaml; what stdout gets is -f\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_called_as_stdout_is_answered_with_the_flag_that_stdout_obeys(tpsim):
+    said = tpsim("plan", "qwen2-7b-h100", "-o", "-").err
+    assert "  = stdout gets what -f says: -f json; suffixes: .trace.json, " in said

@@ -78,3 +78,18 @@ def test_the_next_command_keeps_what_set_changed(tpsim):
 def test_the_next_command_keeps_the_machine_and_the_dtype(tpsim):
     ran = tpsim("shard", "A[I_X,J] -> A[I,J]", "--hw", "tpu-v5e", "--dtype", "f32")
     assert ran.out.splitlines()[-1].endswith("--mesh X=4,Y=2 --dtype f32 --dims I=8192,J=8192 --hw tpu-v5e")
+
+
+def test_the_next_command_of_an_expression_keeps_cost_model_and_placement_and_ends_in_a_run(tpsim):
+    asked = ("A[I,J] . B[J_X,K] -> C[I,K]", "--mesh", "X=4,Y=4", "--dims", "I=64,J=4096,K=4096", "--hw", "tpu-v5p")
+    chosen = ("--placement", "X=ici.1,Y=ici.0", "--cost-model", "book")
+    first = following(tpsim("shard", *asked, *chosen).out)
+    assert first == ["shard", *asked, *chosen, "--planner", "book"]
+    second = following(tpsim(*first).out)
+    assert second == ["verify", *asked[:3], *asked[5:], *chosen[:2]]
+    assert tpsim(*second).code == 0
+
+
+def test_no_run_is_suggested_of_more_devices_than_are_simulated(tpsim):
+    ran = tpsim("shard", "A[I_X] -> A[I]", "--mesh", "X=128", "--dims", "I=1024", "--hw", "dgx-h100")
+    assert following(ran.out)[0] == "shard"

@@ -127,3 +127,19 @@ def test_questions_of_other_sizes_share_a_program_and_other_phases_do_not(case):
     assert structure(resolve(case(), overrides=[*PADDED, "workload.batch=16", "workload.context=128"])) == base
     for other in ("workload.sampling=argmax", "layout.cache=batch", "workload={kind: prefill, batch: 8, prompt: 64}"):
         assert structure(resolve(case(), overrides=[*PADDED, other])) != base
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens"),
+    [("decode", "context"), ("prefill", "prompt"), ("serve", "prompt")],
+    ids=("decode", "prefill", "serve"),
+)
+def test_flags_mean_what_inference_calls_so_where_an_override_says_that_it_is_inference(kind, tokens):
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "batch": 16, "seq": 4096}
+    reply = ["workload.output=64"] if kind == "serve" else []
+    stated = resolve(None, overrides=[f"workload.kind={kind}", *reply], flags=flags).stated.file.workload
+    assert (stated.kind, stated.batch, getattr(stated, tokens)) == (kind, 16, 4096)
+
+
+def test_a_file_of_inference_takes_the_flag_of_tokens(case):
+    assert resolve(case(), overrides=PADDED, flags={"seq": 96}).stated.file.workload.context == 96

@@ -195,6 +195,10 @@ def test_csv_takes_the_keys_of_all_records():
     assert csv_text([{"a": 1}, {"a": 2, "b": True}]) == "a,b\n1,\n2,True\n"
 
 
+def test_a_mapping_is_one_cell_as_a_flag_says_it():
+    assert csv_text([{"mesh": {"data": 4, "tensor": 2}, "varied": {}}]) == 'mesh,varied\n"data=4,tensor=2",\n'
+
+
 def test_json_keeps_every_digit_and_ends_with_a_line_break():
     text = json_text({"time_s": 1 / 3, "bytes": 2**60, "name": "µ"})
     assert text.endswith("}\n")

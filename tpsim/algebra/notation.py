@@ -109,15 +109,17 @@ def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Exp
 
     mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data`` and ``I_x`` included. None when
                the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
-    The product's sign is ``.``, ``@``, ``*`` or ``·``; without ``->`` the result's type is left open. Raises
-    NotationError.
+    The product's sign is ``.``, ``@``, ``*`` or ``·``, and may name what it sums over, ``*_J``; without ``->`` the
+    result's type is left open. Raises NotationError.
 
     >>> parse_expression("A[I_X] -> A[I]").after.type.on
     ((),)
     """
     reader = _Cursor(text, mesh_axes)
     arrays = [reader.array()]
+    summed: tuple[str, Span] | None = None
     while reader.take(PRODUCT_SIGNS):
+        summed = reader.summed()
         arrays.append(reader.array())
     out = reader.array() if reader.take(("->", "→")) else None
     reader.end("an expression")
@@ -129,12 +131,16 @@ def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Exp
         )
     if len(arrays) == 1:
         return _reshard(reader, arrays[0], out)
-    return _product(reader, arrays, out)
+    product = _product(reader, arrays, out)
+    if summed is not None:
+        _refuse_other_sum(reader, product, *summed)
+    return product
 
 
 PRODUCT_SIGNS = (".", "@", "·", "*", "⋅")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9']*")
 _ARRAY = re.compile(r"[A-Za-z][A-Za-z0-9_']*")
+_SUMMED = re.compile(r"_(?:[A-Za-z][A-Za-z0-9']*|\{[^}]*\})")
 _SUBSCRIPT = re.compile(r"[A-Za-z0-9_]+")
 _AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LETTER = re.compile(r"[A-Za-z][0-9]*")
@@ -166,6 +172,15 @@ def _product(reader: _Cursor, arrays: Sequence[NamedArray], out: NamedArray | No
     if out and not out.type.complete and any(kind == "max" for _, kind in out.type.owes):
         reader.fail("a product never owes a max", out.spans["array", out.name], "drop the M: a product owes sums only")
     return Product(reader.text, left, right, out)
+
+
+def _refuse_other_sum(reader: _Cursor, product: Product, stated: str, span: Span) -> None:
+    """Refuse a sign's subscript that is not what its operands share and the result lacks."""
+    kept = product.out.type.dims if product.out else ()
+    shared = [dim for dim in product.left.type.dims if dim in product.right.type.dims and dim not in kept]
+    if {dim.strip() for dim in stated.strip("_{}").split(",")} != set(shared):
+        over = f"the sum is over {', '.join(shared)}" if shared else "no dim is summed over"
+        reader.fail(f"{over}, not over {stated.strip('_{}')}", span, "drop the subscript, or rename the dims")
 
 
 class _Cursor:
@@ -204,6 +219,12 @@ class _Cursor:
         self.at = match.end()
         return match.group(), match.span()
 
+    def summed(self) -> tuple[str, Span] | None:
+        """The subscript of a product's sign, ``*_J``."""
+        if not self.text.startswith("_", self.at):
+            return None
+        return self.word(_SUMMED, "what the product sums over is missing", "write *_J, or * alone")
+
     def end(self, noun: str) -> None:
         self.skip()
         if self.at < len(self.text):
@@ -216,6 +237,9 @@ class _Cursor:
     def array(self) -> NamedArray:
         name, span = self.word(_ARRAY, "an array's name is missing", "an array is written A[I_X, J]")
         spans: dict[tuple[str, str], Span] = {("array", name): span}
+        if self.text.startswith("(", self.at):
+            remedy = "collectives are derived: write what becomes what, A[I_X, J] -> A[I, J]"
+            self.fail(f"{name}(...) is no array", span, remedy)
         self.expect(("[",), f"{name} has no dims", f"an array is written {name}[I_X, J]")
         dims, on = self._dims(name, spans)
         owes: list[Owed] = []
@@ -229,7 +253,8 @@ class _Cursor:
         if self.take(("]",)):
             return dims, on
         while True:
-            dim, span = self.word(_NAME, f"a dim of {name} is missing", "dims are names with a comma between: [I_X, J]")
+            remedy = "dims are names with a comma between, [I_X, J]; their sizes go beside, I=1024,J=4096"
+            dim, span = self.word(_NAME, f"a dim of {name} is missing", remedy)
             if ("dim", dim) in spans:
                 self.fail(f"dim {dim} occurs twice in {name}", span, "give the two dims names of their own")
             spans["dim", dim] = span

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
+from math import inf, lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
@@ -18,6 +18,7 @@ from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import show
+from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer, Assumption
@@ -148,9 +149,14 @@ class SearchResult(Answer):
     def name(self) -> str:
         """The scenario's name; without one the model's."""
         stated = self.spaces[0].document
-        return str(
-            stated.data.get("name") or (stated.data["model"] if stated.path == "flags" else Path(stated.path).stem)
-        )
+        model = stated.data["model"]
+        asked = model.get("extends") if isinstance(model, Mapping) else model
+        return str(stated.data.get("name") or (asked if stated.path == "flags" else Path(stated.path).stem))
+
+    @property
+    def to_pad(self) -> str:
+        """The command that looks for layouts again with a vocabulary that divides; "" if it does."""
+        return shlex.join(["tpsim", "search", *self.asked, "--set", self.padding]) if self.padding else ""
 
     @property
     def to_save(self) -> str:
@@ -191,6 +197,15 @@ class SearchResult(Answer):
     def refused(self) -> list[Refused]:
         """The layouts that are not legal, by reason."""
         return [Refused(*reason) for reason in self.evaluation.refused.most_common()]
+
+    @property
+    def padding(self) -> str:
+        """The override by which the vocabulary splits over every tp that heads and chips allow; "" if it does."""
+        model, chips = self.questions[0].model, self.spaces[0].chips or self.questions[0].mesh.devices
+        tp = lcm(*(tp for tp in legal_tp(model) if not chips % tp))
+        refused = any(refusal.reason == "vocabulary-not-divisible" for refusal in self.refused)
+        padded = next_multiple(model.vocab, tp)
+        return f"model.vocab_padded={padded}" if refused and padded != model.vocab_padded else ""
 
     @cached_property
     def rows(self) -> list[Row]:

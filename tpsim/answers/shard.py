@@ -15,7 +15,15 @@ from tpsim.answers.shard_way import PlacedMachine, Pricing, ShardStep, StepFormu
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.expression import chosen, expression_program, read_binding, read_dims, read_mesh, refuse_uneven
+from tpsim.question.expression import (
+    chosen,
+    expression_program,
+    read_binding,
+    read_dims,
+    read_mesh,
+    refuse_dtypes,
+    refuse_uneven,
+)
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -67,6 +75,7 @@ def shard(
         for array in read.arrays:
             refuse_uneven(read.text, array, sizes, grid)
     chosen(dtype, "dtype", DTYPE_BYTES)
+    refuse_dtypes(read, dtype)
     chosen(planner, "planner", ("book", "cheapest"))
     chosen(cost_model, "cost model", ("additive", "book"))
     if placement is not None and hw is None:
@@ -76,7 +85,7 @@ def shard(
     pricing = Pricing(grid, sizes or alike, dtype, clock if sizes is not None else None, given=sizes is not None)
     ways = ways_of(read, grid, pricing)
     files = () if clock is None else tuple(inputs(clock.machine))
-    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, pricing, ways, clock, files)
+    return ShardResult(read, grid, sizes, dtype, planner, cost_model, hw, placement, pricing, ways, clock, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +130,7 @@ class ShardResult(Answer):
     planner: Planner
     cost_model: str
     hardware: str | None
+    placement: str | Mapping[str, Any] | None
     pricing: Pricing
     ways: ProductWays
     clock: PlacedMachine | None = None
@@ -213,7 +223,8 @@ class ShardResult(Answer):
             return "the types are the same: nothing to do"
         case = f"case {' and '.join(map(str, self.cases))}: " if self.cases else ""
         name, type_ = self.chosen.steps[-1].output
-        return f"{case}{self.way} gives {name}{type_}"
+        seconds = "" if self.total_time_s is None else f" in {show(self.total_time_s, 'seconds')}"
+        return f"{case}{self.way} gives {name}{type_}{seconds}"
 
     def _array_verdict(self) -> str:
         row = self.arrays[0]

@@ -25,6 +25,7 @@ from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.assume import CopiesFields
+from tpsim.question.expression import SIMULATED
 from tpsim.question.memo import lowered
 from tpsim.question.question import Inference
 from tpsim.reference.routing import turned_copies, turns
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 POWER, OTHER = 4, 3
 """The least sizes above a pair that are a power of two, and that are odd and no power of two."""
 
-DEVICES, MOST = 64, 256
+DEVICES, MOST = SIMULATED, 256
 """Devices of a mesh that is run, and of one whose axes cannot be shrunk to that."""
 
 

@@ -57,7 +57,7 @@ def verify_expression(
     def planned(grid: Mesh, dims: str | Mapping[str, int] | None = None) -> ShardResult:
         if grid.devices > DEVICES:
             raise TooLarge(f"a mesh of {grid.devices} devices is too large to run")
-        least = dims or _least_dims(shard(expr, grid))
+        least = dims or _least_dims(shard(expr, grid, dtype=dtype))
         answer = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
         refuse_sizes(answer)
         return answer

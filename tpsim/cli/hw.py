@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 hw = Suggesting("hw", help="The machines: their constants with sources.")
 
 
-@hw.command(name="list")
+@hw.command(name="list", short_help="The machines of the library; -v adds their chips.")
 @output_options
 def list_machines(output: Output) -> None:
     """The machines of the library; -v adds the chips that they are made of."""

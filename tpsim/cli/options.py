@@ -112,7 +112,12 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "microbatches": click.option(
         "--microbatches", type=Whole(), metavar="N", help="Parts that the batch is computed in."
     ),
-    "seq": click.option("--seq", type=Whole(), metavar="N", help="Tokens per sequence."),
+    "seq": click.option(
+        "--seq",
+        type=Whole(),
+        metavar="N",
+        help="Tokens per sequence: of decoding its context, of other inference the prompt.",
+    ),
     "dtype": click.option("--dtype", metavar="DTYPE", help="Of activations and parameters: bf16, f32, fp8, ..."),
     "placement": click.option(
         "--placement", multiple=True, metavar="AXIS=LEVEL", help="What carries a mesh axis: tensor=nvlink."

@@ -190,9 +190,12 @@ def _refuse_aliases(paths: Sequence[Path]) -> None:
 
 
 def refuse_inputs(paths: Iterable[Path], inputs: Iterable[str]) -> None:
-    """Refuse to write over a file that the answer was made of: it could not be given again."""
+    """Refuse to write over a file that the answer was made of: it could not be given again. And into ``-``."""
     read = {os.path.realpath(path) for path in inputs}
     for path in paths:
+        if str(path) == "-":
+            remedy = "name one: --save scenario.yaml; what stdout gets is -f"
+            raise InputError.one("cannot-write", "--save writes a file, and - names none", remedy=remedy)
         if os.path.realpath(path) in read:
             message = f"{path} would be replaced, and the answer is made of it"
             raise InputError.one("same-file", message, remedy="name another file")
@@ -267,6 +270,7 @@ def _file(name: str, suffixes: Sequence[str]) -> Path:
         near = suggest(suffix, suffixes) if suffix else None
         stem = name.removesuffix(suffix)
         remedy = f"did you mean {stem}{near}?" if near else "suffixes: " + ", ".join(suffixes)
+        remedy = f"stdout gets what -f says: -f json; {remedy}" if name == "-" else remedy
         raise InputError.one("unknown-format", f"{name}: the suffix says no format", remedy=remedy)
     return path
 

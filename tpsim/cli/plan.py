@@ -40,6 +40,7 @@ def plan(
     tpsim plan --model llama-3-8b --hw tpu-v5e --tp 4 --dp 16 --seq 4096
     tpsim plan llama3-405b-h100-pipeline -o step.trace.json
     tpsim plan llama3-70b-h100-decode --set layout.cache=sequence
+    tpsim plan --model llama-3-8b --hw dgx-h100 --tp 8 --set workload.kind=decode --batch 16 --seq 4096
     """
     from tpsim.answers.plan import plan as answer
     from tpsim.pages.plan import page

@@ -68,6 +68,7 @@ def search(
     tpsim search --model llama-3-8b --hw dgx-h100 --chips 64 --seq 8192 --batch 512 --save best.yaml
     tpsim search llama3-70b-h100 --vary chips=64,128,256 --vary zero=1,3 --sweep runs --workers 4
     """
+    refuse_inputs([save] if save else [], ())
     if sweep:
         _sweep(scenario, {"overrides": overrides, "folder": sweep, **asked, **flags}, output, save=save)
         return

@@ -7,12 +7,13 @@ table of another layout.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from tpsim.guard.lock import Fact
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import change, few, keys
 from tpsim.guard.uses import PROFILE
+from tpsim.quantity.units import parse
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import FormulaFact
     from tpsim.guard.moved_numbers import Moved
+    from tpsim.quantity.units import Dimension
 
 Kind = Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
 Fixed = bool | float | str | None
@@ -204,14 +206,35 @@ def _texts(old: FormulaFact, new: FormulaFact) -> tuple[str, str]:
 
 def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[CauseOfDrift]:
     """Fields of scenarios that moved by themselves, equal moves of several scenarios together."""
-    groups: dict[tuple[AskedField, Any, Any], list[str]] = {}
+    groups: dict[tuple[AskedField, Any, Any, str], list[str]] = {}
     switched = set(switches)
     for name in (name for name in new.scenarios if name in old.scenarios):
         before, after = old.scenarios[name].asked, new.scenarios[name].asked
-        for move in own_fields(before, after, switched, new):
-            groups.setdefault(move, []).append(name)
-    for (field, was, other), names in groups.items():
-        yield CauseOfDrift("scenario", str(field), was, other, scenarios=tuple(names), section=field.section)
+        for field, *stated in own_fields(before, after, switched, new):
+            own = [_of_its_file(field, lock.scenarios[name].asked, lock) for lock in (old, new)]
+            dimension = next((fact.dimension for fact in own if fact), "")
+            was, other = (_in_place(*side, dimension) for side in zip(stated, own, strict=True))
+            groups.setdefault((field, was, other, dimension), []).append(name)
+    for (field, was, other, dimension), names in groups.items():
+        yield CauseOfDrift(
+            *("scenario", str(field), was, other, None, tuple(names)), dimension=dimension, section=field.section
+        )
+
+
+def _of_its_file(field: AskedField, asked: Mapping[AskedField, Any], lock: Lock) -> ConstantFact | None:
+    """What a field of its machine or model is in their own file, which a scenario may change."""
+    owner = str(asked.get(AskedField("", field.section)))
+    if field.section == "hardware":
+        return lock.constants.get(owner, {}).get(field.name)
+    value = lock.models.get(owner, {}).get(field.name) if field.section == "model" else None
+    return None if value is None else ConstantFact(value=value, kind="model")
+
+
+def _in_place(stated: Any, own: ConstantFact | None, dimension: str) -> Any:
+    """What a scenario states, a quantity as a number in SI units; what the file has where it states nothing."""
+    if stated is None:
+        return None if own is None else own.value
+    return parse(stated, cast("Dimension", dimension)) if dimension and isinstance(stated, str) else stated
 
 
 def own_fields(

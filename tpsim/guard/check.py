@@ -13,13 +13,14 @@ from tpsim.guard.drift_result import Drifted
 from tpsim.guard.lock import LOCK_FILE, TOLERANCE, Lock, lock_text, older_lock, read_lock
 from tpsim.guard.lock_of_plans import current_lock
 from tpsim.guard.lock_parts import BASE
+from tpsim.guard.moved_numbers import STATES_FIT, is_outcome, outcome
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.guard.lock_parts import FormulaFacts, ScenarioFact
 
@@ -73,8 +74,15 @@ class CheckResult(Drifted):
             return f"{self.path} is written: it holds {held_now} {scenarios}"
         if not self.drift:
             within = f"times within {self.drift.old.tolerance:g}"
-            return f"{held_now} {scenarios} {are} as {self.path} holds {them}; {within}"
+            return "; ".join([f"{held_now} {scenarios} {are} as {self.path} holds {them}; {within}", *self._violated()])
         return self.summary + (f"; {self.path} is updated" if self.updated else "")
+
+    def _violated(self) -> Iterator[str]:
+        """What scenarios require and the lock holds to be violated."""
+        for name, scenario in self.drift.new.scenarios.items():
+            for quantity, result in scenario.results.items():
+                if is_outcome(quantity) and quantity != STATES_FIT and result.value is False:
+                    yield f"{name}: {outcome(quantity, False)}"
 
     def following(self, *, verbose: bool) -> str:
         """The command to run next: all numbers, then what brings the lock up to date, or proves what nothing explains.

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
 
 
+FOREIGN = {
+    **dict.fromkeys(("size", "ports", "devices", "ranks"), "shape, a list: [8]"),
+    **dict.fromkeys(("latency", "alpha"), "link.hop_latency"),
+    **dict.fromkeys(("flops", "tflops"), "peak, by number format: {bf16: 989 TFLOP/s}"),
+    "hbm": "memory",
+}
+"""What people call the fields of a machine -> the field that tpsim has for it."""
+
+
 def load(name_or_path: str | Path) -> Machine:
     """The machine of that name in the library, or of that file.
 
@@ -51,7 +60,7 @@ def read(source: str | Path | Document) -> tuple[Machine, Document]:
     Raises InputError with every mistake in the file.
     """
     written = source if isinstance(source, spec.Document) else _document(source)
-    fields, document = spec.read(written, HardwareFile, extends=_document, parts=PARTS)
+    fields, document = spec.read(written, HardwareFile, extends=_document, parts=PARTS, foreign=FOREIGN)
     reading = _Reading(fields, document)
     machine = reading.machine()
     unfit = curve_file.misfits(fields.measured, machine.levels, fields.sources, document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.answers.sensitivity import FACTOR
@@ -79,7 +80,14 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
     """
     rows, front = _flat(result.rows), _flat(result.pareto or ())
     varied = [Column(path, path.replace(".", ".\n")) for path in result.spaces[0].varied]
-    columns = (*LAYOUT[:1], *varied, *LAYOUT[1:], *COSTS[:-1], *(MORE if verbose else ()), COSTS[-1])
+    columns = (
+        *LAYOUT[:1],
+        *varied,
+        *LAYOUT[1:],
+        *COSTS[:-1],
+        *(MORE if verbose else ()),
+        replace(COSTS[-1], below=verbose),
+    )
     tables = [Table(tuple(column for column in columns if _tells(column.key, rows)), rows, mark="mark")] if rows else []
     if front:
         title = "not surpassed in speed and memory together"
@@ -91,14 +99,14 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
     if result.constants:
         tables.append(Table(MOVES, result.constants, title=f"a figure {FACTOR - 1:.0%} better".replace("%", " %")))
     if verbose:
-        tables.append(Table(REFUSED, result.refused, folded=True))
+        tables.append(Table(REFUSED, result.refused, folded=True, title="why layouts are refused"))
     return Page(
         title=f"layouts of {result.name}",
         facts=tuple(_facts(result)),
         tables=tuple(tables),
         verdict=result.lines,
         pictures=lambda: result.pictures,
-        next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else "",
+        next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else result.to_pad,
     )
 
 
@@ -138,6 +146,8 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     if result.refused:
         listed = (f"{refusal.reason} {refusal.layouts:,}" for refusal in result.refused)
         yield "refused", ", ".join(listed)
+    if result.padding:
+        yield "padding", f"--set {result.padding} makes the vocabulary divisible"
 
 
 def _either(texts: Iterable[str]) -> str:

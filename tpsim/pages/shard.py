@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import as_flag, sized
+from tpsim.question.expression import SIMULATED
 from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
@@ -100,19 +102,32 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
 
 
 def _next(result: ShardResult) -> str:
-    """What the answer lacks most: sizes, then a machine, then the collective that it is made of."""
-    dtype = "" if result.dtype == "bf16" else f" --dtype {result.dtype}"
-    asked = f'tpsim shard "{result.expression.text}" --mesh {as_flag(result.mesh.axes)}{dtype}'
+    """What the answer lacks most: sizes, then a machine, the book's way, a count of what is sent."""
     dims = result.dims or dict.fromkeys(_named_dims(result), EXAMPLE_SIZE)
-    sized = f"{asked} --dims {as_flag(dims)}"
-    machine = f" --hw {result.hardware}" if result.hardware else ""
+    mesh, sizes = as_flag(result.mesh.axes), as_flag(dims)
+    asked = f'"{result.expression.text}" --mesh {mesh}' + ("" if result.dtype == "bf16" else f" --dtype {result.dtype}")
+    machine = _machine(result)
+    model = "" if result.cost_model == "additive" else f" --cost-model {result.cost_model}"
+    shard = f"tpsim shard {asked} --dims {sizes}{machine}"
     if result.dims is None:
-        return sized + machine
-    if result.hardware is None and result.chosen is not None:
-        return f"{sized} --hw {EXAMPLE_MACHINE}"
-    if result.planner == "cheapest" and result.chosen is not None and result.ways.refused is None:
-        return f"{sized}{machine} --planner book"
-    return "tpsim collective all-gather --hw dgx-h100 --ranks 8"
+        return shard + model
+    if result.chosen is None:
+        return f"tpsim collective all-gather --hw {result.hardware or EXAMPLE_MACHINE} --ranks 8"
+    if result.hardware is None:
+        return f"{shard} --hw {EXAMPLE_MACHINE}{model}"
+    if result.planner == "cheapest" and result.chosen.planner != "book" and result.ways.refused is None:
+        return f"{shard}{model} --planner book"
+    return f"tpsim verify {asked}{machine}" if result.mesh.devices <= SIMULATED else f"{shard}{model} -v"
+
+
+def _machine(result: ShardResult) -> str:
+    """The flags that name the machine, and what of it carries which axis where that was asked for."""
+    placement = result.placement or ""
+    if not isinstance(placement, str):
+        joined = {axis: to if isinstance(to, str) else "+".join(to) for axis, to in placement.items()}
+        placement = ",".join(f"{axis}={levels}" for axis, levels in joined.items())
+    flags = {"--hw": result.hardware, "--placement": placement}
+    return "".join(f" {flag} {shlex.quote(word)}" for flag, word in flags.items() if word)
 
 
 def _named_dims(result: ShardResult) -> list[str]:

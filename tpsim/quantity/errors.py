@@ -280,11 +280,13 @@ FEW, MANY = 12, 20
 def listed(word: str, known: Sequence[str], lister: str = "", listing: str = "known") -> str:
     """What there is instead of an unknown name: all of a short list, of a long one the other near ones and how many.
 
+    All of a long one, too, where none is near and no command lists them.
+
     >>> listed("bok", ["additive", "book"])
     'known: additive, book'
     """
     close = near(word, known)
-    if len(known) <= (FEW if close else MANY):
+    if len(known) <= (FEW if close else MANY) or not (close or lister):
         return f"{listing}: {', '.join(known)}" if known else ""
     also = f"also near: {', '.join(close[1:])}; " if close[1:] else ""
     return f"{also}{len(known)} are known{f': {lister}' if lister else ''}"

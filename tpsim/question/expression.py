@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import NotationError
 from tpsim.algebra.sharding import Sharding, joined
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Array, Einsum, Leaf, Max, Op, Program, Reshard, Where
 from tpsim.quantity.errors import did_you_mean
 
@@ -104,6 +105,18 @@ def refuse_uneven(text: str, array: NamedArray, dims: Mapping[str, int], mesh: M
                 "not-divisible",
             )
 
+
+def refuse_dtypes(read: Expression, dtype: str) -> None:
+    """Refuse an array that is called as another dtype than it has: ``f32[I, J]`` is the book's way to state one."""
+    for array in read.arrays:
+        if array.name in DTYPE_BYTES and array.name != dtype:
+            message = f"{array.name} is a dtype, but stands here as the name of an array of {dtype}"
+            remedy = f"name the array, and state its dtype beside: --dtype {array.name}"
+            raise NotationError(message, read.text, array.spans["array", array.name], remedy, "dtype-as-name")
+
+
+SIMULATED = 64
+"""Devices that a run simulates at most, where no more are asked for."""
 
 WHERE = Where("F", "")
 

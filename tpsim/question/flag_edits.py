@@ -9,7 +9,7 @@ from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.spec.text import scalar
-from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, flag_words
+from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, Keys, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import SCENARIOS, format_of
 
@@ -24,10 +24,18 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
         _known(name)
         if name in ROLES and not _is_count(str(value)) and isinstance(scalar(str(value)), int | float | None):
             _refuse_size(name, value)
-    paths = {**PATHS, "batch": ("workload", "batch") if format_of(data) in SCENARIOS.values() else PATHS["batch"]}
+    paths = {**PATHS, **_of_workload(data)}
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
     sized = [*_mesh_edits(options), *_added_edits(options, data), *_size_edits(options, data)]
     return [*sized, *_expert_edits(options, data, sized), *_placement_edits(options), *simple]
+
+
+def _of_workload(data: Mapping[str, Any]) -> dict[str, Keys]:
+    """The fields that inference has for the batch and for tokens; of training they are called otherwise."""
+    serving = next((kind for kind, format_ in SCENARIOS.items() if format_ is format_of(data)), None)
+    if serving is None:
+        return {}
+    return {"batch": ("workload", "batch"), "seq": ("workload", "context" if serving == "decode" else "prompt")}
 
 
 NEEDED = {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}

@@ -81,8 +81,9 @@ def _product_problem(file: ScenarioFile, at: At) -> Problem:
     if unfilled := _open_axes(file):
         message = f"the mesh is {factors} = a multiple of {stated} chips, but chips is {file.chips}"
         return Problem(slug, message, at("mesh", unfilled[0]), "change chips or an axis")
-    message = f"the mesh is {factors} = {stated} chips, but chips is {file.chips}"
-    return Problem(slug, message, _last_said(file, at), f"make the product {file.chips}; -1 on one axis fills it")
+    message = f"the mesh is {factors} = {stated} chip{'s'[: stated - 1]}, but chips is {file.chips}"
+    place, fill = _last_said(file, at), f"make the product {file.chips}; -1 on one axis fills it"
+    return Problem(slug, message, place, fill if stated > 1 else f"size the mesh: --dp {file.chips}, or --mesh data=-1")
 
 
 def _last_said(file: ScenarioFile, at: At) -> Place | None:

@@ -50,23 +50,31 @@ class BestFields(Strict):
         return ", ".join(f"{name} {value}" for name, value in self.stated.items())
 
 
+SECONDS, BYTES, COUNT = ["< 30 s"], ["< 70 GB"], ["> 50000"]
+"""Limits as people write them."""
+
+
 class RequireFields(Strict):
     """Limits as texts, each a relation and a value, and the best layout."""
 
     noun: ClassVar[str] = "a requirement"
 
-    step: str | None = None
-    step_low: str | None = Field(default=None, description="the step at the low end of its band; of training")
-    step_high: str | None = Field(default=None, description="the step at the high end of its band; of training")
-    exposed: str | None = None
-    bubble: str | None = None
-    memory: str | None = None
-    peak: str | None = None
-    mfu: str | None = None
-    tokens_per_s: str | None = None
-    ttft: str | None = Field(default=None, description="of inference that reads prompts")
-    tpot: str | None = Field(default=None, description="of inference that decodes")
-    tokens_per_s_user: str | None = Field(default=None, description="of inference that decodes")
+    step: str | None = Field(default=None, examples=SECONDS)
+    step_low: str | None = Field(
+        default=None, description="the step at the low end of its band; of training", examples=SECONDS
+    )
+    step_high: str | None = Field(
+        default=None, description="the step at the high end of its band; of training", examples=SECONDS
+    )
+    exposed: str | None = Field(default=None, examples=SECONDS)
+    bubble: str | None = Field(default=None, examples=["< 5 %"])
+    memory: str | None = Field(default=None, examples=BYTES)
+    peak: str | None = Field(default=None, examples=BYTES)
+    mfu: str | None = Field(default=None, examples=["> 40 %"])
+    tokens_per_s: str | None = Field(default=None, examples=COUNT)
+    ttft: str | None = Field(default=None, description="of inference that reads prompts", examples=SECONDS)
+    tpot: str | None = Field(default=None, description="of inference that decodes", examples=SECONDS)
+    tokens_per_s_user: str | None = Field(default=None, description="of inference that decodes", examples=COUNT)
     best: BestFields | None = None
 
     @property

@@ -220,7 +220,9 @@ class CollectivesFields(Strict):
 
     algorithm: str | None = Field(default=None, description="for those that know it: ring, tree, in-switch")
     protocol: str | None = Field(default=None, description="of the machine's profile: ll, ll128, simple")
-    launch: str | None = Field(default=None, description="a harness of the machine's profile, or a time: graph, 15 us")
+    launch: str | None = Field(
+        default=None, description="a harness of the machine's profile, or a time: graph, 15 us", examples=["15 us"]
+    )
 
 
 PATHS_TO_FILES = ("model", "hardware")

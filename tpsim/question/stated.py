@@ -95,7 +95,8 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     Raises InputError for what is no scenario, and for what tpsim cannot plan yet.
     """
     document = opened(scenario, flags, extends, overrides)
-    document = edited(document, flags_to_edits(flags, document.data))
+    asked = overridden(document, [text for text in overrides if text.startswith("workload")])
+    document = edited(document, flags_to_edits(flags, asked.data))
     document = overridden(document, overrides)
     refuse_unknown_kind(document)
     _refuse_not_yet(document)

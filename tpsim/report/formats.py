@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from io import StringIO
 from math import isfinite
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -36,6 +37,8 @@ def csv_text(records: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) 
 def _csv_cell(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, Mapping):
+        value = [f"{key}={inside}" for key, inside in value.items()]
     if isinstance(value, list | tuple):
         return _csv_cell(",".join(map(str, value)))
     if not isinstance(value, str):

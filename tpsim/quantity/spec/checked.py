@@ -273,12 +273,20 @@ def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Probl
             "unknown-value", f'{name} cannot be "{tag}"', place, did_you_mean(tag, known), f"values: {', '.join(known)}"
         )
     if wrong.due:
-        quote = wrong.due == "text" and isinstance(value, int | float)
-        bare = isinstance(value, str) and value.isdecimal() and "number" in wrong.due
-        write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else wrong.due
-        return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write}")
+        return _of_another_type(wrong, name, place, model_at(model, wrong.keys[:-1]))
     message, remedy = _OTHERS.get(wrong.type, (str(wrong.finding["msg"]), "correct it"))
     return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
+
+
+def _of_another_type(wrong: _Located, name: str, place: Place | None, owner: type[BaseModel] | None) -> Problem:
+    """The problem of a value of another type than is due, such as a bare number for a text with a unit."""
+    value, quote = wrong.finding["input"], wrong.due == "text" and isinstance(wrong.finding["input"], int | float)
+    if quote and owner and (text := example(owner, str(wrong.keys[-1]))):
+        write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
+        return Problem("missing-unit", f"{name} is {_shown(value)}, a bare number", place, f"write {write}")
+    bare = isinstance(value, str) and value.isdecimal() and "number" in wrong.due
+    write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else wrong.due
+    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write}")
 
 
 def _name(keys: Keys) -> str:

@@ -160,9 +160,10 @@ def schema_of(model: type[BaseModel], id: str) -> dict[str, Any]:  # noqa: A002 
 
 
 def example(model: type[BaseModel], field: str) -> str:
-    """A value to show in a remedy for a missing field, or "" when there is nothing typical."""
-    marks: Iterator[Quantity] = (mark for mark in model.model_fields[field].metadata if isinstance(mark, Quantity))
-    return next((RULES[mark.dimension].examples[0] for mark in marks), "")
+    """A value to show in a remedy for a missing or a wrong field, or "" when there is nothing typical."""
+    info = model.model_fields[field]
+    marks: Iterator[Quantity] = (mark for mark in info.metadata if isinstance(mark, Quantity))
+    return next((RULES[mark.dimension].examples[0] for mark in marks), str(*(info.examples or [""])[:1]))
 
 
 def meanings(model: type[BaseModel] | None, field: str) -> list[str]:
