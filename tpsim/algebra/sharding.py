@@ -127,7 +127,7 @@ class FlatDim(str):
     merged  those of its dims that are laid out; the others stay behind the line as they are
     ways    the axes that split the line further: it is filled up until each gets as much
 
-    >>> line = Line("flat", Sharding(("h", "f"), ((), ("tensor",))), ("h", "f"), ("data",))
+    >>> line = FlatDim("flat", Sharding(("h", "f"), ((), ("tensor",))), ("h", "f"), ("data",))
     >>> str(line.type), str(line.begun), line.extent({"h": 5, "f": 8}, {"tensor": 2, "data": 3})
     ('[flat(h,f)_{tensor,data}]', '[flat(h,f)_{tensor}]', 42)
     """

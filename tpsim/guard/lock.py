@@ -38,13 +38,13 @@ VERSION = "lock/2"
 TOLERANCE = 1e-9
 """Relative difference up to which two times are the same: what another processor's rounding may do, and no more."""
 
-Kind = Literal["constant", "model", "switch", "formula"]
+FactKind = Literal["constant", "model", "switch", "formula"]
 
 
 class Fact(NamedTuple):
     """Where a fact of a lock stands: its kind, what it belongs to and comes and goes with, and its name there."""
 
-    kind: Kind
+    kind: FactKind
     owner: Names
     name: str
 
@@ -84,7 +84,7 @@ class Lock(LockPart):
     @cached_property
     def facts(self) -> dict[Fact, Any]:
         """Every fact that numbers are made with, by where it stands."""
-        sections: tuple[tuple[Kind, Any], ...] = (
+        sections: tuple[tuple[FactKind, Any], ...] = (
             ("constant", self.constants),
             ("model", self.models),
             ("switch", self.switches),
@@ -105,7 +105,7 @@ class Lock(LockPart):
                 yield self.listed[used] if used in self.listed else frozenset([used])
 
 
-def _facts(kind: Kind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:
+def _facts(kind: FactKind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:
     """The facts in a section, and in those below it."""
     for name, value in (section if isinstance(section, dict) else section.parts()).items():
         if isinstance(value, dict):

@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import FLAT, Attention, Kind, Latent, Mlp, Model, Moe, Positions, Positive, dense
+from tpsim.program.model import FLAT, Attention, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive, dense
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.spec import Count, Flag, Strict
 
@@ -107,7 +107,7 @@ def model_of_kinds(file: ModelFile2, at: At) -> Model:
     names = kind_names(list(dict.fromkeys([*(pair for pair, _ in runs), *further])))
     blocks: dict[str, Any] = {**file.blocks}
     return Model(
-        kinds={name: Kind(blocks[attention], blocks[ffn]) for (attention, ffn), name in names.items()},
+        kinds={name: LayerKind(blocks[attention], blocks[ffn]) for (attention, ffn), name in names.items()},
         stack=merged((names[pair], many) for pair, many in runs),
         vocab_padded=file.vocab_padded or file.vocab,
         mtp=(names[file.mtp.of], file.mtp.depth) if file.mtp else None,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from tpsim.report.numbers import Kind
+    from tpsim.report.numbers import CellKind
     from tpsim.report.picture import Picture
     from tpsim.report.table import Bar, Line, Page, TableText
 
@@ -34,7 +34,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 MOST = 200
 """Rows that a notebook shows; a frame has all."""
 
-ENDS: Mapping[str, Kind] = {
+ENDS: Mapping[str, CellKind] = {
     "_bytes_per_s": "bytes_per_s",
     "_flops_per_s": "flops_per_s",
     "_s": "seconds",
@@ -182,7 +182,7 @@ def _plain(value: Any) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def _kind(key: str, values: Sequence[Any]) -> Kind:
+def _kind(key: str, values: Sequence[Any]) -> CellKind:
     """What stands under a key: its numbers in the unit that its end says; anything else is text."""
     present = [value for value in values if value is not None]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in present) or not present:
