@@ -258,6 +258,7 @@ def test_a_million_tokens_of_replies_cost_what_their_prompts_take_too():
     assert step.run.price_per_million_tokens == pytest.approx(1e6 * 8 * step.step.time_s / 3600 * 2 / 4)
 
 
+@pytest.mark.parametrize("attention", ["fused", "plain"])
 @pytest.mark.parametrize(
     ("model", "hw", "work"),
     [
@@ -265,11 +266,12 @@ def test_a_million_tokens_of_replies_cost_what_their_prompts_take_too():
         (f"{CONFIGS}/llama-4-scout.json", "dgx-h200", {"prompt": 8185, "output": 12}),
     ],
 )
-def test_steps_behind_a_prompt_read_of_windows_and_chunks_what_each_of_them_has(model, hw, work):
+def test_steps_behind_a_prompt_read_of_windows_and_chunks_what_each_of_them_has(model, hw, work, attention):
     """Windows of 128 tokens fill up on the way; behind 8,192 tokens a new chunk begins, of which little is there."""
-    reply = served(model, hw, kind="serve", batch=64, **work)
+    asked = {"model": model, "hw": hw, "batch": 64, "overrides": [f"practice.attention={attention}"]}
+    reply = served(**asked, kind="serve", **work)
     contexts = range(work["prompt"] + 1, work["prompt"] + work["output"])
-    each = [served(model, hw, batch=64, context=tokens).step.time_s for tokens in contexts]
+    each = [served(**asked, context=tokens).step.time_s for tokens in contexts]
     assert reply.serve.tpot_s == pytest.approx(sum(each) / len(each), rel=1e-9)
 
 

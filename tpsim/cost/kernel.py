@@ -146,11 +146,11 @@ class Kernel:
         return over(elements, sizes.dims.get(BUSY, 1)) if of_each else elements
 
     def _share(self, dims: Sequence[str], sizes: Sizes) -> Any:
-        """Share that it works with of an array: of experts those that have rows, of a window's cache what is read."""
+        """Share that it works with of an array: of experts those that have rows, of a chunk's cache what is read."""
         if self._on_rows and EXPERTS in dims and RAGGED not in dims:
             return sizes.dims.get(BUSY, 1)
-        cached = self.mask and HELD in dims and "s" not in dims
-        return over(read_keys(self.mask, sizes.dims), sizes.dims[HELD]) if cached else 1
+        cached = self.mask == "held_chunk_mask" and HELD in dims and "s" not in dims
+        return over(read_keys(sizes.dims), sizes.dims[HELD]) if cached else 1
 
     @cached_property
     def _on_rows(self) -> bool:
