@@ -287,6 +287,32 @@ def test_a_new_chunk_reads_its_own_tokens_alone():
     assert first.memory.cache_bytes > full.memory.cache_bytes  # where the old ones stood there is still room
 
 
+BOTH = """\
+tpsim: model/2
+name: both
+source: {title: made up, read: 2026-11-23}
+hidden: 4096
+vocab: 32000
+blocks:
+  window: {attention: gqa, heads: 32, kv_heads: 8, head_dim: 128, mask: window, window: 4096}
+  chunk: {attention: gqa, heads: 32, kv_heads: 8, head_dim: 128, mask: chunk, window: 4096}
+  mlp: {ffn: mlp, kind: swiglu, hidden: 14336}
+layers:
+  - {repeat: 4, cycle: [[window, mlp], [chunk, mlp]]}
+"""
+
+
+def test_a_window_and_a_chunk_of_one_model_are_read_each_as_it_is(tmp_path):
+    """Where all that is held is computed their kernels have one shape; a chunk that begins takes its products' time."""
+    (path := tmp_path / "both.yaml").write_text(BOTH, encoding="utf-8")
+    full, first = (
+        served(str(path), tp=1, batch=16, context=tokens, overrides=["practice.causal=whole"]).step.compute_s
+        for tokens in (4096, 4097)
+    )
+    read, products = 16 * 4096 * 4096 / (3.35e12 * 0.768), 16 * 32 * 4096 * 128 * 4 / (989e12 * 0.161)
+    assert full - first == pytest.approx(4 * (read - products), rel=5e-3)
+
+
 def test_a_step_reads_the_experts_that_have_rows_and_no_others():
     """Of gpt-oss-120b 4 of 128 experts for a sequence: each layer reads as many more for each of the first 32."""
     steps = {batch: served("gpt-oss-120b", tp=1, batch=batch, context=64) for batch in (1, 2, 32, 33)}
