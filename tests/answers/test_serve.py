@@ -258,6 +258,7 @@ def test_a_million_tokens_of_replies_cost_what_their_prompts_take_too():
     assert step.run.price_per_million_tokens == pytest.approx(1e6 * 8 * step.step.time_s / 3600 * 2 / 4)
 
 
+@pytest.mark.parametrize("attention", ["fused", "plain"])
 @pytest.mark.parametrize(
     ("model", "hw", "work"),
     [
@@ -265,11 +266,12 @@ def test_a_million_tokens_of_replies_cost_what_their_prompts_take_too():
         (f"{CONFIGS}/llama-4-scout.json", "dgx-h200", {"prompt": 8185, "output": 12}),
     ],
 )
-def test_steps_behind_a_prompt_read_of_windows_and_chunks_what_each_of_them_has(model, hw, work):
+def test_steps_behind_a_prompt_read_of_windows_and_chunks_what_each_of_them_has(model, hw, work, attention):
     """Windows of 128 tokens fill up on the way; behind 8,192 tokens a new chunk begins, of which little is there."""
-    reply = served(model, hw, kind="serve", batch=64, **work)
+    asked = {"model": model, "hw": hw, "batch": 64, "overrides": [f"practice.attention={attention}"]}
+    reply = served(**asked, kind="serve", **work)
     contexts = range(work["prompt"] + 1, work["prompt"] + work["output"])
-    each = [served(model, hw, batch=64, context=tokens).step.time_s for tokens in contexts]
+    each = [served(**asked, context=tokens).step.time_s for tokens in contexts]
     assert reply.serve.tpot_s == pytest.approx(sum(each) / len(each), rel=1e-9)
 
 
@@ -283,6 +285,32 @@ def test_a_new_chunk_reads_its_own_tokens_alone():
     bandwidth = full.question.machine.chip.memory_bandwidth.value * full.question.machine.chip.memory_efficiency.value
     assert full.step.compute_s - first.step.compute_s == pytest.approx(fewer / bandwidth, rel=1e-3)
     assert first.memory.cache_bytes > full.memory.cache_bytes  # where the old ones stood there is still room
+
+
+BOTH = """\
+tpsim: model/2
+name: both
+source: {title: made up, read: 2026-11-23}
+hidden: 4096
+vocab: 32000
+blocks:
+  window: {attention: gqa, heads: 32, kv_heads: 8, head_dim: 128, mask: window, window: 4096}
+  chunk: {attention: gqa, heads: 32, kv_heads: 8, head_dim: 128, mask: chunk, window: 4096}
+  mlp: {ffn: mlp, kind: swiglu, hidden: 14336}
+layers:
+  - {repeat: 4, cycle: [[window, mlp], [chunk, mlp]]}
+"""
+
+
+def test_a_window_and_a_chunk_of_one_model_are_read_each_as_it_is(tmp_path):
+    """Where all that is held is computed their kernels have one shape; a chunk that begins takes its products' time."""
+    (path := tmp_path / "both.yaml").write_text(BOTH, encoding="utf-8")
+    full, first = (
+        served(str(path), tp=1, batch=16, context=tokens, overrides=["practice.causal=whole"]).step.compute_s
+        for tokens in (4096, 4097)
+    )
+    read, products = 16 * 4096 * 4096 / (3.35e12 * 0.768), 16 * 32 * 4096 * 128 * 4 / (989e12 * 0.161)
+    assert full - first == pytest.approx(4 * (read - products), rel=5e-3)
 
 
 def test_a_step_reads_the_experts_that_have_rows_and_no_others():

@@ -152,7 +152,7 @@ def shrink(question: Question) -> Question:
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
         tokens = dims["t"]
-        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, fills=False)
+        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, steps=1, fills=False)
     return replace(
         question,
         stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in goals.items()}),

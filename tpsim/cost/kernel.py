@@ -146,11 +146,16 @@ class Kernel:
         return over(elements, sizes.dims.get(BUSY, 1)) if of_each else elements
 
     def _share(self, dims: Sequence[str], sizes: Sizes) -> Any:
-        """Share that it works with of an array: of experts those that have rows, of a window's cache what is read."""
+        """Share that it works with of an array: of experts those that have rows, of a chunk's cache what is read."""
         if self._on_rows and EXPERTS in dims and RAGGED not in dims:
             return sizes.dims.get(BUSY, 1)
-        cached = self.mask and HELD in dims and "s" not in dims
-        return over(read_keys(self.mask, sizes.dims), sizes.dims[HELD]) if cached else 1
+        cached = self._of_chunk and HELD in dims and "s" not in dims
+        return over(read_keys(sizes.dims), sizes.dims[HELD]) if cached else 1
+
+    @property
+    def _of_chunk(self) -> bool:
+        """True if it reads a chunk's cache, which may have begun anew."""
+        return self.mask == "held_chunk_mask"
 
     @cached_property
     def _on_rows(self) -> bool:
@@ -175,7 +180,7 @@ class Kernel:
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
         behind = tuple(tuple(map(_shape, arrays)) for arrays in self.passes)
-        flags = (self.fused and self.where.phase, bool(self.products) and self.in_layers, behind)
+        flags = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self._of_chunk, behind)
         return (masked, *flags, tuple(multiplied), tuple(moved))
 
 

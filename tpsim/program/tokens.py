@@ -103,15 +103,23 @@ def wide_keys(mask: str, dims: Mapping[str, Any]) -> Any:
     return smallest(keys, dims["w"]) if mask in ("window_mask", "chunk_mask") else keys
 
 
-def read_keys(mask: str, dims: Mapping[str, Any]) -> Any:
-    """Keys that the new tokens of a step read together: of a window those of the first, and what is new behind it.
+def held_keys(dims: Mapping[str, Any], *, cached: bool) -> Any:
+    """Tokens that a window's cache holds: what the first of the new tokens reads and those behind it, as far as there.
 
-    Of a chunk those since it began, in which the first new token is; of several steps the mean.
+    cached  False for a prompt from nothing, which reads its own keys
+    Of several steps the mean.
     """
-    s, w, steps, last = dims["s"], dims["w"], dims.get(STEPS, 1), longest(dims)
-    if mask == "held_chunk_mask":
-        return s - 1 + over(last_pairs(mask, steps, last - s + 1, w), steps)
-    return over(last_pairs(mask, steps, last, w + s - 1), steps)
+    behind, steps = (dims["s"] - 1 if cached else 0), dims.get(STEPS, 1)
+    return over(last_pairs("window_mask", steps, longest(dims), dims["w"] + behind), steps)
+
+
+def read_keys(dims: Mapping[str, Any]) -> Any:
+    """Tokens of a chunk's cache that the new tokens of a step read: those since the chunk of the first of them began.
+
+    Of several steps the mean.
+    """
+    s, w, steps = dims["s"], dims["w"], dims.get(STEPS, 1)
+    return s - 1 + over(last_pairs("chunk_mask", steps, longest(dims) - s + 1, w), steps)
 
 
 def peak(mask: str, order: Order, s: Size, *, ring: Size, devices: Size, w: Size = 0) -> Any:

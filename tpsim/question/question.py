@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.cache import held_tokens
 from tpsim.program.dims import HELD, STEPS
 from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
 from tpsim.program.stages import linear
-from tpsim.program.tokens import longest
+from tpsim.program.tokens import held_keys
 from tpsim.question.inputs import inputs
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class Inference(Workload):
         """`dims` where attention reads so many tokens."""
         dims = {**dims, "t": attended, STEPS: self.steps}
         if "w" in dims:
-            dims[HELD] = held_tokens(dims["w"], longest(dims), dims["s"], cached=self.serving.cached)
+            dims[HELD] = held_keys(dims, cached=self.serving.cached)
         return dims
 
     @property
