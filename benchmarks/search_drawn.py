@@ -164,12 +164,13 @@ class Drawn:
         }
 
     def _machine(self) -> Any:
-        """A shipped one, mostly with more memory, or one of two or three levels."""
+        """A shipped one, mostly with more memory, or one of two or three levels; of some, ranks wait for long."""
         one = self.draws.choice
-        chip = {"memory": {"capacity": one(("40 GB", "2 TB", "2 TB"))}}
+        chip: dict[str, Any] = {"memory": {"capacity": one(("40 GB", "2 TB", "2 TB"))}}
+        chip |= one(({}, {"interruption": "1 ms"}))
         if self.draws.random() < 0.7:  # noqa: PLR2004 - most
             return {"extends": one(MACHINES), "chip": chip}
-        chip = {"peak": {"bf16": "300 TFLOP/s"}, "memory": {**chip["memory"], "bandwidth": "2 TB/s"}}  # type: ignore[dict-item]
+        chip |= {"peak": {"bf16": "300 TFLOP/s"}, "memory": {**chip["memory"], "bandwidth": "2 TB/s"}}
         levels = []
         for name, shape in zip("abc", [*one(([8], [4, 4], [2, 8])), 0], strict=False):
             link = {"bandwidth": f"{one((5, 50, 400))} GB/s", "hop_latency": f"{one((1, 10, 200))} us"}

@@ -32,6 +32,8 @@ LATENT = {
     "layers": [{"repeat": 2, "of": ["latent", "dense"]}, {"repeat": 6, "of": ["latent", "sparse"]}],
 }
 
+TARDY = {"hardware": {"extends": "dgx-h100", "chip": {"interruption": "1 ms"}}, "practice": "fsdp2"}
+
 SPACES = {
     "tensor and data": (TINY, WORK, 4, ["pp=1", "microbatches"], 3),
     "stages that block": (TINY, WORK, 4, ["dp=1,2", "schedule=gpipe,1f1b", "microbatches=2,4,8", *KINDS], 7),
@@ -57,6 +59,13 @@ SPACES = {
         4,
         ["zero=3", "microbatches=1,4", "schedule=1f1b"],
         1,
+    ),
+    "ranks that wait for the last of them, once per step or in every microbatch": (
+        {**TINY, **TARDY},
+        WORK,
+        8,
+        ["tp=1,2", "schedule=1f1b,interleaved,zb-h2", "microbatches=2,4,8", *KINDS],
+        11,
     ),
     "the norm of all gradients": (
         {**TINY, "practice": {"clip": "norm"}},
@@ -479,6 +488,15 @@ def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_b
         one.family.bound(nearer=False)
     near = [one.step_s / plan.step.time_s for one, plan in found]
     assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True)
+
+
+def test_waits_for_the_last_rank_are_in_a_bound_before_it_is_issued():
+    vary = ["tp=1", "schedule=1f1b,interleaved,zb-h2", "microbatches=2,4", "zero=0,1,3", "recompute=none"]
+    found = weighed({**TINY, **TARDY}, WORK, 8, vary, 1)
+    for one, _ in found:
+        one.family.bound(nearer=False)
+    near = [one.step_s / plan.step.time_s for one, plan in found]
+    assert (min(near) > 0.8, max(near) <= 1 + 1e-9) == (True, True), near
 
 
 def test_calls_beside_compute_that_kernels_wait_for_are_in_a_bound_before_it_is_issued():

@@ -60,11 +60,14 @@ def plan(
     return priced(resolve(scenario, overrides=overrides, flags=flags, memo=memo), memo)
 
 
-def priced(question: Question, memo: Memo | None = None, book: PlanResult | None = None) -> PlanResult:
+def priced(
+    question: Question, memo: Memo | None = None, book: PlanResult | None = None, *, briefly: bool = False
+) -> PlanResult:
     """The plan of a resolved question.
 
     memo  programs that other questions of the same request have lowered
     book   its plan by the planner ``book``, if it is known
+    briefly  stages that the step does not hang on are worked out when they are asked for
 
     The planner ``cheapest`` chooses per array and cannot see which arrays will travel together; where that makes the
     step slower than the book's paths, these are taken.
@@ -79,7 +82,7 @@ def priced(question: Question, memo: Memo | None = None, book: PlanResult | None
             free = lowered(question, path := CheapestPath(question))
             plans = (_priced(question, free, memo), book) if path.differs else (book,)
             return min(plans, key=lambda plan: plan.step.time_s)
-        return _priced(question, memo.lowered(question), memo)
+        return _priced(question, memo.lowered(question), memo, briefly=briefly)
 
 
 def fitting(question: Question, memo: Memo) -> PlanResult | None:

@@ -98,7 +98,7 @@ class Ranking:
         key = id(candidate.family), candidate.at
         if key not in self.known:
             question = candidate.space.question(candidate.layout, self.memo)
-            self.known[key] = Planned(candidate, priced(question, self.memo))
+            self.known[key] = Planned(candidate, priced(question, self.memo, briefly=True))
         return self.known[key]
 
     def smallest(self) -> Planned | None:

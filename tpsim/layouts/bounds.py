@@ -8,6 +8,7 @@ the next on its own: what a rank does then counts from its own start.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -53,11 +54,28 @@ class Bounds(Once):
             chunks = [sorts.wholes[rank] for rank in (0, *sorts.telling)]
             return np.stack([self._once((name, chunk, ends), partial(of, chunk, ends=ends))[cells] for chunk in chunks])
 
-        works = np.stack([acted(acts) for acts in named(schedule)])
-        fresh = np.maximum(lane("fresh") - works[0], 0)
+        def late(acts: str) -> Any:
+            return self._late_once_s(sorts, acts)[:, cells]
+
+        actions = named(schedule)
+        works = np.stack([acted(acts) for acts in actions])
+        fresh = np.maximum(lane("fresh") - works[0], 0) + late("F")
         m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
         once, shared = wholes("once", figures.once_s), wholes("shared", figures.shared_s)
-        pipe = _Pipe(schedule, sorts, m, hop, works, fresh, lane("reduced"), lane("last"), once[0], once[1:], shared)
+        pipe = _Pipe(
+            schedule,
+            sorts,
+            m,
+            hop,
+            works,
+            fresh,
+            lane("reduced"),
+            lane("last"),
+            late(actions[-1]),
+            once[0],
+            once[1:],
+            shared,
+        )
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
         return pipe.step_s(waits, together=figures.example.practice.clip == "norm")
 
@@ -71,14 +89,27 @@ class Bounds(Once):
         return self._once(("rough", sorts, actions), partial(self._rough_s, sorts, actions))[cells]
 
     def _rough_s(self, sorts: Sorts, actions: tuple[str, ...]) -> Any:
-        m, hop, acts = self.figures.microbatches, self.figures.calls.hop_s, "FB" if actions == SPLIT else "FBW"
+        figures, hop, acts = self.figures, self.figures.calls.hop_s, "FB" if actions == SPLIT else "FBW"
 
-        def worked(chunk: Chunk, acts: str) -> Any:
-            late = total(self.figures.late_s(chunk, each) for each in actions if set(each) <= set(acts))
-            return self.figures.worked_s(chunk, acts, ends=False) + late
+        m, p = figures.microbatches, sorts.ranks
 
-        away = worked(sorts.ahead, "FB") + 2 * (sorts.ranks - 1) * hop
-        return np.maximum(m * worked(sorts.all, "FBW") / sorts.ranks, m * worked(sorts.wholes[-1], acts) + away)
+        def worked(chunk: Chunk, of: tuple[int, ...], acts: str, m: Any = 1) -> Any:
+            """Of all chunks of such sorts, which are `chunk` as one."""
+            late, some = figures.stragglers.late_s, [each for each in actions if set(each) <= set(acts)]
+            each = [(many, sorts.chunks[sort], act) for sort, many in Counter(of).items() for act in some]
+            often, once = (total(many * late(alone, act, once=o) for many, alone, act in each) for o in (False, True))
+            return m * (figures.worked_s(chunk, acts, ends=False) + often) + once
+
+        away = worked(sorts.ahead, sorts.of[: p - 1], acts) + 2 * (p - 1) * hop
+        busy = worked(sorts.wholes[-1], sorts.of[p - 1 :: p], acts, m)
+        return np.maximum(worked(sorts.all, sorts.of, "FBW", m) / p, busy + away)
+
+    def _late_once_s(self, sorts: Sorts, acts: str) -> Any:
+        """Seconds that chunks of every sort wait more in the first microbatch forward, or behind the last one."""
+        return self._stack(f"late {acts}", sorts, lambda chunk: self._once_s(chunk, acts), ends=False)
+
+    def _once_s(self, chunk: Chunk, acts: str) -> Any:
+        return self.figures.whole(self.figures.stragglers.late_s(chunk, acts, once=True))
 
     def _stack(self, name: str, sorts: Sorts, of: Callable[[Chunk], Any], ends: bool) -> Any:
         """Seconds of every sort of chunk, in all cells."""
@@ -98,8 +129,9 @@ class _Pipe:
     """What chunks take, of every sort and in every cell.
 
     works    [acts, sort, cell] of an action
-    fresh    [sort, cell] that the first microbatch waits for new weights beside that
+    fresh    [sort, cell] that the first microbatch waits for new weights, and for who comes late with them, beside that
     reduced  of reductions of gradients beside an action; last: of those beside the last microbatch's
+    late     that the last microbatch waits for who comes late with gradients
     first_s  that the first rank works and waits once per step; once_s: likewise each that tells
     shared_s [rank, cell] that ranks do together behind all that: the first one, then those that tell
     """
@@ -112,6 +144,7 @@ class _Pipe:
     fresh: Any
     reduced: Any
     last: Any
+    late: Any
     first_s: Any
     once_s: Any
     shared_s: Any
@@ -125,23 +158,32 @@ class _Pipe:
         rows = np.concatenate([works, self.fresh[None]])
         acts = np.einsum("brasc,asc->brc", begun.acts[..., of], rows)
         acts[0] += np.einsum("rasc,asc->rc", more[..., of], rows) * (m - 1)
+        lasts = begun.last[..., of]
+        acts[1:] += np.einsum("brsc,sc->brc", lasts[1:], self.late)
         forth = self._forth(ranks)
         idle = np.maximum(forth - acts[0], 0)
-        whole = m * (sorts.on @ works[:2].sum(axis=0)) + sorts.on @ self.fresh
-        late = m * (sorts.on @ works[2:].sum(axis=0))
+        whole = m * (sorts.on @ works[:2].sum(axis=0)) + sorts.on @ (self.fresh + self._fused(self.late))
+        split = m * (sorts.on @ works[2:].sum(axis=0)) + sorts.on @ (self.late - self._fused(self.late))
         held_up = np.maximum(idle, waits.of(ranks, sorts.ranks)) if waits else idle
-        back = sorts.before @ works[1] + ranks * self.hop + (ranks > 0) * self._behind
-        ends = [whole + late + held_up]
+        ends = [whole + split + held_up]
         if self.reduced.any() or self.last.any():
-            last = np.einsum("brsc,sc->brc", begun.last[..., of], self.last)
+            last = np.einsum("brsc,sc->brc", lasts, self.last)
             left = np.einsum("brsc,sc->brc", begun.acts[1:, :, len(works) - 1][..., of], self.reduced)
             ends += [
                 idle + acts[0] + m * (sorts.on @ self.reduced) + last[0],
-                *(whole + late + idle - acts[1:] + left + last[1:]),
+                *(whole + split + idle - acts[1:] + left + last[1:]),
             ]
         own = reduce(np.maximum, ends) + self.once_s + self.shared_s[0 if together else slice(1, None)]
-        home = there + whole + held_up + back + self.first_s + self.shared_s[0]
-        return np.maximum(home, own + together * there).max(axis=0)
+        home = whole + np.maximum(held_up + self._back(sorts.before, ranks), idle - acts[1] + self._home(ranks))
+        return np.maximum(there + home + self.first_s + self.shared_s[0], own + together * there).max(axis=0)
+
+    def _fused(self, late: Any) -> Any:
+        """What a backward waits that is not run in two parts."""
+        return late * (len(self.works) < len(SPLIT))
+
+    def _back(self, through: Any, hops: Any) -> Any:
+        """From when the last microbatch goes back through so many chunks until it is home."""
+        return through @ (self.works[1] + self._fused(self.late)) + hops * self.hop + (hops > 0) * self._behind
 
     def _forth(self, ranks: Any) -> Any:
         """From when a rank begins until a microbatch can come back to it, which has to go all the way first."""
@@ -149,11 +191,17 @@ class _Pipe:
         hops = (len(sorts.of) // p - 1) * (p - 1) + 2 * (p - 1 - ranks)
         return sorts.after @ (self.works[0] + self.fresh) + sorts.behind @ self.works[1] + hops * self.hop
 
+    def _home(self, ranks: Any) -> Any:
+        """From when the last microbatch goes back through such a rank for the first time, where backward is one."""
+        if len(self.works) == len(SPLIT):
+            return -np.inf
+        return self._back(self.sorts.until, len(self.sorts.of) - self.sorts.ranks + ranks)
+
     @property
     def _behind(self) -> Any:
         """What the last action of all takes beyond its B: it is on the first chunk."""
-        fused = 0 if len(self.works) == len(SPLIT) else self.works[1][0]
-        return np.maximum(self.works[-1][0], self.reduced[0] + self.last[0]) - fused
+        end = self.works[-1][0] + self.late[0]
+        return np.maximum(end, self.reduced[0] + self.last[0]) - (end if len(self.works) < len(SPLIT) else 0)
 
 
 @dataclass(frozen=True)

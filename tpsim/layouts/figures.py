@@ -24,7 +24,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
 from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls, Sent
-from tpsim.machine.chip_seconds import late_s
+from tpsim.layouts.stragglers import Stragglers
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.practice import Ahead, Bucket
@@ -95,7 +95,7 @@ class Figures(Once):
 
     def whole(self, value: Any) -> Any:
         """A number, or one of every cell, as one of every cell."""
-        return np.broadcast_to(value, len(self.on))
+        return value if np.shape(value) == self.on.shape else np.broadcast_to(value, len(self.on))
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -126,7 +126,7 @@ class Figures(Once):
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
         action = self._actions(party).action(chunk, acts)
         alone = total(n * self._segment_s(run) for run, n in action.runs)
-        return self.whole(alone + action.late_s(self.piece_s, self.example.machine, self._tied))
+        return self.whole(alone + action.late_s(self.piece_s, self.example.machine, self.stragglers.ranks))
 
     @cached_property
     def _parties(self) -> Any:
@@ -175,9 +175,8 @@ class Figures(Once):
         key = ("kernel", kernel.shape, self.calls.number)
         if key not in self.prices:
             question = self.example
-            self.prices[key] = kernel_s(
-                kernel, self.sizes, question.machine, question.products, question.matmul_efficiency
-            )
+            seconds = kernel_s(kernel, self.sizes, question.machine, question.products, question.matmul_efficiency)
+            self.prices[key] = np.asarray(seconds, dtype=float)  # shares of rows make them objects
         return self.prices[key]
 
     def once_s(self, rank: Chunk, *, ends: bool) -> Any:
@@ -209,33 +208,20 @@ class Figures(Once):
 
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
-        worked, late = self.worked_s(chunk, acts, ends=ends), self.late_s(chunk, acts)
+        worked, late = self.worked_s(chunk, acts, ends=ends), self.stragglers.late_s(chunk, acts)
         if not self._waits:
             return worked + late
         return np.maximum(worked, total(self._chain_s(chunk, act) for act in acts if act != "W")) + late
 
-    def late_s(self, chunk: Chunk, acts: str) -> Any:
-        """Seconds that it waits for the last rank at least: those that its layers would wait, each for itself.
-
-        Of meetings and seconds the root of the product of sums is no less than the sum of roots of products (Cauchy).
-        """
-        each = (
-            (many, self._once(("late", kind, acts), partial(self._layer_late_s, kind, acts)))
-            for kind, many in chunk.stack
-        )
-        return total(many * late for many, late in each)
-
-    def _layer_late_s(self, kind: str, acts: str) -> Any:
-        """Of one layer of a kind, where ranks meet over its weights, over its gradients, over both or neither."""
-        here = [s for s in self._sent if s.often and s.act in acts and s.call.per_layer and s.call.where.kind == kind]
-        met = [[self.calls.call_s(s.call) > 0 for s in here if s.lane == lane] for lane in (GRADIENTS, WEIGHTS)]
-        meetings = total(np.any(some, axis=0) * 1.0 for some in met if some)
-        kernels = self._once(f"kernels {acts}", lambda: _by_place(self.works(acts)))[0].get(kind, 0)
-        return self.whole(late_s(self.example.machine, kernels, meetings, self._tied))
-
     @cached_property
-    def _tied(self) -> Any:
-        return self.column(lambda case: case.tied)
+    def stragglers(self) -> Stragglers:
+        """What its actions wait for the last rank."""
+
+        def works_s(chunk: Chunk, acts: str) -> Any:
+            return self.whole(self._stacked(f"kernels {acts}", lambda: self.works(acts), chunk))
+
+        ranks = self.column(lambda case: case.tied)
+        return Stragglers(self.example.machine, self._sent, lambda sent: self.calls.call_s(sent.call), works_s, ranks)
 
     def _chain_s(self, chunk: Chunk, act: str) -> Any:
         stack = [(kind, many) for kind, many in chunk.stack if many]
@@ -366,7 +352,7 @@ def _by_place(figures: Iterable[tuple[Where, Any]]) -> tuple[Mapping[str, Any], 
     others: dict[Hashable, tuple[Where, Any]] = {}
     for where, seconds in figures:
         if where.index(ALIKE) is not None:
-            layers[where.kind] = total((layers[where.kind], seconds))  # not in place: some are arrays of objects
+            layers[where.kind] = layers[where.kind] + seconds
         else:
             place = where.place, where.act, where.chunks
             others[place] = where, others.get(place, (where, 0))[1] + seconds

@@ -7,10 +7,13 @@ from these two to the same two of the next layer it is a matrix of max and plus,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from tpsim.cost.issue import Issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,15 +25,16 @@ def layer(part: Part, seconds: Callable[[Piece], Any]) -> Any:
     """The matrix of one layer."""
     compute, taken = np.array([[0], [-np.inf]]), np.array([[-np.inf], [0]])
     never = np.full((2, 1), -np.inf)
+    free: defaultdict[str, Any] = defaultdict(lambda: never)
     ends: dict[int, Any] = {}
-    for at, (piece, reads) in enumerate(part.nodes):
+    for at in Issue(part.nodes, frozenset({0})).order():
+        piece, reads = part.nodes[at]
         if piece.settles or piece.fetches or piece.late:
             continue
         there = [ends[read] for read in reads if read in ends] + [taken] * (at in part.takes)
-        if piece.beside:
-            ends[at] = reduce(np.maximum, there, never) + seconds(piece)
-        else:
-            ends[at] = compute = reduce(np.maximum, there, compute) + seconds(piece)
+        ends[at] = reduce(np.maximum, there, np.maximum(compute, free[piece.lane])) + seconds(piece)
+        free[piece.lane] = ends[at]
+        compute = compute if piece.beside else ends[at]
     gives = reduce(np.maximum, [ends[at] for at in part.gives if at in ends], never)
     return np.stack(np.broadcast_arrays(compute, gives))
 

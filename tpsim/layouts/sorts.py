@@ -72,6 +72,11 @@ class Sorts:
         return self._count(lambda rank: self.of[rank:])
 
     @cached_property
+    def until(self) -> Any:
+        """How many it goes through until it has left such a rank for the last time."""
+        return self._count(lambda rank: self.of[: len(self.of) - self.ranks + rank + 1])
+
+    @cached_property
     def behind(self) -> Any:
         """How many it goes through when it has left such a rank for the last time."""
         return self._count(lambda rank: self.of[len(self.of) - self.ranks + rank + 1 :])

@@ -195,7 +195,8 @@ class Question:
 
         Of inference nothing is known; the cost model ``book`` has none that are late.
         """
-        return 1 if self.inference or self.cost_model == "book" else self.mesh.devices // self.stages.ranks
+        stages = self.mesh.size(*self.layout.roles.get("pp", ()))
+        return 1 if self.inference or self.cost_model == "book" else self.mesh.devices // stages
 
     @property
     def inference(self) -> Inference | None:
