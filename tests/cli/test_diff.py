@@ -311,3 +311,10 @@ def test_schedule_recompute_and_overlap_are_named_as_what_moved_seconds_and_memo
     for row in (one for one in found if one["quantity"] in {"bubble_s", "kept_bytes", "peak_bytes"}):
         assert row["causes"] == cause.split()[0]
         assert row["quantity"] == "bubble_s" or int(row["new"]) != int(row["old"])
+
+
+def test_the_memory_of_inference_is_drawn_as_weights_and_what_is_beside_them():
+    """Its cache was drawn as working memory, and its weights as states."""
+    found = diff("llama3-70b-h100-decode", overrides=["workload.batch=16"])
+    memory = next(picture for picture in found.pictures if picture.title == "Memory, side by side")
+    assert {tuple(span.sort for span in spans) for spans in memory.lanes.values()} == {("weights", "cache and working")}

@@ -206,3 +206,14 @@ def test_no_scenario_is_saved_in_a_file_called_as_stdout_is(tpsim, tmp_path, mon
 def test_an_output_called_as_stdout_is_answered_with_the_flag_that_stdout_obeys(tpsim):
     said = tpsim("plan", "qwen2-7b-h100", "-o", "-").err
     assert "  = stdout gets what -f says: -f json; suffixes: .trace.json, " in said
+
+
+@pytest.mark.parametrize("flag", ["chips", "zero", "microbatches", "seq", "batch"])
+def test_several_values_for_a_flag_of_a_search_are_answered_with_how_to_vary_it(tpsim, flag):
+    ran = tpsim("search", "qwen2-7b-h100", f"--{flag}", "1,2")
+    remedy = f"--vary {flag}=1,2"
+    assert ran.err == (
+        f"error[bad-value]: invalid value for '--{flag}': '1,2' is not a valid integer\n  = search several: {remedy}\n"
+    )
+    again = tpsim("search", "qwen2-7b-h100", *remedy.split(), "--by", "tokens_per_s", "--top", "1", "-q")
+    assert "is not a field" not in again.err

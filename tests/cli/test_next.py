@@ -93,3 +93,12 @@ def test_the_next_command_of_an_expression_keeps_cost_model_and_placement_and_en
 def test_no_run_is_suggested_of_more_devices_than_are_simulated(tpsim):
     ran = tpsim("shard", "A[I_X] -> A[I]", "--mesh", "X=128", "--dims", "I=1024", "--hw", "dgx-h100")
     assert following(ran.out)[0] == "shard"
+
+
+def test_where_nothing_makes_a_plan_fit_another_layout_is_looked_for(tpsim):
+    asked = ("--model", "llama-3-8b", "--hw", "dgx-h100", "--dp", "8", "--sp", "--microbatches", "1", "--seq", "65536")
+    ran = tpsim("plan", *asked, "--set", "layout.zero=0", "--set", "workload.dtype=bf16")
+    assert "DOES NOT FIT" in ran.out
+    same = ["--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "65536", "--set", "workload.dtype=bf16"]
+    assert following(ran.out) == ["search", *same, "--chips", "8", "--batch", "8"]
+    assert tpsim(*following(ran.out), "--recompute", "full", "--zero", "3", "--pp", "1").code == 0

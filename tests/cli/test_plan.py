@@ -107,12 +107,20 @@ def test_sizes_of_axes_are_numbers_as_everywhere(tpsim, asked):
 
 # What a page points out ---------------------------------------------------------------------------------------------
 
-IDLE = "axis tensor 16 is used by no role: its chips repeat the same work; set layout.tp"
+IDLE = "axis tensor 16 is used by no role: its chips repeat the same work; give it one: --tp tensor"
 
 
 def test_an_axis_without_a_role_is_pointed_out(tpsim):
     ran = tpsim("plan", "llama3-8b-v5e", "--set", "mesh={data: 16, tensor: 16}", "-q")
     assert ran.out.splitlines()[0].endswith(f"; {IDLE}")
+
+
+def test_each_axis_without_a_role_is_told_another_flag_and_these_give_them_roles(tpsim):
+    asked = ("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--mesh", "X=8,Y=2", "--batch", "16", "--seq", "4096")
+    out = tpsim(*asked, "-q").out
+    assert "; axis X 8 is used by no role: its chips repeat the same work; give it one: --dp X; axis Y 2 " in out
+    assert "give it one: --tp Y" in out
+    assert "is used by no role" not in tpsim(*asked, "--dp", "X", "--tp", "Y", "-q").out
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -43,3 +43,7 @@ def test_a_printed_number_is_within_half_a_digit(value):
 @given(st.lists(FINITE, min_size=1))
 def test_no_value_of_a_column_is_printed_as_nought(values):
     assert all(float(text.replace(",", "")) > 0 for text in cells(values, "bytes")[1])
+
+
+def test_a_share_that_rounds_to_nothing_has_no_sign():
+    assert cells([-0.0001, 0.0001, -0.01], "share") == ("%", ["0.0", "0.0", "-1.0"])

@@ -122,10 +122,11 @@ def assumed(plan: PlanResult) -> Iterator[Assumption]:
 def idle_chips(question: Question) -> Iterator[str]:
     """Chips that are paid for in vain: outside the mesh, or on axes without a role, and what would give one."""
     yield from question.placement.idle
-    free = [f"layout.{role}" for role in ("tp", "dp") if not question.layout.roles.get(role)]
+    free = [role for role in ("tp", "dp") if not question.layout.roles.get(role)]
+    roles = dict(zip(reversed(question.idle_axes), free, strict=False))  # the minor axis is that of tensor parallelism
     for axis in question.idle_axes:
         size = question.mesh.axes[axis]
-        remedy = f"set {free[0]}" if free else "add it to layout.tp or layout.dp"
+        remedy = f"give it one: --{roles[axis]} {axis}" if axis in roles else "add it to layout.tp or layout.dp"
         yield f"axis {axis} {size} is used by no role: its chips repeat the same work; {remedy}"
 
 

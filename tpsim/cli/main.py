@@ -7,6 +7,7 @@ when they are called, and a mistyped one is answered with the nearest.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -201,6 +202,8 @@ def _of_the_command_line(error: click.ClickException) -> InputError:
         word = next((word for word in error.message.split("'")[1::2] if word not in choices), "")
         message, note = f'"{word}" is not a value of {param.opts[-1]}', "values: " + ", ".join(choices)
         return InputError.one("bad-value", message, remedy=did_you_mean(word, choices, form="{}"), note=note)
+    if verb.endswith(" search") and param and (several := re.search(r"'(\d+(?:,\d+)+)'", error.format_message())):
+        see_help = f"search several: --vary {param.name}={several[1]}"
     slugs = {click.BadOptionUsage: "bad-option", click.FileError: "no-file", click.BadParameter: "bad-value"}
     return InputError.one(slugs.get(type(error), "bad-usage"), _sentence(error.format_message()), remedy=see_help)
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.guard.causes import CauseOfDrift, Fixed
+from tpsim.guard.lock_parts import AskedField
 from tpsim.guard.moved_numbers import HELD, change, few, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
@@ -216,6 +217,8 @@ STEP = {
 """What a step is made of, and the results that say how much."""
 
 STATES, KEPT, WORKING = "states", "kept", "working"
+WEIGHTS, CACHED = "weights", "cache and working"
+"""Of inference, whose cache no lock holds by itself."""
 
 DRAWN = 6
 """Scenarios that are drawn: those whose step moves most."""
@@ -238,13 +241,18 @@ def _pictures(drift: Drift) -> Iterator[Picture]:
     yield Spans("The step, side by side", f"What a step is made of, old above new.{some}", steps, list(STEP))
     spans = {side: _spans(_memory(fact), "bytes") for side, fact in facts.items()}
     about = f"What the peak is made of, old above new.{some}"
-    yield Spans("Memory, side by side", about, spans, (STATES, KEPT, WORKING), kind="bytes")
+    yield Spans("Memory, side by side", about, spans, (STATES, KEPT, WORKING, WEIGHTS, CACHED), kind="bytes")
 
 
 def _memory(fact: ScenarioFact) -> dict[str, float]:
     """The bytes at the peak; of an old result, which knows none, the states."""
     states, kept = (float(total(fact.result(key) or 0 for key in keys)) for keys in (HELD, ("kept_bytes",)))
-    return {STATES: states, KEPT: kept, WORKING: float(fact.result("peak_bytes") or 0) - states - kept}
+    rest = float(fact.result("peak_bytes") or 0) - states - kept
+    trains = fact.asked.get(KIND) in (None, "train")  # an old result does not say
+    return {STATES: states, KEPT: kept, WORKING: rest} if trains else {WEIGHTS: states, CACHED: rest}
+
+
+KIND = AskedField("workload", "kind")
 
 
 def _spans(parts: Mapping[str, float], kind: Dimension) -> list[Span]:

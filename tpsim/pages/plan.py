@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
@@ -20,6 +21,7 @@ from tpsim.pages.plan_facts import (
     read_at,
 )
 from tpsim.quantity.units import show
+from tpsim.question.edits import flag_words, without_layout
 from tpsim.question.requirements import BOUNDS
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table, present
@@ -223,9 +225,14 @@ def _replaced(question: Question) -> Iterator[str]:
 
 
 def _next(result: PlanResult) -> str:
-    """Explain the collective that costs most; with none, ask for another layout."""
-    worst = max(result.rows, key=lambda row: row.exposed_s, default=None)
-    if asked := result.question.asked:
+    """Look for a layout where this one does not fit and no change mends it; else explain what costs most."""
+    worst, question = max(result.rows, key=lambda row: row.exposed_s, default=None), result.question
+    searchable = not question.inference and question.planner == "book"
+    if question.asked and searchable and result.memory.fits is False and result.change is None:
+        batch = question.workload.global_batch if "workload.global_batch" in question.left_open else None
+        flags = flag_words({"chips": question.mesh.devices, "batch": batch})
+        return shlex.join(["tpsim", "search", *without_layout(shlex.split(question.asked)), *flags])
+    if asked := question.asked:
         return f"tpsim explain {worst.collective if worst else 'step.compute_s'} {asked}"
     return f"tpsim explain {worst.collective if worst else 'all_reduce'}"
 

@@ -182,16 +182,17 @@ def unread(base: str) -> tuple[str, ...]:
     return tuple(name for name, source in SWITCH_SOURCES[base].items() if source.kind == "guess")
 
 
-def matters(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, model: Model) -> bool:
-    """True if a switch can change anything of a layout with such roles and of `model`."""
+def lacks(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, model: Model) -> str:
+    """What a layout with such roles, or `model`, is without, so that a switch changes nothing of it; "" if it can."""
     needs = {
-        **dict.fromkeys(("context", "home", "order"), "cp" in roles),
-        **dict.fromkeys(("cotangents", "cross_entropy", "qkv"), "tp" in roles),
-        **dict.fromkeys(("gradients", "coalesce", "bucket"), "dp" in roles),
-        **dict.fromkeys(("zero1", "padding"), zero > 0),
-        **dict.fromkeys(("reshard_after_forward", "ahead"), zero == ALL_SHARDED),
-        "regather": sequence_parallel,
-        "rows": bool(model.experts),
-        "latents": "tp" in roles and model.has_latents,
+        **dict.fromkeys(("context", "home", "order"), ("context parallelism", "cp" in roles)),
+        **dict.fromkeys(("cotangents", "cross_entropy"), ("tensor parallelism", "tp" in roles)),
+        **dict.fromkeys(("coalesce", "bucket"), ("data parallelism", "dp" in roles)),
+        **dict.fromkeys(("zero1", "padding"), ("ZeRO", zero > 0)),
+        **dict.fromkeys(("reshard_after_forward", "ahead"), (f"ZeRO {ALL_SHARDED}", zero == ALL_SHARDED)),
+        "regather": ("sequence parallelism", sequence_parallel),
+        "rows": ("experts", bool(model.experts)),
+        "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),
     }
-    return needs.get(switch, True)
+    lacking, has = needs.get(switch, ("", True))
+    return "" if has else lacking

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dtypes import STORED_AS, Dtypes
-from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, matters, unread
+from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, lacks, unread
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
 from tpsim.question.layout import line_notes
@@ -50,6 +49,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
         yield _keeps(question.practice, file)
         yield from _buffers(question.practice, file)
         yield from _unread(question)
+        yield from (Assumption(text, "stated") for text in _idle(question))
     elif question.force.launch and not file.collectives.launch:
         yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
     dtype = file.workload.dtype
@@ -104,19 +104,24 @@ def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
 
 def _unread(question: Question) -> Iterator[Assumption]:
     """The switches of a bundle that nothing was read of, where they matter and the scenario does not state them."""
-    stated, laid = question.stated.file.practice, question.layout
-    roles = [role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1]
+    stated = question.stated.file.practice
     open_ = [name for name in unread(stated.base) if getattr(stated, name, None) is None]
-    matter = partial(
-        matters,
-        roles=roles,
-        zero=laid.zero,
-        sequence_parallel=laid.sequence_parallel,
-        model=question.model,
-    )
-    if names := [name for name in open_ if matter(name)]:
+    if names := [name for name in open_ if not _lacks(question, name)]:
         usual = "as is usual: nothing was read of them"
         yield Assumption(f"switches of {stated.base} {usual}: {', '.join(names)}", "guess")
+
+
+def _idle(question: Question) -> Iterator[str]:
+    """The switches that the scenario states and that can change nothing of its layout."""
+    for name, switch in question.stated.file.practice:
+        if switch is not None and (lacking := _lacks(question, name)):
+            yield f"practice.{name} changes nothing here, without {lacking}"
+
+
+def _lacks(question: Question, switch: str) -> str:
+    laid = question.layout
+    roles = [role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1]
+    return lacks(switch, roles=roles, zero=laid.zero, sequence_parallel=laid.sequence_parallel, model=question.model)
 
 
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
@@ -223,12 +228,13 @@ def _of_machine(question: Question) -> Iterator[Assumption]:
 
 
 def remarks(question: Question) -> Iterator[str]:
-    """What nobody may overlook: of the machine the same in few lines, and what a recompute does not gain."""
+    """What nobody may overlook: of the machine the same in few lines, what is stated or recomputed for nothing."""
     machine = question.machine
     yield from _changed(question)
     if left_out := [f"{constant.path} {_shown(constant)}" for constant in _left_out(question)]:
         yield f"{machine.name} leaves out what is guessed here: {', '.join(left_out)}"
     yield from (f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
+    yield from () if question.inference else _idle(question)
     practice = question.practice
     if SELECTIVE in practice.recompute and practice.attention == "fused":
         kept = "it keeps one number per head and token, which this frees, and runs its forward once more"

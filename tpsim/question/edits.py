@@ -203,3 +203,26 @@ def flag_words(flags: Mapping[str, Any]) -> Iterator[str]:
         elif value is not None:
             for entry in value if isinstance(value, tuple | list) else (value,):
                 yield from (f"--{word}", str(entry))
+
+
+def without_layout(words: Iterable[str]) -> Iterator[str]:
+    """The words of a command line without those that say how the work is cut: what a search looks for.
+
+    >>> list(without_layout(["mine.yaml", "--dp", "8", "--sp", "--seq", "4096", "--set", "layout.zero=1"]))
+    ['mine.yaml', '--seq', '4096']
+    """
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("--"):
+            yield word
+        elif word not in {"--sp", "--no-sp"}:
+            value = next(rest)
+            if word not in CUTS and not (word == "--set" and value.partition("=")[0].partition(".")[0] in CUT):
+                yield from (word, value)
+
+
+CUT = {"chips", "mesh", "placement", "layout", "shardings", "pipeline", "recompute"}
+"""Fields of a scenario that say how its work is cut."""
+
+CUTS = {"--microbatches", *(flag for path, flag in FLAGS.items() if path.partition(".")[0] in CUT)}
+"""The flags of these."""

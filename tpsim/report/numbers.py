@@ -78,7 +78,7 @@ def cells(values: Sequence[Any], kind: CellKind, common: UnitScale | None = None
     if kind == "integer":
         return "", ["" if value is None else f"{value:,}" for value in values]
     if kind == "share":
-        return "%", ["" if value is None else f"{100 * value:.1f}" for value in values]
+        return "%", ["" if value is None else f"{100 * value:z.1f}" for value in values]
     if kind == "bar":
         return "", ["" if value is None else round(BAR * value) * FULL for value in values]
     chosen = common or scale(values, kind)
