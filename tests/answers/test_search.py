@@ -15,7 +15,7 @@ from tpsim.answers.sensitivity import unlocked
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.units import show
+from tpsim.quantity.units import parse, show
 from tpsim.question.memo import Memo
 
 VARY = ["microbatches=4,8", "zero=1", "schedule=1f1b,interleaved", "recompute=none,full", "tp=2,4,8"]
@@ -337,3 +337,21 @@ def test_of_layouts_that_are_equally_good_the_same_is_best_however_they_are_aske
     ranks = [(row.step_s, row.peak_bytes) if by == "step" else (row.peak_bytes, row.step_s) for row in one.rows]
     assert ranks == sorted(ranks)
     assert len({*ranks}) < len(ranks)
+
+
+def test_what_a_layout_loses_by_adds_up_to_the_difference():
+    """The three greatest parts of it alone said that a slower layout was faster."""
+    found = search(
+        "llama3-70b-h100-zb-h1",
+        chips=64,
+        vary=["tp=4,8", "pp=2,4", "zero=1"],
+        recompute="full",
+        microbatches=16,
+        top=12,
+    )
+    best, texts = found.rows[0].step_s, {row.loses: row.step_s for row in found.rows[1:] if not row.tied}
+    assert any(text.endswith(" others") for text in texts)
+    for text, step_s in texts.items():
+        parts = [] if text == "the same step" else [part.split(" ")[:2] for part in text.split(", ")]
+        told = sum(float(f"{number[0]}1") * parse(f"{number[1:]} {unit}", "seconds") for number, unit in parts)
+        assert told == pytest.approx(step_s - best, abs=len(parts) * 2e-4 * best)

@@ -141,6 +141,16 @@ def test_progress_of_an_expression_says_which_way_is_run(tpsim, monkeypatch):
     ]
 
 
+def test_progress_breaks_into_no_second_line_which_would_stay_on_the_screen(tpsim, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    watched = Terminal()
+    monkeypatch.setattr(module.sys, "stderr", watched)
+    assert tpsim("verify", "A[I,J_X] . B[J_X,K] -> C[I,K]", "--mesh", "X=4").code == 0
+    shown = watched.text.split("\r\x1b[K")
+    assert shown[3] == "1 of 2 verified, running all_gather ..."
+    assert max(map(len, shown)) == 39
+
+
 def test_a_run_whose_stderr_is_closed_shows_no_progress(tpsim, monkeypatch):
     monkeypatch.setattr(module.sys, "stderr", None)
     assert tpsim("verify", "A[I_X,J] -> A[I,J]").code == 0

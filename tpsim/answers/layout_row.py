@@ -98,17 +98,17 @@ class Row(Record):
 
     @property
     def loses(self) -> str:
-        """Where it loses against the best, and where it wins: the greatest parts of the step that differ."""
+        """Where it loses against the best, and where it wins: the greatest parts of the step, then all others."""
         if self.rank == 1 or self.tied:
             return "tied with the best" if self.tied else ""
-        parts, best = self.planned.parts, self.best.parts
-        apart = {name: parts.get(name, 0) - best.get(name, 0) for name in (*parts, *best)}
+        own, best = self.planned.parts, self.best.parts
+        apart = {name: own.get(name, 0) - best.get(name, 0) for name in (*own, *best)}
         least = LEAST * self.best.plan.step.time_s
-        largest = sorted((part for part in apart.items() if abs(part[1]) >= least), key=lambda part: -abs(part[1]))[
-            :MOST
-        ]
+        parts = sorted((part for part in apart.items() if abs(part[1]) >= least), key=lambda part: -abs(part[1]))
+        others = sum(s for _, s in parts[MOST:])
+        told = parts if len(parts) <= MOST + 1 else [*parts[:MOST], ("others", others)]
         return (
-            ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in largest)
+            ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in told if abs(s) >= least)
             or "the same step"
         )
 
@@ -155,7 +155,7 @@ TIED = 1e-9
 """The share by which layouts may differ that are said to be as good."""
 
 LEAST, MOST = 1e-4, 3
-"""The share of a step that a difference must make to be told, and how many are."""
+"""The share of a step that a difference must make to be told, and how many are named where there are two more."""
 
 
 def in_words(row: Row) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,7 +82,9 @@ def _progress(output: Output) -> Iterator[Progress | None]:
         return
 
     def show(done: int, of: int, name: str) -> None:
-        tell(f"\r\033[K{done} of {of} verified, running {name}", line=False)
+        text = f"{done} of {of} verified, running {name}"
+        room = get_terminal_size().columns - 1  # what breaks into a second line is not erased with the first
+        tell(f"\r\033[K{text if len(text) <= room else f'{text[: room - 3]}...'}", line=False)
 
     try:
         yield show
