@@ -16,7 +16,7 @@ import yaml
 from page import ROOT
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.calibrate.calibrate import calibrate
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 from tpsim.fabric.wires import Route, Segment, joined
 from tpsim.machine.parts import Machine
 from tpsim.machine.profile import load
@@ -47,12 +47,14 @@ class Measured:
     scored: bool
     why: str
 
-    def run(self, only: Iterable[int] | None = None) -> Run:
+    def run(self, only: Iterable[int] | None = None) -> MeasuredRun:
         """The points at these places, or all, as the fitter takes them."""
         places = list(range(len(self.sizes)) if only is None else only)
         whole = self.ranks if self.kind == "all_to_all" else 1
         volumes, seconds = map(int, self.sizes[places] * whole), map(float, self.seconds[places])
-        return Run(self.kind, self.ranks, tuple(volumes), tuple(seconds), self.launch, self.algorithm, route=self.route)
+        return MeasuredRun(
+            self.kind, self.ranks, tuple(volumes), tuple(seconds), self.launch, self.algorithm, route=self.route
+        )
 
     @property
     def route(self) -> Route:

@@ -79,7 +79,7 @@ def bare_s(plan: PlanResult, output: int) -> float:
     chip, prompt, stages = plan.question.machine.chip, plan.prefill, len(plan.each)
     read = stages * float(plan.memory.static_bytes) / chip.memory_bandwidth.value
     work = stages * float(prompt.compute.flops) / chip.peak["bf16"].value if prompt else 0
-    return max(work, read) + output * read
+    return max(work, read) + (output - 1) * read
 
 
 def runs(models: Sequence[str] = (), replies: Sequence[tuple[int, int]] = ()) -> list[Run]:
@@ -139,7 +139,7 @@ def fastertransformer() -> Iterator[str]:
     yield "## FasterTransformer on A100"
     yield (
         f"{MEASURED['fastertransformer']['source']}. {len(several)} replies over one axis, {len(staged)} in stages. A "
-        "plan reads the prompts of a batch at once and decodes a step per token."
+        "plan reads the prompts of a batch at once and decodes a step for each token behind the first."
     )
     yield "How much faster twice the chips are (same model, batch and lengths):"
     rows = [

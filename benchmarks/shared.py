@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.calibrate.calibrate import GENERATIONS, adjustable, adjusted
-from tpsim.calibrate.determine import Fit, Parameter, fit
+from tpsim.calibrate.determine import Fit, FitParameter, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.calibrate.run import Array, Run
+    from tpsim.calibrate.run import Array, MeasuredRun
     from tpsim.machine.parts import Machine
 
-    Seen = Sequence[tuple[Machine, Sequence[Run]]]
+    Seen = Sequence[tuple[Machine, Sequence[MeasuredRun]]]
 
 STATED = frozenset({"link.bandwidth", "link.efficiency", "algorithms.in-switch.efficiency"})
 """Never shared: what machine by machine is stated."""
@@ -44,7 +44,7 @@ def fitted(seen: Seen) -> Fit:
     return fit(predict, factors_of(seen), [value for _, runs in seen for one in runs for value in one.seconds])
 
 
-def factors_of(seen: Seen) -> list[Parameter]:
+def factors_of(seen: Seen) -> list[FitParameter]:
     """What is fitted: the shape constants of the levels that were measured, each a factor that starts at 1.
 
     A factor is as well known as on the machine that knows it best: what one machine guesses frees it on no other.
@@ -54,7 +54,7 @@ def factors_of(seen: Seen) -> list[Parameter]:
         for one in adjustable(machine, {segment.level for each in runs for segment in each.route}):
             shape = shape_of(one.name)
             spreads[shape] = min(spreads.get(shape, inf), FREE * one.spread)
-    return [Parameter(shape, 1.0, spread) for shape, spread in spreads.items() if shape not in STATED]
+    return [FitParameter(shape, 1.0, spread) for shape, spread in spreads.items() if shape not in STATED]
 
 
 def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
@@ -80,7 +80,7 @@ def latency_factor(seen: Seen) -> float:
         return np.concatenate([one.predicted(machine) for machine, runs in slower for one in runs])
 
     seconds = [value for _, runs in seen for one in runs for value in one.seconds]
-    return fit(predict, [Parameter("latencies", 1.0, GENERATIONS)], seconds).values["latencies"]
+    return fit(predict, [FitParameter("latencies", 1.0, GENERATIONS)], seconds).values["latencies"]
 
 
 def shape_of(path: str) -> str:

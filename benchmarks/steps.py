@@ -21,7 +21,7 @@ from steps_changes import NEAR, REASONED, REASONS, TRIED, changes, near
 from steps_computed import NOISE, agreement, relations, table
 from steps_fit import by_constants, fitted, foretold, interruption, left_out, of_sets, shipped
 from steps_own import DRAWS, after, own_runs, scatter
-from steps_runs import Run, by_set, chosen, runs
+from steps_runs import Run, by_set, chosen, runs, unscored
 from tpsim.question.save import flow
 
 if TYPE_CHECKING:
@@ -74,6 +74,21 @@ def ranked(several: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def each_sequence(run: Run) -> tuple[float, float]:
     """Predicted and measured seconds per sequence."""
     return run.planned() / run.sequences, run.measured / run.sequences
+
+
+LISTED = ("run", "mesh", "microbatches x sequences x tokens", "measured, s", "predicted, s", "error, %")
+
+
+def listed(run: Run) -> list[str]:
+    """A run as the page lists it."""
+    return [
+        run.row["id"],
+        " ".join(f"{axis} {size}" for axis, size in run.row["mesh"].items()),
+        f"{run.row['microbatches']} x {run.row['each']} x {run.row['seq']}",
+        f"{run.measured:.4g}",
+        f"{run.planned():.4g}",
+        f"{100 * (run.planned() / run.measured - 1):+.1f}",
+    ]
 
 
 HEAD = """\
@@ -249,19 +264,12 @@ def page() -> str:
         for what, group in sweeps()
     ]
     each = [
-        [
-            run.row["id"],
-            " ".join(f"{axis} {size}" for axis, size in run.row["mesh"].items()),
-            f"{run.row['microbatches']} x {run.row['each']} x {run.row['seq']}",
-            f"{run.measured:.4g}",
-            f"{run.planned():.4g}",
-            f"{100 * (run.planned() / run.measured - 1):+.1f}",
-            f"{100 * (np.exp(-other) - 1):+.1f}",
-        ]
+        [*listed(run), f"{100 * (np.exp(-other) - 1):+.1f}"]
         for name, several in by_set().items()
         for run, other in zip(several, off(name), strict=True)
     ]
     many, largest, would = relations()
+    reasons = chosen()["left_out"] | {name: asked["why"].strip() for name, asked in chosen()["unscored"].items()}
     parts = [
         HEAD.rstrip(),
         "## By set",
@@ -292,22 +300,12 @@ def page() -> str:
         grid(["sweep", "runs", "tau", "regret, %"], several),
         "## Runs",
         EACH.rstrip(),
-        grid(
-            [
-                "run",
-                "mesh",
-                "microbatches x sequences x tokens",
-                "measured, s",
-                "predicted, s",
-                "error, %",
-                "by others, %",
-            ],
-            each,
-        ),
+        grid([*LISTED, "by others, %"], each),
         "## Not scored",
         COMPUTED.rstrip().format(rows=len(table()), many=many, largest=largest, noise=100 * NOISE, would=would),
         agreement(ranked, FEWEST),
-        *(f"Left out: {name}: {why}." for name, why in chosen()["left_out"].items()),
+        *(f"Left out: {name}: {why}." for name, why in reasons.items()),
+        grid(LISTED, map(listed, unscored())),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -40,7 +40,7 @@ class Run:
     @property
     def asked(self) -> Mapping[str, Any]:
         """What steps_set.yaml says of its set."""
-        asked: Mapping[str, Any] = chosen()["sets"][self.row["set"]]
+        asked: Mapping[str, Any] = {**chosen()["sets"], **chosen()["unscored"]}[self.row["set"]]
         return asked
 
     @property
@@ -167,7 +167,13 @@ def every() -> tuple[Run, ...]:
 @cache
 def runs() -> tuple[Run, ...]:
     """All that are scored."""
-    return tuple(run for run in every() if run.row["id"] not in chosen()["left_out"])
+    sets, left_out = chosen()["sets"], chosen()["left_out"]
+    return tuple(run for run in every() if run.row["set"] in sets and run.row["id"] not in left_out)
+
+
+def unscored() -> tuple[Run, ...]:
+    """All others."""
+    return tuple(run for run in every() if run not in runs())
 
 
 def by_set() -> Mapping[str, list[Run]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import Kind, Moe, dense
+from tpsim.program.model import LayerKind, Moe, dense
 from tpsim.program.transformer import end_parameters, layer_parameters
 
 
@@ -17,7 +17,7 @@ def deep(model, layers):
 def blocks(model, attention=None, ffn=None):
     """A model of one kind with some fields of its blocks changed."""
     (kind,) = model.kinds.values()
-    changed = Kind(kind.attention.model_copy(update=attention), kind.ffn.model_copy(update=ffn))
+    changed = LayerKind(kind.attention.model_copy(update=attention), kind.ffn.model_copy(update=ffn))
     return replace(model, kinds={ALIKE: changed})
 
 
@@ -80,7 +80,7 @@ def mixture(**fields):
     """LLAMA with experts in place of its MLP."""
     (kind,) = LLAMA.kinds.values()
     block = Moe(ffn="moe", **{"experts": 8, "top": 2, "hidden": 8, **fields})
-    return replace(LLAMA, name="small-mixture", kinds={ALIKE: Kind(kind.attention, block)})
+    return replace(LLAMA, name="small-mixture", kinds={ALIKE: LayerKind(kind.attention, block)})
 
 
 MIXTURE = mixture()

@@ -27,7 +27,7 @@ from tpsim.machine.evidence import evidence
 def listed():
     """The page's seconds of every run."""
     each = r"^\| (\S+) \| [^|]+ \| [^|]+ \| [\d.e+]+ \| ([\d.e+]+) \| [+-]"
-    text = steps.PAGE.read_text().split("\n## Runs\n")[1]
+    text = steps.PAGE.read_text().split("\n## Runs\n")[1].split("\n## ")[0]
     return {name: float(seconds) for name, seconds in re.findall(each, text, re.MULTILINE)}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shared import factors_of, fitted, scaled
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 from tpsim.fabric.wires import Segment
 from tpsim.machine.profile import load
 
@@ -20,7 +20,7 @@ TRUTH = {"protocols.ll.latency": 0.5, "protocols.ll.hop_latency": 0.7, "protocol
 def measured(machine, kind, ranks, truth):
     """A run as the machine with its shape constants scaled would take it."""
     route = (Segment("nvlink", "nvlink", "switch", ranks),)
-    blank = Run(kind, ranks, SIZES, launch="threads", route=route)
+    blank = MeasuredRun(kind, ranks, SIZES, launch="threads", route=route)
     return replace(blank, seconds=tuple(map(float, blank.predicted(scaled(machine, truth)))))
 
 
@@ -67,7 +67,7 @@ def test_what_one_machine_guesses_frees_a_factor_on_no_other():
     """MI300X's latencies are guesses, its levels named otherwise: factors are as free as A100 alone leaves them."""
     guessing = load("mi300x")
     route = (Segment(guessing.levels[0].name, guessing.levels[0].name, guessing.levels[0].topology, 8),)
-    run = Run("all_reduce", 8, SIZES, launch="threads", route=route)
+    run = MeasuredRun("all_reduce", 8, SIZES, launch="threads", route=route)
     alone, free = factors_of(seen(A100, truth={})), factors_of([(guessing, [run])])
     spread = {one.name: one.spread for one in alone}
     assert any(one.spread > spread[one.name] for one in free if one.name in spread)

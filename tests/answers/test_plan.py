@@ -171,6 +171,30 @@ def test_shares_of_peak_are_the_flops_that_stand_beside_them(counted):
     assert step["useful_flops"] == products + 12 * 80 * 8192 * tokens * pairs
 
 
+@pytest.mark.parametrize("seq", [2048, 32_768])
+def test_of_a_window_shares_of_peak_count_the_keys_that_it_has(seq):
+    """Mistral has 4,096 tokens in its window: its whole s by s would be eight times what any token reads."""
+    flags = {"model": "mistral-7b", "hw": "dgx-h100", "tp": 8, "seq": seq, "batch": 2}
+    result = plan(**flags)
+    products = 6 * (32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14_336) + 4096 * 32_000) * 2 * seq
+    assert result.step.useful_flops == products + 12 * 32 * 4096 * 2 * seq * min(seq, 4096)
+    (told,) = tpsim.explain("step.flops_per_device", **flags).derivations
+    assert told.value == result.step.flops_per_device
+    assert result.step.flops_counted.endswith("of windows and chunks s by theirs")
+
+
+def test_a_share_above_the_peak_is_said_to_count_what_is_not_run():
+    """By the book products reach their peak; of long sequences half of the scores are left out, and counted."""
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "seq": 131_072, "batch": 2, "cost_model": "book"}
+    whole, seen = plan(**flags), plan(**flags, overrides=["assume.mfu=causal"])
+    assert whole.step.mfu > 1 > seen.step.mfu
+    said = [[note.text for note in result.assumptions if "above 1" in note.text] for result in (whole, seen)]
+    assert said == [
+        ["a share above 1 counts scores that the mask hides, which are not run (assume.mfu: causal counts none)"],
+        [],
+    ]
+
+
 def test_at_the_break_even_the_step_is_bound_by_both(answer):
     scale = answer.step.breakeven_tokens_per_chip * answer.chips / answer.tokens
     assert pace_at(answer, scale * 1.01) <= 1 < pace_at(answer, scale * 0.99)

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from tests.changes import GUARDED
 from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
-from tpsim.answers.schema import DESCRIBED, schema, schema_list
+from tpsim.answers.schema import DESCRIBED, SchemaListResult, schema
 from tpsim.answers.search import search
 from tpsim.answers.shard import shard
 from tpsim.calibrate.overlay import measured_collective
@@ -185,7 +185,7 @@ def test_the_rows_of_a_schema_are_its_fields_with_their_paths():
 
 
 def test_the_list_names_every_schema_and_what_it_is_of():
-    document = schema_list().to_json()
+    document = SchemaListResult().to_json()
     assert document["schema"] == "tpsim.schema-list/1"
     assert [row["schema"] for row in document["result"]["schemas"]][:3] == ["hardware", "model", "scenario"]
-    assert {row["describes"] for row in schema_list().records()} == {"file", "output"}
+    assert {row["describes"] for row in SchemaListResult().records()} == {"file", "output"}

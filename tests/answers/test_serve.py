@@ -10,6 +10,7 @@ import tpsim
 from tpsim.answers.explain import explain_list
 from tpsim.cost.memory import local_bytes
 from tpsim.pages.plan import page
+from tpsim.program.dims import BUSY
 from tpsim.quantity.errors import InputError
 
 DATASHEET = {"extends": "dgx-h100", "chip": {"memory_efficiency": 1}}
@@ -234,16 +235,107 @@ def test_a_cache_split_by_tokens_pays_a_max_a_sum_and_a_weighted_sum():
     assert sum(softmax) == 1_064_960  # what one packed call would carry
 
 
-def test_a_reply_takes_its_prompt_and_a_step_per_token_at_the_mean_of_its_contexts():
+def test_a_reply_takes_its_prompt_which_gives_a_token_and_a_step_for_each_further_one():
     reply = served(kind="serve", batch=4, prompt=64, output=9)
     assert reply.serve.ttft_s == served(kind="prefill", batch=4, prompt=64).step.time_s
-    each = [served(batch=4, context=64 + token).step.time_s for token in (1, 5, 9)]
-    assert reply.serve.tpot_s == pytest.approx(each[1], rel=1e-12)
-    assert sum(each) / 3 == pytest.approx(each[1], rel=1e-9)  # seconds are linear in the tokens that are read
-    assert reply.serve.reply_s == pytest.approx(reply.serve.ttft_s + 9 * reply.serve.tpot_s, rel=1e-12)
+    each = [served(batch=4, context=64 + token).step.time_s for token in range(1, 9)]
+    assert reply.serve.tpot_s == pytest.approx(sum(each) / 8, rel=1e-12)
+    assert reply.serve.reply_s == pytest.approx(reply.serve.ttft_s + sum(each), rel=1e-12)
     assert reply.memory.cache_bytes == served(batch=4, context=73).memory.cache_bytes
     assert reply.serve.tokens_per_s_user == pytest.approx(1 / reply.serve.tpot_s)
     assert reply.serve.tokens_per_s_chip == pytest.approx(4 / reply.serve.tpot_s / 8)
+    alone = served(kind="serve", batch=4, prompt=64, output=1)
+    assert alone.serve.reply_s == alone.serve.ttft_s == reply.serve.ttft_s
+
+
+def test_a_million_tokens_of_replies_cost_what_their_prompts_take_too():
+    price = ["assume.price_per_chip_hour=2"]
+    reply = served(kind="serve", batch=4, prompt=1024, output=16, overrides=price)
+    each = 8 * reply.serve.reply_s / 3600 * 2 / (4 * 16)
+    assert reply.run.price_per_million_tokens == pytest.approx(1e6 * each)
+    assert reply.run.text.endswith(" per million tokens of replies with their prompts at 2 a chip hour")
+    step = served(batch=4, context=1024, overrides=price)
+    assert step.run.price_per_million_tokens == pytest.approx(1e6 * 8 * step.step.time_s / 3600 * 2 / 4)
+
+
+@pytest.mark.parametrize("attention", ["fused", "plain"])
+@pytest.mark.parametrize(
+    ("model", "hw", "work"),
+    [
+        ("gpt-oss-120b", "dgx-h100", {"prompt": 110, "output": 40}),
+        (f"{CONFIGS}/llama-4-scout.json", "dgx-h200", {"prompt": 8185, "output": 12}),
+    ],
+)
+def test_steps_behind_a_prompt_read_of_windows_and_chunks_what_each_of_them_has(model, hw, work, attention):
+    """Windows of 128 tokens fill up on the way; behind 8,192 tokens a new chunk begins, of which little is there."""
+    asked = {"model": model, "hw": hw, "batch": 64, "overrides": [f"practice.attention={attention}"]}
+    reply = served(**asked, kind="serve", **work)
+    contexts = range(work["prompt"] + 1, work["prompt"] + work["output"])
+    each = [served(**asked, context=tokens).step.time_s for tokens in contexts]
+    assert reply.serve.tpot_s == pytest.approx(sum(each) / len(each), rel=1e-9)
+
+
+def test_a_new_chunk_reads_its_own_tokens_alone():
+    """Of Llama 4 Scout 36 of 48 layers have chunks of 8,192 tokens: 4,096 bytes a token and layer, over 8 chips."""
+    full, first = (
+        served(f"{CONFIGS}/llama-4-scout.json", "dgx-h200", batch=64, context=tokens, overrides=["layout.ep=tensor"])
+        for tokens in (8192, 8193)
+    )
+    fewer = 64 * (36 * 8191 - 12) * 4096 / 8
+    bandwidth = full.question.machine.chip.memory_bandwidth.value * full.question.machine.chip.memory_efficiency.value
+    assert full.step.compute_s - first.step.compute_s == pytest.approx(fewer / bandwidth, rel=1e-3)
+    assert first.memory.cache_bytes > full.memory.cache_bytes  # where the old ones stood there is still room
+
+
+BOTH = """\
+tpsim: model/2
+name: both
+source: {title: made up, read: 2026-11-23}
+hidden: 4096
+vocab: 32000
+blocks:
+  window: {attention: gqa, heads: 32, kv_heads: 8, head_dim: 128, mask: window, window: 4096}
+  chunk: {attention: gqa, heads: 32, kv_heads: 8, head_dim: 128, mask: chunk, window: 4096}
+  mlp: {ffn: mlp, kind: swiglu, hidden: 14336}
+layers:
+  - {repeat: 4, cycle: [[window, mlp], [chunk, mlp]]}
+"""
+
+
+def test_a_window_and_a_chunk_of_one_model_are_read_each_as_it_is(tmp_path):
+    """Where all that is held is computed their kernels have one shape; a chunk that begins takes its products' time."""
+    (path := tmp_path / "both.yaml").write_text(BOTH, encoding="utf-8")
+    full, first = (
+        served(str(path), tp=1, batch=16, context=tokens, overrides=["practice.causal=whole"]).step.compute_s
+        for tokens in (4096, 4097)
+    )
+    read, products = 16 * 4096 * 4096 / (3.35e12 * 0.768), 16 * 32 * 4096 * 128 * 4 / (989e12 * 0.161)
+    assert full - first == pytest.approx(4 * (read - products), rel=5e-3)
+
+
+def test_a_step_reads_the_experts_that_have_rows_and_no_others():
+    """Of gpt-oss-120b 4 of 128 experts for a sequence: each layer reads as many more for each of the first 32."""
+    steps = {batch: served("gpt-oss-120b", tp=1, batch=batch, context=64) for batch in (1, 2, 32, 33)}
+    kernel = next(kernel for kernel in steps[1].lowered.kernels if "W2_experts" in {x.name for x in kernel.reads})
+    read = {batch: kernel.memory_bytes(plan.sizes) for batch, plan in steps.items()}
+    expert = 2 * 2880 * 2880
+    assert 4 * expert < read[1] < 4.01 * expert
+    assert 8 * expert < read[2] < 8.01 * expert
+    assert 128 * expert < read[32] < read[33] < 128.4 * expert
+
+
+@pytest.mark.parametrize(("load", "due"), [("balanced", 0.25), ("uniform", 1 - (1 - 4 / 128) ** 8)])
+def test_what_share_of_experts_has_rows(load, due):
+    routing = f"assume.routing.load={load}"
+    plan = served("gpt-oss-120b", tp=1, batch=8, context=64, overrides=[routing])
+    assert float(plan.sizes.dims[BUSY]) == pytest.approx(due)
+    idle = f"{100 * (1 - due):.3g} % of a chip's experts have no rows, and are not read"
+    assert idle in [assumption.text for assumption in plan.assumptions]
+
+
+def test_the_chip_with_most_rows_reads_one_expert_at_least():
+    plan = served("gpt-oss-120b", tp=8, batch=1, context=64, overrides=["layout.ep=tensor"])
+    assert plan.sizes.dims[BUSY] * 16 == 1  # of half a row in the mean
 
 
 def test_stages_work_one_after_the_other_and_hold_as_much_between_them():

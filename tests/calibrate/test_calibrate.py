@@ -10,7 +10,7 @@ import pytest
 from tests.machines import ISLAND
 from tpsim.algebra.mesh import Mesh
 from tpsim.calibrate.calibrate import adjustable, adjusted, calibrate, with_harness
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Segment
 from tpsim.machine.profile import load
@@ -38,7 +38,7 @@ def machine(tmp_path):
 def measured(machine, truth, kind, ranks, launch="threads"):
     """A run as the machine with the figures of `truth` would take it."""
     route = place(machine.levels, Mesh({"ranks": ranks})).route(["ranks"])
-    blank = Run(kind, ranks, SIZES, launch=launch, route=route)
+    blank = MeasuredRun(kind, ranks, SIZES, launch=launch, route=route)
     truly = blank.predicted(adjusted(with_harness(machine, launch), truth))
     return replace(blank, seconds=tuple(map(float, truly)))
 
@@ -151,7 +151,7 @@ def test_a_collective_that_the_machine_cannot_run_so_is_refused(machine):
 
 def node(sizes=tuple(2**k for k in range(9, 31)), truth=OTHER):
     """An all-gather over a node as the H100 with the figures of `truth` would take it."""
-    blank = Run("all_gather", 8, sizes, launch="threads", route=NODE)
+    blank = MeasuredRun("all_gather", 8, sizes, launch="threads", route=NODE)
     return replace(blank, seconds=tuple(map(float, blank.predicted(adjusted(H100, truth)))))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpsim.calibrate.determine import Parameter, _Problem, fit
+from tpsim.calibrate.determine import FitParameter, _Problem, fit
 
 SIZES = np.array([2.0**k for k in range(10, 31)])
 START = {"launch": 10e-6, "bandwidth": 100e9}
 TRUE = {"launch": 17e-6, "bandwidth": 83e9}
-PARAMETERS = [Parameter("launch", 10e-6, 1.0), Parameter("bandwidth", 100e9, 0.25)]
+PARAMETERS = [FitParameter("launch", 10e-6, 1.0), FitParameter("bandwidth", 100e9, 0.25)]
 
 
 def line(sizes):
@@ -58,7 +58,7 @@ def test_of_parameters_that_cannot_be_told_apart_one_moves_and_the_other_is_name
     def two_launches(values):
         return values["launch"] + values["latency"] + SIZES / values["bandwidth"]
 
-    found = fit(two_launches, [*PARAMETERS, Parameter("latency", 2e-6, 0.5)], line(SIZES)(TRUE))
+    found = fit(two_launches, [*PARAMETERS, FitParameter("latency", 2e-6, 0.5)], line(SIZES)(TRUE))
     assert "latency" not in found.moved
     assert found.values["latency"] == 2e-6
     assert found.merged == ("latency",)
@@ -71,7 +71,7 @@ def test_the_datasheet_is_left_alone_by_times_that_it_predicts():
 
 
 def test_no_parameter_passes_its_bound():
-    bounded = [PARAMETERS[0], Parameter("bandwidth", 100e9, 0.25, largest=110e9)]
+    bounded = [PARAMETERS[0], FitParameter("bandwidth", 100e9, 0.25, largest=110e9)]
     found = fit(line(SIZES), bounded, line(SIZES)({"launch": 10e-6, "bandwidth": 150e9}))
     assert found.values["bandwidth"] == pytest.approx(110e9)
     assert found.bounded == ("bandwidth",)
@@ -84,8 +84,8 @@ def test_a_fit_across_two_regimes_finds_both():
         return np.minimum(small, large)
 
     true = {"low": 6e-6, "slow": 30e9, "high": 40e-6, "fast": 300e9}
-    starts = [Parameter("low", 9e-6, 0.7), Parameter("slow", 40e9, 0.25), Parameter("high", 20e-6, 0.7)]
-    found = fit(least_of_two, [*starts, Parameter("fast", 360e9, 0.25)], least_of_two(true))
+    starts = [FitParameter("low", 9e-6, 0.7), FitParameter("slow", 40e9, 0.25), FitParameter("high", 20e-6, 0.7)]
+    found = fit(least_of_two, [*starts, FitParameter("fast", 360e9, 0.25)], least_of_two(true))
     assert np.abs(least_of_two(true) / least_of_two(found.values) - 1).max() < 0.03
     assert found.values == pytest.approx(true, rel=0.05)
 
@@ -104,7 +104,7 @@ def test_of_two_parameters_with_one_effect_only_one_is_told():
     def both(values):
         return values["launch"] + values["again"] + SIZES / values["bandwidth"]
 
-    parameters = [*PARAMETERS, Parameter("again", 10e-6, 0.9)]
+    parameters = [*PARAMETERS, FitParameter("again", 10e-6, 0.9)]
     told = problem(both, parameters, {**TRUE, "again": 10e-6}).told(np.zeros(3))
     assert sorted(told) == [0, 1]
 
@@ -113,7 +113,7 @@ def test_what_the_fit_is_as_good_without_goes_back_to_its_start():
     def idle(values):
         return line(SIZES)(values) + 0 * values["idle"]
 
-    parameters = [*PARAMETERS, Parameter("idle", 1e-6, 0.5)]
+    parameters = [*PARAMETERS, FitParameter("idle", 1e-6, 0.5)]
     found = problem(idle, parameters, {**TRUE, "idle": 1e-6})
     at = np.log([TRUE["launch"] / START["launch"], TRUE["bandwidth"] / START["bandwidth"], 1.3])
     x, chosen = found.pruned(at, [0, 1, 2])
@@ -125,7 +125,7 @@ def test_a_fit_may_end_with_nothing_moved():
     def idle(values):
         return line(SIZES)(START) + 0 * values["idle"]
 
-    found = problem(idle, [Parameter("idle", 1e-6, 0.5)], {"idle": 1e-6})
+    found = problem(idle, [FitParameter("idle", 1e-6, 0.5)], {"idle": 1e-6})
     x, chosen = found.pruned(np.array([0.4]), [0])
     assert (x[0], chosen) == (0, [])
     assert found.answer(x, chosen).moved == {}

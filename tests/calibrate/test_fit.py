@@ -16,7 +16,7 @@ import tpsim
 from tests.machines import ISLAND
 from tpsim.answers.hw import hw_validate
 from tpsim.calibrate.fit import hw_fit, laid
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 from tpsim.cli.main import run
 from tpsim.machine.profile import load
 from tpsim.quantity.errors import InputError
@@ -163,7 +163,7 @@ def test_fitting_the_fitted_profile_to_its_logs_moves_it_hardly(fitted):
 
 def test_two_points_move_what_they_determine_and_the_rest_stays(island, tmp_path):
     machine = load(island)
-    blank, _ = laid(machine, Run("all_gather", 8, (8192, 2**30)))
+    blank, _ = laid(machine, MeasuredRun("all_gather", 8, (8192, 2**30)))
     small, large = blank.predicted(machine)
     result = hw_fit([two_points(tmp_path, (2.0 * small, 1.25 * large))], base=island)
     moved = {row["constant"]: row["value"] / row["base"] for row in result.parameters}
@@ -176,7 +176,7 @@ def test_two_points_move_what_they_determine_and_the_rest_stays(island, tmp_path
 def test_a_bound_that_stopped_the_fit_is_named(island, tmp_path):
     Path(island).write_text(ISLAND.replace("value: 0.8,", "value: 0.94,"), encoding="utf-8")
     machine = load(island)
-    blank, _ = laid(machine, Run("all_gather", 8, (8192, 2**30)))
+    blank, _ = laid(machine, MeasuredRun("all_gather", 8, (8192, 2**30)))
     small, large = blank.predicted(machine)
     result = hw_fit([two_points(tmp_path, (small, large / 3))], base=island)
     assert any(
@@ -273,7 +273,7 @@ def test_ranks_that_do_not_fit_on_the_level_are_refused(island):
 
 
 def routed(machine, ranks, hosts, level=None):
-    found, _ = laid(machine, Run("all_reduce", ranks, (2**20,), nodes=hosts, log="log.txt"), level)
+    found, _ = laid(machine, MeasuredRun("all_reduce", ranks, (2**20,), nodes=hosts, log="log.txt"), level)
     return [(segment.level, segment.n) for segment in found.route]
 
 
@@ -307,7 +307,7 @@ def test_hosts_that_may_be_nodes_or_parts_of_one_are_not_guessed(island):
     ],
 )
 def test_what_nccl_calls_ring_and_nvls_goes_over_all_levels_that_a_run_lies_on(machine, nodes, forced, taken):
-    found, said = laid(load(machine), Run("all_reduce", 8 * nodes, (2**20,), nodes=nodes, algorithm=forced))
+    found, said = laid(load(machine), MeasuredRun("all_reduce", 8 * nodes, (2**20,), nodes=nodes, algorithm=forced))
     assert (found.algorithm, said) == (taken, [])
 
 

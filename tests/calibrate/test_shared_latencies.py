@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpsim.calibrate.calibrate import adjustable, adjusted, calibrate, latencies
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 from tpsim.fabric.wires import Segment
 from tpsim.machine.profile import load
 
@@ -29,7 +29,7 @@ def slow():
 
 
 def measured(machine, kind, ranks, sizes):
-    blank = Run(kind, ranks, sizes, launch="threads", route=node(ranks))
+    blank = MeasuredRun(kind, ranks, sizes, launch="threads", route=node(ranks))
     return replace(blank, seconds=tuple(map(float, blank.predicted(machine))))
 
 

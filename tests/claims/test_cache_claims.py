@@ -127,7 +127,7 @@ def test_a_window_that_reads_what_stands_where_its_tokens_were_is_seen(mask, mon
 
 def test_rows_that_are_written_one_place_too_early_are_seen(monkeypatch):
     real = functions.past
-    monkeypatch.setattr("tpsim.reference.works.past", lambda sizes: max(0, real(sizes) - 1))
+    monkeypatch.setattr("tpsim.reference.local_ops.past", lambda sizes: max(0, real(sizes) - 1))
     (run,) = verify(SCENARIO).runs
     assert [one.check for one in run.failed] == ["cache"]
     assert run.failed[0].mismatches[0].startswith("step 0 differs by ")

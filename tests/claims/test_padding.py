@@ -9,7 +9,7 @@ import pytest
 
 from tests.models import GPT
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.sharding import Line, Sharding, unpacked
+from tpsim.algebra.sharding import FlatDim, Sharding, unpacked
 from tpsim.answers.plan import plan
 from tpsim.claims.verify import verify
 from tpsim.program.dtypes import Dtypes
@@ -100,7 +100,7 @@ def test_the_last_devices_hold_less_and_zeros_behind():
 def test_what_lies_in_a_line_is_what_was_laid_in_it(how):
     grid, shape = Grid(Mesh({"T": 2, "D": 3})), {"h": 5, "f": 8}
     plain = Sharding(("h", "f"), ((), ("T",)))
-    line = Line(how, plain, ("h", "f") if how == "flat" else ("f",), ("D",))
+    line = FlatDim(how, plain, ("h", "f") if how == "flat" else ("f",), ("D",))
     whole = np.arange(40.0).reshape(5, 8)
     laid = grid.relaid(whole, plain, line.type, shape)
     assert laid.shape == ((42,) if how == "flat" else (12, 5))

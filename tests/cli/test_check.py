@@ -94,6 +94,14 @@ def test_a_library_scenario_is_held_by_its_name(tpsim, folder):
     assert tpsim("check").code == 0
 
 
+def test_formulas_of_a_prompt_stay_where_another_scenario_is_updated(tpsim, folder):
+    assert tpsim("check", "--update", "scenarios", "llama3-70b-h100-decode", "-q").code == 0
+    text = (folder / "tpsim.lock").read_text()
+    assert tpsim("check", "--update", "scenarios/pod.yaml", "-q").code == 0
+    assert (folder / "tpsim.lock").read_text() == text
+    assert tpsim("check", "-q").code == 0
+
+
 def test_machines_models_and_foreign_yaml_in_a_folder_are_passed_over(tpsim, folder):
     (folder / "ci.yaml").write_text("on: push\n")
     assert tpsim("check", ".", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"

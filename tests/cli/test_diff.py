@@ -49,6 +49,17 @@ def test_a_difference_has_its_cause_and_the_sign_convention(tpsim):
     assert f"next: tpsim plan {BASE} --set layout.zero=3" in out
 
 
+def test_a_longer_prompt_moves_the_seconds_until_its_first_token(tpsim, tmp_path):
+    """Two plans that are saved say so as two scenarios do; a step of the reply alone moves by 4 %."""
+    asked = ("llama3-70b-h100-decode", "--set", "workload.prompt=2048")
+    old, new = (str(tmp_path / f"{side}.json") for side in ("old", "new"))
+    assert tpsim("plan", asked[0], "-o", old, "-q").code == tpsim("plan", *asked, "-o", new, "-q").code == 0
+    for sides in (asked, (old, new)):
+        out = tpsim("diff", *sides).out
+        assert "first token: 1.462 s -> 2.952 s (+102 %)" in out
+        assert "prompt and reply: 4.801 s -> 6.424 s (+33.8 %)" in out
+
+
 def test_swapping_the_sides_turns_new_into_gone(tpsim, saved):
     def words(*sides):
         found = rows(tpsim("diff", *sides, "-f", "csv").out)

@@ -13,8 +13,9 @@ import pytest
 from tests.machines import OWN
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.cli.main import run
-from tpsim.machine.profile import load, names
+from tpsim.machine.profile import load
 from tpsim.pages.hw import list_page, page, validate_page
+from tpsim.quantity import spec
 from tpsim.report import terminal
 
 SHIPPED = Path(__file__).parents[2] / "hardware"
@@ -52,12 +53,12 @@ def printed(document, width):
 def test_the_list_shows_every_machine_and_what_it_has(capsys):
     assert run(["hw", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[2 : 2 + len(names())]] == names()
+    assert [line.split()[0] for line in lines[2 : 2 + len(spec.names("hardware"))]] == spec.names("hardware")
     assert next(line for line in lines if line.startswith("tpu-v5e ")).split() == [
         "tpu-v5e", "197.0", "16.00", "0.8200", "ici", "16x16,", "dcn", "4",
     ]  # fmt: skip
     assert lines[-2:] == [
-        f"{len(names())} machines, made of 26 chips; your own: a .yaml file, or a folder in TPSIM_PATH",
+        f"{len(spec.names('hardware'))} machines, made of 26 chips; your own: a .yaml file, or a folder in TPSIM_PATH",
         "next: tpsim hw show dgx-h100",
     ]
 
@@ -71,7 +72,7 @@ def test_a_machine_is_shown_constant_by_constant_with_sources(capsys):
     assert "4 of them guesses; bandwidths are of one link in one direction" in out
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec.names("hardware"))
 def test_every_machine_fits_in_80_columns(name):
     lines = printed(page(hw_show(name), verbose=False), 80)
     assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []
@@ -90,7 +91,7 @@ def test_the_list_fits_in_80_columns():
 
 
 def test_the_next_command_of_every_sort_of_machine_answers(capsys):
-    wired = {tuple(one.topology for one in load(name).levels): name for name in names()}
+    wired = {tuple(one.topology for one in load(name).levels): name for name in spec.names("hardware")}
     assert len(wired) > 5
     for name in wired.values():
         words = page(hw_show(name), verbose=False).next_command.split()
@@ -123,7 +124,9 @@ def test_json_and_markdown_say_the_same_machine(capsys):
 
 def test_the_library_is_sound(capsys):
     assert run(["hw", "validate"]) == 0
-    assert f"{len(names())} of {len(names())} profiles are sound" in capsys.readouterr().out
+    assert (
+        f"{len(spec.names('hardware'))} of {len(spec.names('hardware'))} profiles are sound" in capsys.readouterr().out
+    )
 
 
 def test_the_users_own_profile_may_write_bare_quantities_which_count_as_guesses(own, capsys):

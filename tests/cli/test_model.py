@@ -12,7 +12,7 @@ import pytest
 from tpsim.answers.model import model_list, model_show
 from tpsim.cli.main import run
 from tpsim.pages.model import list_page, page
-from tpsim.program.model_file import model_names
+from tpsim.quantity import spec
 from tpsim.report import terminal
 
 CONFIGS = Path(__file__).parent.parent / "data" / "hf"
@@ -31,8 +31,8 @@ def test_the_list_shows_every_model_with_its_sizes(capsys):
         "llama-3-8b", "8,030,261,248", "4,096", "32", "32", "8", "swiglu", "14,336", "128,256",
     ]  # fmt: skip
     assert lines[-2:] == [
-        f"{len(model_names())} models; any other: --model path/to/config.json",
-        f"next: tpsim model show {model_names()[0]}",
+        f"{len(spec.names('models'))} models; any other: --model path/to/config.json",
+        f"next: tpsim model show {spec.names('models')[0]}",
     ]
 
 
@@ -88,7 +88,7 @@ def test_the_list_fits_in_80_columns():
     assert max(map(len, printed(list_page(model_list(), verbose=False), 80))) <= 80
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", spec.names("models"))
 def test_every_model_fits_in_80_columns(name):
     lines = printed(page(model_show(name), verbose=False), 80)
     assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []

@@ -8,7 +8,7 @@ from io import StringIO
 
 import pytest
 
-from tpsim.answers.schema import DESCRIBED, schema, schema_list
+from tpsim.answers.schema import DESCRIBED, SchemaListResult, schema
 from tpsim.cli.main import run
 from tpsim.pages.schema import list_page, page
 from tpsim.report import terminal
@@ -76,7 +76,7 @@ def test_the_table_of_a_schema_fits_in_80_columns(name):
 
 
 def test_the_list_fits_in_80_columns():
-    assert max(map(len, printed(list_page(schema_list(), verbose=False), 80))) <= 80
+    assert max(map(len, printed(list_page(SchemaListResult(), verbose=False), 80))) <= 80
 
 
 def test_a_mistyped_schema_is_answered_with_the_nearest(capsys):

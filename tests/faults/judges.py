@@ -31,7 +31,7 @@ from tpsim.machine.algorithms import FORMS, TORUS_FORMS
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
-from tpsim.reference.collectives import Part
+from tpsim.reference.collectives import Stretch
 from tpsim.reference.linkload import load
 
 TP, SP, LLAMA, KV = "gpt3-175b-a100-tp8", "gpt3-175b-a100-tp8-sp", "llama3-70b-h100", "llama3-70b-kv-replication"
@@ -97,7 +97,7 @@ def wrong_form(topology, kind, name, sizes=range(1, 8)):
     """The fields in which a closed form of one axis is not what its messages load links with."""
     wrong = set()
     for n in sizes:
-        counted = counted_load(kind, (Part((proof.segment(topology, n),), name),))
+        counted = counted_load(kind, (Stretch((proof.segment(topology, n),), name),))
         claimed = FORMS[topology][kind][name](Fraction(1), n)
         fields = {field: getattr(counted, field) for field in proof.FIELDS}
         if name in proof.STREAMED:  # its links never wait
@@ -110,7 +110,7 @@ def wrong_form(topology, kind, name, sizes=range(1, 8)):
 
 def wrong_torus(kind, name, shape, joined):
     """The fields in which a closed form of a torus is not what its messages load links with."""
-    counted = counted_load(kind, (Part(proof.segments(shape, joined), name),))
+    counted = counted_load(kind, (Stretch(proof.segments(shape, joined), name),))
     claimed = TORUS_FORMS[kind][name](Fraction(1), proof.axes(shape, joined))
     waits = counted.link_serial if name == "in-turn" else counted.link_total  # rotated parts are streamed
     serial = {"link_serial"} if claimed.link_serial != waits else set()

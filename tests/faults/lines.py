@@ -547,7 +547,7 @@ FAULTS = [
     ),
     Fault(
         "axes with closed ends gather first",
-        groups.Group.torus,
+        groups.LevelGroup.torus,
         "lambda axis: axis.closed",
         "lambda axis: not axis.closed",
         "links of open and closed axes",

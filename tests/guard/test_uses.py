@@ -25,6 +25,7 @@ ASKED = {
     "forced": ("llama3-70b-h100", ("collectives={algorithm: ring, launch: framework}",)),
     "cheapest": (str(GUARDED / "scenarios/node.yaml"), ("planner=cheapest",)),
     "demands": ("llama3-8b-v5e", ("require={step: < 1.67 s, mfu: '> 40 %', memory: < 60 GB}",)),
+    "a reply": ("llama3-70b-h100-decode", ("require={ttft: < 2 s, tpot: < 20 ms}",)),
     "its own machine": (
         "llama3-8b-v5e",
         ("hardware={extends: tpu-v5e, levels: {ici: {link: {bandwidth: 50 GB/s}}}}",),
@@ -33,7 +34,7 @@ ASKED = {
 FACTORS = {"two levels": (0.01, 300.0), "compute that hides": (0.01, 300.0), "demands": (0.01, 300.0)}
 """Of a constant that moves; of the others, which take longer, ten times as much."""
 
-EVERY = {"by the book": 3, "forced": 3, "cheapest": 3, "its own machine": 3}
+EVERY = {"by the book": 3, "forced": 3, "cheapest": 3, "its own machine": 3, "a reply": 2}
 """One constant in so many is moved: these ask the first case's machines, or the third's, in another way."""
 
 
@@ -143,3 +144,13 @@ def test_what_a_scenario_states_of_its_machine_is_no_fact_of_the_machine():
     path = "levels.ici.link.bandwidth"
     assert path not in constants(case)
     assert constant(case, path) not in {name for part in before(case).uses.values() for name in part}
+
+
+def test_seconds_of_a_prompt_are_made_with_what_its_reply_is_not():
+    """Collectives of a prompt are launched one by one, those of decoding from a graph."""
+    launch = constant("a reply", "levels.nvlink.launch.threads")
+    made = {
+        quantity: names(before("a reply"), Moved("llama3-70b-h100-decode", None, quantity, 0, 0))
+        for quantity in ("ttft_s", "reply_s", "step_s", "require.ttft", "require.tpot")
+    }
+    assert [quantity for quantity, used in made.items() if launch in used] == ["ttft_s", "reply_s", "require.ttft"]

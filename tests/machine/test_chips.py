@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
-from tpsim.machine.profile import load, names
+from tpsim.machine.profile import load
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
@@ -136,7 +136,7 @@ def test_a_machine_is_no_chip_file(tmp_path):
     assert "this is a hardware file where a chip file is due" in refusal(path)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec.names("hardware"))
 def test_no_machine_repeats_what_its_chip_says(name):
     own, machine = spec.load(SHIPPED / f"{name}.yaml"), load(name)
     chip = own.data.get("chip")

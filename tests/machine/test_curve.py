@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.machines import ISLAND, TORUS
 from tpsim.calibrate.calibrate import adjusted, calibrate
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.curve import NOISE, REACH, Knot, MeasuredCurve, isotonic, smoothed
@@ -298,7 +298,7 @@ def test_two_parts_along_a_level_are_not_the_one_that_was_measured():
 
 def measured(kind="all_gather", route=NODE, launch="threads", **forced):
     volumes = tuple(4**k for k in range(5, 14))
-    blank = Run(kind, 8, volumes, launch=launch, route=route, **forced)
+    blank = MeasuredRun(kind, 8, volumes, launch=launch, route=route, **forced)
     wavy = [float(one) * (1 + 0.2 * (-1) ** (at // 3)) for at, one in enumerate(blank.predicted(H100))]
     return replace(blank, seconds=tuple(isotonic(wavy)))
 

@@ -6,8 +6,9 @@ import pytest
 
 from tpsim.answers.plan import plan
 from tpsim.cost.compute import compute
-from tpsim.machine.profile import load, names
+from tpsim.machine.profile import load
 from tpsim.program.dtypes import DTYPE_BYTES, STORED_AS
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.save import scenario_text
 from tpsim.question.scenario import resolve
@@ -42,7 +43,7 @@ def test_peaks_in_f32_and_tf32_are_those_of_the_vendors(name):
     assert (flops(machine, "f32"), flops(machine, "tf32")) == RATES[name]
 
 
-@pytest.mark.parametrize("name", [name for name in names() if not name.startswith(("book-", "tpu-"))])
+@pytest.mark.parametrize("name", [name for name in spec.names("hardware") if not name.startswith(("book-", "tpu-"))])
 def test_every_gpu_has_a_peak_in_f32_and_that_in_tf32_is_dense(name):
     """A sparse rate would show here: tensor cores do half of bf16 in tf32, Trainium as much."""
     machine = load(name)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tpsim.answers.hw import hw_validate
-from tpsim.machine.profile import load, names
+from tpsim.machine.profile import load
 from tpsim.machine.profile_fields import DTYPES, HardwareFile
 from tpsim.program.dtypes import FORMATS
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,12 +49,12 @@ def refusal(path: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec.names("hardware"))
 def test_every_figure_of_a_shipped_machine_has_unit_source_and_kind(name):
     assert hw_validate(name, strict=True).problems == []
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec.names("hardware"))
 def test_a_shipped_machine_bears_the_name_of_its_file_and_knows_its_sources(name):
     machine = load(name)
     assert machine.name == name
@@ -62,7 +63,9 @@ def test_a_shipped_machine_bears_the_name_of_its_file_and_knows_its_sources(name
 
 
 def test_the_library_holds_the_machines_that_scenarios_name():
-    assert {"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "dgx-a100", "dgx-h100", "dgx-b200", "book-h100"} <= set(names())
+    assert {"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "dgx-a100", "dgx-h100", "dgx-b200", "book-h100"} <= set(
+        spec.names("hardware")
+    )
 
 
 def test_a_figure_knows_where_it_stands_and_where_it_is_from():

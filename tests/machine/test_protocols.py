@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
-from tpsim.machine.profile import load, names
+from tpsim.machine.profile import load
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
@@ -231,7 +232,7 @@ def test_more_bytes_never_take_less_with_any_protocol(*, V, more, g, count, name
 
 
 def test_every_machine_of_the_library_times_every_collective_it_has_a_form_for():
-    for name in names():
+    for name in spec.names("hardware"):
         level = machine(name).levels[0]
         if level.topology in {"switch", "mesh", "host"}:
             for kind in KINDS:

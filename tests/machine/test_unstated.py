@@ -12,7 +12,7 @@ from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
 from tpsim.cli.main import run
 from tpsim.machine.chip_seconds import compute_s
-from tpsim.machine.profile import load, names, read
+from tpsim.machine.profile import load, read
 from tpsim.machine.unstated import UnstatedFile, unstated
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -70,7 +70,7 @@ def test_the_guesses_stand_in_a_file_of_hardware_and_are_called_guesses():
 
 
 def test_every_guess_lies_among_what_the_machines_of_the_library_have():
-    machines = [load(name) for name in names()]
+    machines = [load(name) for name in spec.names("hardware")]
     levels = {
         "wired": [level for one in machines for level in one.levels if level.shape and level.topology == "torus"],
         "joined": [level for one in machines for level in one.levels if level.shape and level.topology != "torus"],
@@ -90,7 +90,7 @@ def test_every_guess_lies_among_what_the_machines_of_the_library_have():
         assert min(shares) <= getattr(guesses.chip, name).value <= max(shares)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec.names("hardware"))
 def test_no_machine_of_the_library_leaves_anything_out(name):
     assert guessed(load(name)) == set()
 

@@ -9,8 +9,9 @@ import pytest
 from tpsim.answers.hw import hw_show
 from tpsim.answers.plan import plan
 from tpsim.cli.main import run
-from tpsim.machine.profile import load, names
+from tpsim.machine.profile import load
 from tpsim.pages.hw import page
+from tpsim.quantity import spec
 
 SHEET = """\
 tpsim: hardware/1
@@ -35,7 +36,7 @@ def doubts(tmp_path, *changes):
     return load(path).doubts
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec.names("hardware"))
 def test_no_machine_of_the_library_is_doubted(name):
     assert load(name).doubts == ()
 

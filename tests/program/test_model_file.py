@@ -9,8 +9,9 @@ import pytest
 from tests.models import parameters
 from tpsim.answers.model import model_show
 from tpsim.pages.model import page
-from tpsim.program.model_file import load_model, model_names, with_fields
+from tpsim.program.model_file import load_model, with_fields
 from tpsim.program.transformer import parameter_count, parameter_counts
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def tiny(tmp_path: Path, *lines: str, text: str = TINY) -> Model:
     return load_model(path).model
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", spec.names("models"))
 def test_every_model_of_the_library_has_the_parameters_it_states(name: str) -> None:
     model = load_model(name).model
     assert model.name == name
@@ -62,7 +63,7 @@ def test_dropout_is_none_unless_stated_and_less_than_all(tmp_path: Path) -> None
     assert (problem.message, problem.remedy) == ("dropout is 1", "it must be less than 1")
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", spec.names("models"))
 def test_every_model_of_the_library_says_where_it_was_read(name: str) -> None:
     read = load_model(name)
     assert read.source == read.document.data["source"]["title"] != ""

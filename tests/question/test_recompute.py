@@ -61,7 +61,11 @@ def test_the_flag_says_the_same_as_the_file():
     [
         ("most", 'recompute cannot be "most"', "values: none, selective, full"),
         ("{drop: mlp.atc}", '"mlp.atc" is not a kernel or array of a layer', 'did you mean "mlp.act"?'),
-        ("{drop: layer.in}", '"layer.in" is not a kernel or array of a layer', ", mlp.square, mlp.squares, "),
+        (
+            "{drop: layer.in}",
+            '"layer.in" is not a kernel or array of a layer',
+            "mlp.variance, norm.attention, norm.mlp",
+        ),
         (
             "{layers: 97}",
             "97 layers of each chunk are recomputed, and a chunk has 96",

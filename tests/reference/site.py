@@ -13,7 +13,7 @@ import numpy as np
 from tpsim.algebra.moves import wire
 from tpsim.fabric.placement import Placement, place
 from tpsim.machine import parts, profile, timing
-from tpsim.reference.collectives import Part
+from tpsim.reference.collectives import Stretch
 from tpsim.reference.devices import Devices
 from tpsim.reference.linkload import load
 from tpsim.reference.network import Network
@@ -55,7 +55,7 @@ class Site:
     def played(self, blocks, move):
         """The blocks after a move and what was counted, with the bytes injected held against the claim."""
         route, claim = self.placement.route(move.axes), self.claim(move)
-        moved, call = self.devices.play(move, blocks, [Part(route, claim.algorithm)], DTYPE)
+        moved, call = self.devices.play(move, blocks, [Stretch(route, claim.algorithm)], DTYPE)
         if move.kind == "permute":  # a shard that stays where it is travels nowhere
             assert set(call.injected) <= {0, claim.wire}
         else:
@@ -79,7 +79,7 @@ def loads_as_claimed(site, move, call):
     assert set(call.injected) == {claim.wire}
     alike = len({(segment.n, segment.topology) for segment in route}) <= 1
     V = BYTES * move.logical_elements(site.sizes, site.placement.mesh.axes)
-    counted = call if alike or not route else load(move.kind, [Part(route, claim.algorithm)], V)
+    counted = call if alike or not route else load(move.kind, [Stretch(route, claim.algorithm)], V)
     assert counted.link_total == claim.link_total
     assert counted.link_serial == claim.link_serial if alike else counted.link_serial >= claim.link_serial
 

@@ -15,7 +15,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
-from tpsim.program.model import Attention, Kind, Latent, Mlp
+from tpsim.program.model import Attention, Latent, LayerKind, Mlp
 from tpsim.program.op import Reshard
 from tpsim.program.practice import Practice
 from tpsim.program.serving import Serving, lower_serving
@@ -28,7 +28,7 @@ CHUNK = Attention(**HEADS, mask="chunk", window=4, bias="all")
 GEMMA = replace(
     LLAMA,
     name="small-gemma-3",
-    kinds={"near": Kind(NEAR, MLP), "far": Kind(FAR, MLP)},
+    kinds={"near": LayerKind(NEAR, MLP), "far": LayerKind(FAR, MLP)},
     stack=(("near", 1), ("far", 1)),
     norms="both",
     tie_embeddings=True,
@@ -40,7 +40,7 @@ GEMMA = replace(
 LLAMA_4 = replace(
     LLAMA,
     name="small-llama-4",
-    kinds={"chunk": Kind(CHUNK, MLP), "whole": Kind(FAR, MLP)},
+    kinds={"chunk": LayerKind(CHUNK, MLP), "whole": LayerKind(FAR, MLP)},
     stack=(("chunk", 1), ("whole", 1)),
     norms="post",
 )
@@ -49,8 +49,8 @@ DEEPSEEK = replace(
     LLAMA,
     name="small-deepseek",
     kinds={
-        "narrow": Kind(LATENT, Mlp(kind="swiglu", hidden=32)),
-        "straight": Kind(LATENT.model_copy(update={"query_rank": None}), Mlp(kind="swiglu", hidden=32)),
+        "narrow": LayerKind(LATENT, Mlp(kind="swiglu", hidden=32)),
+        "straight": LayerKind(LATENT.model_copy(update={"query_rank": None}), Mlp(kind="swiglu", hidden=32)),
     },
     stack=(("narrow", 1), ("straight", 1)),
     mtp=("narrow", 1),
@@ -194,7 +194,7 @@ def test_the_window_is_seen_by_what_it_hides():
     """A wider window changes the loss, until it is as long as the sequence: then it is a causal mask."""
     masks = ({"mask": "window", "window": 3}, {"mask": "window", "window": 8}, {"mask": "causal", "window": None})
     models = [
-        replace(LLAMA, kinds={"layers": Kind(Attention(**HEADS, **mask), Mlp(kind="swiglu", hidden=32))})
+        replace(LLAMA, kinds={"layers": LayerKind(Attention(**HEADS, **mask), Mlp(kind="swiglu", hidden=32))})
         for mask in masks
     ]
     losses = [float(one.value(one.program.results["loss"])) for one in (unsharded(m, Practice()) for m in models)]

@@ -15,7 +15,7 @@ from tpsim.claims.checks import TOLERANCE
 from tpsim.program.layout import layout
 from tpsim.program.op import Map, Reshard
 from tpsim.program.practice import Practice
-from tpsim.reference import compare, works
+from tpsim.reference import compare, local_ops
 from tpsim.reference.compare import FLOOR, Misaligned, compared, slopes
 
 MESH, WHERE = Mesh({"D": 2, "X": 2}), layout(tp=("X",), dp=("D",), zero=1, sequence_parallel=True)
@@ -154,7 +154,7 @@ def test_a_gradient_of_another_order_of_size_is_moved_with_none_that_is_shorter_
 
 def test_what_devices_do_side_by_side_is_what_each_does_alone(monkeypatch):
     together = run(LLAMA, WHERE, Practice(), MESH)
-    monkeypatch.setattr(works, "SIDE_BY_SIDE", ())
+    monkeypatch.setattr(local_ops, "SIDE_BY_SIDE", ())
     alone = run(LLAMA, WHERE, Practice(), MESH)
     for one, other in zip(together.blocks.values(), alone.blocks.values(), strict=True):
         assert one.keys() == other.keys()
@@ -164,7 +164,7 @@ def test_what_devices_do_side_by_side_is_what_each_does_alone(monkeypatch):
 def test_blocks_that_are_not_as_large_are_worked_on_one_by_one():
     op = next(op for op in run(LLAMA, WHERE, Practice(), MESH).program.ops if isinstance(op, Map))
     blocks = {(0,): np.ones((2, 3)), (1,): np.ones((2, 2))}
-    found = works.made(op, lambda _, own: 2 * own[0], [blocks], [(0,), (1,)])
+    found = local_ops.made(op, lambda _, own: 2 * own[0], [blocks], [(0,), (1,)])
     assert {device: block.shape for device, block in found.items()} == {(0,): (2, 3), (1,): (2, 2)}
 
 

@@ -285,14 +285,14 @@ def test_copies_whose_first_axes_do_not_stand_last_would_be_gathered(monkeypatch
 
 def test_a_row_without_a_copy_of_its_token_is_found(monkeypatch):
     """A token that is not sent to one of its nodes."""
-    from tpsim.reference import works
+    from tpsim.reference import local_ops
 
     def forgetful(parts, chosen):
         found = np.array(chosen.reshape(*chosen.shape[:-1], parts, -1).max(axis=-1))
         found[0, 0] = 0
         return found
 
-    monkeypatch.setattr(works, "parts_reached", forgetful)
+    monkeypatch.setattr(local_ops, "parts_reached", forgetful)
     with pytest.raises(ValueError, match=r"dispatch.rows\[n_R, c_E, h\]: device .* was never sent a copy of each of"):
         both(BOTH, NODES, levelled(NODE), stated, b=8, s=1)
 

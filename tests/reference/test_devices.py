@@ -14,7 +14,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.moves import Move, wire
 from tpsim.algebra.sharding import Sharding
 from tpsim.quantity.errors import InputError
-from tpsim.reference.collectives import FAMILIES, Part, algorithms, schedule
+from tpsim.reference.collectives import FAMILIES, Stretch, algorithms, schedule
 from tpsim.reference.linkload import load
 from tpsim.reference.network import Network
 
@@ -267,7 +267,7 @@ def test_a_send_to_a_device_that_is_not_beside_is_no_hop():
 
 def test_a_line_has_no_way_beyond_its_end():
     devices, placement = placed({"X": 3}, level("line", 3))
-    ring = schedule("all_gather", (Part(placed({"X": 3}, level("ring", 3))[1].route(["X"]), "ring"),))
+    ring = schedule("all_gather", (Stretch(placed({"X": 3}, level("ring", 3))[1].route(["X"]), "ring"),))
     with pytest.raises(ValueError, match="wires ends before rank 2"):
         played(devices, placement, move("all_gather", ("X",)), "line", plan=ring)
 

@@ -13,7 +13,7 @@ from tpsim.machine import timing
 from tpsim.machine.parts import Tuning
 from tpsim.machine.profile import load as machine
 from tpsim.quantity.errors import InputError
-from tpsim.reference.collectives import Part
+from tpsim.reference.collectives import Stretch
 from tpsim.reference.linkload import load
 
 NAME = "direct-in-network"
@@ -30,7 +30,7 @@ def test_every_link_is_loaded_as_priced(sizes):
     route, V = nodes(*sizes), 240 * prod(sizes) ** 3
     priced = timing.time(machine("superpod-h100"), route, "all_reduce", V, algorithm=NAME)
     assert (priced.algorithm, [stage.algorithm for stage in priced.stages]) == (NAME, ["direct", "in-network"])
-    counted = load("all_reduce", [Part((route[0],), "direct"), Part((route[1],), "in-network")], V)
+    counted = load("all_reduce", [Stretch((route[0],), "direct"), Stretch((route[1],), "in-network")], V)
     assert [Fraction(getattr(priced, field)) for field in FIELDS] == [getattr(counted, field) for field in FIELDS]
 
 

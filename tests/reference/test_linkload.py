@@ -21,7 +21,7 @@ from tpsim.machine.profile import load as machine
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError
 from tpsim.reference import rings
-from tpsim.reference.collectives import Part, schedule
+from tpsim.reference.collectives import Stretch, schedule
 from tpsim.reference.linkload import load, read
 
 FIELDS = ("steps", "wire", "carried", "link_total", "link_serial")
@@ -73,20 +73,20 @@ def test_every_form_of_one_axis_is_what_its_messages_load_links_with(topology, k
     ]
     many = SOME if kind in {"reduce_scatter", "all_reduce"} or name == "farthest-first" else SIZES
     for n in CABLES if topology == "mesh" else many:
-        counted = load(kind, [Part((segment(topology, n),), name)])
+        counted = load(kind, [Stretch((segment(topology, n),), name)])
         assert differences(FORMS[topology][kind][name](Fraction(1), n), counted, fields) == {}, n
 
 
 @pytest.mark.parametrize("topology", FORMS)
 def test_a_permute_to_the_device_beside_crosses_one_link_once(topology):
     for n in range(2, 33, 2) if topology == "line" else SIZES:
-        counted = load("permute", [Part((segment(topology, n),), "permute")])
+        counted = load("permute", [Stretch((segment(topology, n),), "permute")])
         assert differences(FORMS[topology]["permute"]["permute"](Fraction(1), n), counted) == {}, n
 
 
 def test_on_a_line_of_an_odd_number_one_device_has_nobody_to_swap_with():
     for n in range(3, 32, 2):
-        counted = load("permute", [Part((segment("line", n),), "permute")])
+        counted = load("permute", [Stretch((segment("line", n),), "permute")])
         claimed = closed.permute(Fraction(1), n)
         assert differences(claimed, counted, ("steps", "link_total", "link_serial")) == {}
         assert counted.wire == claimed.wire * Fraction(n - 1, n)
@@ -94,19 +94,19 @@ def test_on_a_line_of_an_odd_number_one_device_has_nobody_to_swap_with():
 
 def test_in_two_whole_steps_every_port_of_a_summing_switch_waits_for_the_other_direction():
     for n in SIZES[1:]:
-        counted = load("all_reduce", [Part((segment("switch", n),), "in-switch")])
+        counted = load("all_reduce", [Stretch((segment("switch", n),), "in-switch")])
         assert (counted.link_serial, counted.link_total) == (2, Fraction(n + 1, n))
 
 
 def test_a_tree_of_one_piece_waits_at_every_inner_device():
-    serials = [load("all_reduce", [Part((segment("switch", n),), "tree")]).link_serial for n in (2, 3, 4, 5, 64)]
+    serials = [load("all_reduce", [Stretch((segment("switch", n),), "tree")]).link_serial for n in (2, 3, 4, 5, 64)]
     assert serials == [1, 2, 3, 4, 11]
     assert [closed.switch_tree(1, n).link_serial for n in (4, 64)] == [2, 2]
 
 
 def test_one_shot_injects_a_copy_for_everyone():
     for n in SIZES:
-        assert load("all_reduce", [Part((segment("switch", n),), "one-shot")]).wire == n - 1
+        assert load("all_reduce", [Stretch((segment("switch", n),), "one-shot")]).wire == n - 1
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5, 8])
@@ -133,7 +133,7 @@ def test_a_schedule_with_one_send_more_is_noticed():
 @pytest.mark.parametrize(("topology", "kind", "name"), [one for one in ONE_AXIS if one[0] in {"ring", "line"}])
 def test_interleaved_groups_load_every_link_as_often_as_there_are_groups(topology, kind, name, groups_at_once):
     for n in range(1, 9):
-        counted = load(kind, [Part((segment(topology, n, groups_at_once),), name)])
+        counted = load(kind, [Stretch((segment(topology, n, groups_at_once),), name)])
         claimed = strided(FORMS[topology][kind][name](Fraction(1), n), groups_at_once)
         assert differences(claimed, counted) == {}, n
 
@@ -169,7 +169,7 @@ IN_ALL = ("steps", "wire", "carried", "link_total")
 
 
 def wrong_on_torus(kind, name, shape, joined, fields):
-    counted = load(kind, [Part(segments(shape, joined), name)])
+    counted = load(kind, [Stretch(segments(shape, joined), name)])
     return differences(TORUS_FORMS[kind][name](Fraction(1), axes(shape, joined)), counted, fields)
 
 
@@ -204,7 +204,7 @@ def test_a_slice_of_8x16_exchanges_as_its_form_says():
 def test_rotated_parts_keep_every_link_busy_in_every_step_only_if_all_axes_are_alike(shape, joined):
     """Elsewhere a run whose steps wait for each other takes longer than its busiest link."""
     alike = len(set(joined)) == len(set(shape)) == 1
-    counted = load("all_gather", [Part(segments(shape, joined), "rotated")])
+    counted = load("all_gather", [Stretch(segments(shape, joined), "rotated")])
     assert (counted.link_serial == counted.link_total) == alike
     if alike:
         assert wrong_on_torus("all_gather", "rotated", shape, joined, FIELDS) == {}
@@ -212,7 +212,7 @@ def test_rotated_parts_keep_every_link_busy_in_every_step_only_if_all_axes_are_a
 
 
 def test_rotated_parts_of_unequal_axes_wait_for_each_other():
-    counted = load("all_gather", [Part(segments((4, 8), (True, True)), "rotated")])
+    counted = load("all_gather", [Stretch(segments((4, 8), (True, True)), "rotated")])
     assert (counted.link_serial, counted.link_total) == (Fraction(349, 896), Fraction(31, 128))
 
 
@@ -251,8 +251,8 @@ def run_parts(of, route, priced):
     """The algorithm of every level; a call without stages runs over both levels at once."""
     found = groups(of, route)
     if not priced.stages:
-        return [Part(tuple(one for group in found for one in group.segments), priced.algorithm)]
-    return [Part(group.segments, stage.algorithm) for group, stage in zip(found, priced.stages, strict=True)]
+        return [Stretch(tuple(one for group in found for one in group.segments), priced.algorithm)]
+    return [Stretch(group.segments, stage.algorithm) for group, stage in zip(found, priced.stages, strict=True)]
 
 
 PAIRS = [(2, 2), (2, 3), (8, 2), (4, 3), (3, 5), (5, 2)]
@@ -273,7 +273,7 @@ def test_a_flat_ring_loads_ports_and_cards_as_priced(kind, sizes):
 @pytest.mark.parametrize("sizes", PAIRS)
 def test_an_exchange_straight_to_everyone_loads_ports_and_cards_as_priced(sizes):
     inner, outer = sizes
-    counted = load("all_to_all", [Part(nodes(*sizes), "pairwise")])
+    counted = load("all_to_all", [Stretch(nodes(*sizes), "pairwise")])
     assert as_priced(H100, nodes(*sizes), "all_to_all", "pairwise") == {}
     assert counted.levels["nvlink"].total == closed.direct_all_to_all_port(Fraction(1), inner, outer)
     assert counted.levels["network"].total == closed.direct_all_to_all_nic(Fraction(1), inner, outer)
@@ -283,7 +283,7 @@ def test_an_exchange_straight_to_everyone_loads_ports_and_cards_as_priced(sizes)
 @pytest.mark.parametrize("sizes", [(1, 1), *PAIRS, (8, 1), (1, 4)])
 def test_a_flat_ring_splits_its_steps_and_bytes_over_both_kinds_of_links(sizes):
     counted, form = (
-        load("all_gather", [Part(nodes(*sizes), "flat-ring")]),
+        load("all_gather", [Stretch(nodes(*sizes), "flat-ring")]),
         closed.flat_ring_gather(Fraction(1), *sizes),
     )
     assert (counted.levels["nvlink"].total, counted.levels["network"].total) == (form.port, form.nic)
@@ -293,7 +293,7 @@ def test_a_flat_ring_splits_its_steps_and_bytes_over_both_kinds_of_links(sizes):
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 4), (4, 3), (1, 4)])
 def test_a_chunk_round_a_flat_ring_waits_for_cards_as_its_form_says_or_once_less_if_it_starts_where_a_node_does(sizes):
-    plan, form = schedule("all_gather", (Part(nodes(*sizes), "flat-ring"),)), closed.flat_ring_gather(1, *sizes)
+    plan, form = schedule("all_gather", (Stretch(nodes(*sizes), "flat-ring"),)), closed.flat_ring_gather(1, *sizes)
     crossed = Counter()
     for send in (send for step in plan.steps for send in step):
         crossed[send.pieces] += send.along
@@ -303,7 +303,7 @@ def test_a_chunk_round_a_flat_ring_waits_for_cards_as_its_form_says_or_once_less
 
 
 def test_some_chunk_crosses_a_card_in_every_step_of_a_flat_ring():
-    assert load("all_gather", [Part(nodes(4, 3), "flat-ring")]).levels["network"].steps == 11
+    assert load("all_gather", [Stretch(nodes(4, 3), "flat-ring")]).levels["network"].steps == 11
 
 
 @pytest.mark.parametrize("name", ["in-switch-tree", "in-switch-network"])
@@ -320,10 +320,10 @@ def test_a_network_that_sums_takes_the_array_once_from_each_node_however_many_th
     """NVIDIA, SHARP: a node sends its data into the network once, and gets the result once; rings and trees twice."""
     inner, _ = sizes
     if inner > 1:
-        counted = load("all_reduce", [Part(nodes(*sizes), "in-switch-network")])
+        counted = load("all_reduce", [Stretch(nodes(*sizes), "in-switch-network")])
         assert counted.levels["nvlink"].total == Fraction(inner + 1, inner)
     else:
-        counted = load("all_reduce", [Part(nodes(*sizes)[1:], "in-network")])
+        counted = load("all_reduce", [Stretch(nodes(*sizes)[1:], "in-network")])
     assert counted.levels["network"].total == Fraction(1, inner)
     assert counted.levels["network"].steps == 1
 
@@ -332,7 +332,7 @@ def test_a_network_that_sums_takes_the_array_once_from_each_node_however_many_th
 def test_rings_inside_nodes_under_a_network_that_sums_load_links_as_priced(sizes):
     held = ("steps", "carried", "link_total", "link_serial")
     assert as_priced(SUPERPOD, nodes(*sizes), "all_reduce", "in-network", held) == {}
-    counted = load("all_reduce", [Part(nodes(*sizes)[:1], "ring"), Part(nodes(*sizes)[1:], "in-network")])
+    counted = load("all_reduce", [Stretch(nodes(*sizes)[:1], "ring"), Stretch(nodes(*sizes)[1:], "in-network")])
     assert counted.levels["nvlink"].total == 2 * Fraction(sizes[0] - 1, sizes[0])
     assert counted.levels["network"].total == Fraction(1, sizes[0])
 

@@ -18,7 +18,7 @@ from tpsim.machine.algorithms import STREAMED
 from tpsim.machine.permutes import changing
 from tpsim.quantity.errors import InputError
 from tpsim.reference import permutes
-from tpsim.reference.collectives import Part
+from tpsim.reference.collectives import Stretch
 from tpsim.reference.linkload import read
 
 
@@ -33,7 +33,7 @@ def on_devices(devices, placement, change):
     """The blocks after a change, what they must be, and what was counted on the way."""
     rows = CHUNK * placement.mesh.devices
     before, wanted = start(devices, change, rows, 1)
-    after, call = devices.play(change, before, [Part(placement.route(change.axes), "permute")], "f32", "A")
+    after, call = devices.play(change, before, [Stretch(placement.route(change.axes), "permute")], "f32", "A")
     return (
         [after[at].tolist() for at in devices.grid.devices],
         [wanted[at].tolist() for at in devices.grid.devices],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tpsim.fabric.wires import Segment
 from tpsim.quantity.errors import InputError
 from tpsim.reference import levels, permutes
-from tpsim.reference.collectives import FAMILIES, Part, algorithms, schedule
+from tpsim.reference.collectives import FAMILIES, Stretch, algorithms, schedule
 from tpsim.reference.levels import Axis
 from tpsim.reference.linkload import load
 from tpsim.reference.schedule import joined
@@ -30,10 +30,10 @@ def torus(*axes):
 GATHERS = [(topology, name) for topology, kinds in FAMILIES.items() for name in kinds["all_gather"]]
 EXCHANGES = [(topology, name) for topology, kinds in FAMILIES.items() for name in kinds["all_to_all"]]
 SEVERAL = {
-    "torus, rotated": [Part(torus(("ring", 3), ("line", 4)), "rotated")],
-    "torus, in turn": [Part(torus(("line", 2), ("ring", 4), ("ring", 3)), "in-turn")],
-    "flat ring": [Part(torus(("switch", 3), ("switch", 2)), "flat-ring")],
-    "levels": [Part(torus(("ring", 3)), "two-rings"), Part((segment("switch", 4, 1),), "doubling")],
+    "torus, rotated": [Stretch(torus(("ring", 3), ("line", 4)), "rotated")],
+    "torus, in turn": [Stretch(torus(("line", 2), ("ring", 4), ("ring", 3)), "in-turn")],
+    "flat ring": [Stretch(torus(("switch", 3), ("switch", 2)), "flat-ring")],
+    "levels": [Stretch(torus(("ring", 3)), "two-rings"), Stretch((segment("switch", 4, 1),), "doubling")],
 }
 
 
@@ -92,13 +92,13 @@ def _chunk(plan, source, target):
 @pytest.mark.parametrize("n", range(1, 10))
 @pytest.mark.parametrize(("topology", "name"), GATHERS)
 def test_a_gather_sends_every_chunk_once_to_everyone(topology, name, n):
-    gathers([Part((segment(topology, n),), name)])
+    gathers([Stretch((segment(topology, n),), name)])
 
 
 @pytest.mark.parametrize("n", range(1, 10))
 @pytest.mark.parametrize(("topology", "name"), EXCHANGES)
 def test_an_exchange_hands_every_chunk_on_until_it_is_there(topology, name, n):
-    exchanges([Part((segment(topology, n),), name)])
+    exchanges([Stretch((segment(topology, n),), name)])
 
 
 @pytest.mark.parametrize("parts", SEVERAL.values(), ids=SEVERAL)
@@ -109,25 +109,25 @@ def test_a_gather_over_several_axes_sends_every_chunk_once_to_everyone(parts):
 @pytest.mark.parametrize("name", ["rotated", "in-turn"])
 @pytest.mark.parametrize("axes", [(("ring", 3), ("line", 4)), (("line", 2), ("ring", 3), ("line", 2))])
 def test_an_exchange_over_several_axes_hands_every_chunk_on_until_it_is_there(axes, name):
-    exchanges([Part(torus(*axes), name)])
-    exchanges([Part((one,), algorithms("all_to_all", [one])[0]) for one in torus(*axes)])
+    exchanges([Stretch(torus(*axes), name)])
+    exchanges([Stretch((one,), algorithms("all_to_all", [one])[0]) for one in torus(*axes)])
 
 
 def test_an_exchange_over_two_levels_hands_every_chunk_on_until_it_is_there():
-    exchanges([Part(torus(("switch", 3), ("switch", 4)), "pairwise")])
-    exchanges([Part((segment("switch", 3),), "direct"), Part((segment("switch", 4, 1),), "pairwise")])
+    exchanges([Stretch(torus(("switch", 3), ("switch", 4)), "pairwise")])
+    exchanges([Stretch((segment("switch", 3),), "direct"), Stretch((segment("switch", 4, 1),), "pairwise")])
 
 
 @pytest.mark.parametrize("n", range(2, 12))
 def test_the_farthest_chunks_go_first_one_per_link_and_slot(n):
-    plan = schedule("all_to_all", (Part((segment("line", n),), "farthest-first"),))
+    plan = schedule("all_to_all", (Stretch((segment("line", n),), "farthest-first"),))
     for step in plan.steps:
         assert max(Counter((send.source, send.way) for send in step).values()) == 1
     assert {send.size for step in plan.steps for send in step} == {1}
 
 
 def test_a_gather_run_backwards_twice_is_itself_but_that_it_adds():
-    plan = schedule("all_gather", (Part(torus(("ring", 4), ("line", 3)), "rotated"),))
+    plan = schedule("all_gather", (Stretch(torus(("ring", 4), ("line", 3)), "rotated"),))
     again = plan.backwards().backwards()
     assert [[send._replace(add=False) for send in step] for step in again.steps] == [[*step] for step in plan.steps]
     assert all(send.add for step in again.steps for send in step)
@@ -150,7 +150,7 @@ def test_rotated_parts_have_shares_that_make_up_the_array(shape):
 
 def test_two_devices_joined_twice_cannot_keep_up_with_a_line():
     with pytest.raises(InputError, match=r"no shares keep all links of 2 \(ring\) x 8 \(line\) equally busy"):
-        load("all_gather", [Part(torus(("ring", 2), ("line", 8)), "rotated")])
+        load("all_gather", [Stretch(torus(("ring", 2), ("line", 8)), "rotated")])
 
 
 @given(st.permutations(range(12)), st.sampled_from(["ring", "one_way_ring", "line", "switch"]))
@@ -166,16 +166,16 @@ def test_pieces_that_touch_are_one():
 
 
 def test_a_piece_weighs_its_share_of_the_array():
-    plan = schedule("all_gather", (Part((segment("ring", 4),), "ring"),))
+    plan = schedule("all_gather", (Stretch((segment("ring", 4),), "ring"),))
     sent = [stop - start for send in plan.steps[0] + plan.steps[1] for start, stop in (send.pieces[0],)]
     assert [Fraction(one, plan.blocks * plan.units) for one in sent] == [Fraction(1, 4)] * 8 + [Fraction(1, 8)] * 8
 
 
 def test_an_unknown_algorithm_is_refused_with_those_that_are_known():
     with pytest.raises(InputError, match="known: ring, two-rings"):
-        load("all_gather", [Part((segment("ring", 4),), "tree")])
+        load("all_gather", [Stretch((segment("ring", 4),), "tree")])
 
 
 def test_a_torus_of_switches_and_rings_has_no_schedule():
     with pytest.raises(InputError, match="no schedule of all_gather is known"):
-        load("all_gather", [Part(torus(("ring", 4), ("switch", 2)), "rotated")])
+        load("all_gather", [Stretch(torus(("ring", 4), ("switch", 2)), "rotated")])

@@ -9,7 +9,7 @@ import pytest
 from tests.reference.stream import makespan
 from tpsim.fabric.wires import Segment
 from tpsim.machine.algorithms import STREAMED
-from tpsim.reference.collectives import Part, schedule
+from tpsim.reference.collectives import Stretch, schedule
 from tpsim.reference.linkload import load
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
@@ -29,7 +29,7 @@ def wires(axes):
 
 def waits(kind, axes, name, pieces):
     """By how much a run in so many pieces is longer than its busiest link, and the steps of a run in one."""
-    part = Part(wires(axes), name)
+    part = Stretch(wires(axes), name)
     counted, plan = load(kind, [part]), schedule(kind, (part,))
     return makespan(plan, part.segments, pieces) / counted.link_total - 1, counted.steps
 

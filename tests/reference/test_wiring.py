@@ -16,7 +16,7 @@ from tpsim.program.layout import layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.program.practice import Practice
-from tpsim.reference.collectives import Part, algorithms
+from tpsim.reference.collectives import Stretch, algorithms
 from tpsim.reference.execute import execute
 from tpsim.reference.network import Network, Wiring
 
@@ -36,7 +36,9 @@ def wired(levels):
     def parts(move, volume, op):
         assert volume > 0
         assert move in op.moves
-        return [Part((one,), _first(move.kind, one, placement.route(move.axes))) for one in placement.route(move.axes)]
+        return [
+            Stretch((one,), _first(move.kind, one, placement.route(move.axes))) for one in placement.route(move.axes)
+        ]
 
     return Wiring(Network.of(placement), parts)
 

@@ -10,7 +10,7 @@ from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Sharding
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wrap
-from tpsim.reference.collectives import Part
+from tpsim.reference.collectives import Stretch
 from tpsim.reference.devices import Devices
 from tpsim.reference.network import Network
 from tpsim.reference.network import on_rings as parts_on_rings
@@ -34,8 +34,8 @@ def parts(placement, axes, *algorithms):
     """The route of these axes, one algorithm per segment, or one for all segments together."""
     segments = placement.route(axes)
     if len(algorithms) == 1:
-        return [Part(segments, algorithms[0])]
-    return [Part((segment,), algorithm) for segment, algorithm in zip(segments, algorithms, strict=True)]
+        return [Stretch(segments, algorithms[0])]
+    return [Stretch((segment,), algorithm) for segment, algorithm in zip(segments, algorithms, strict=True)]
 
 
 def on_rings(mesh, change, blocks):

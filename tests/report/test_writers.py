@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tpsim.report import markdown, terminal
-from tpsim.report.formats import NoNumber, csv_text, frame, json_text
+from tpsim.report.formats import NoNumber, csv_text, json_text
 from tpsim.report.table import Bar, Column, Line, Page, Table, as_text
 from tpsim.report.terminal import lines
 
@@ -208,10 +208,6 @@ def test_json_keeps_every_digit_and_ends_with_a_line_break():
 def test_json_has_no_infinity():
     with pytest.raises(NoNumber, match=r"rows\.1\.time_s is inf"):
         json_text({"rows": [{"time_s": 1.0}, {"time_s": float("inf")}]})
-
-
-def test_a_frame_has_a_row_per_record():
-    assert frame([{"a": 1}, {"a": 2}])["a"].sum() == 3
 
 
 def test_a_long_text_stands_under_its_row_on_a_terminal_and_in_its_column_elsewhere():

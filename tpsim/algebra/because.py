@@ -109,6 +109,5 @@ def _across(move: Move, name: str) -> str:
 
 
 def _owed(move: Move, name: str) -> str:
-    """What a move settles."""
     kinds = sorted({kind for axis, kind in move.before.owes if axis in move.axes})
     return f"the {'/'.join(kinds)} that {name} owes over {joined(move.axes)}"

@@ -76,7 +76,6 @@ class OwedError(ShardingError):
     """An operation on an array that must be settled first; `array` and `axis` say which and over what."""
 
     def __init__(self, message: str, array: str, axis: str) -> None:
-        """An error about what `array` owes over `axis`."""
         super().__init__(message)
         self.array = array
         self.axis = axis

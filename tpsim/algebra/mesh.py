@@ -14,6 +14,24 @@ if TYPE_CHECKING:
     from tpsim.algebra.sharding import Sharding
 
 
+def sized(sizes: Mapping[str, int], between: str = " x ") -> str:
+    """Axes, or dims, with their sizes, in words.
+
+    >>> sized({"data": 32, "tensor": 8})
+    'data 32 x tensor 8'
+    """
+    return between.join(f"{name} {size}" for name, size in sizes.items())
+
+
+def as_flag(sizes: Mapping[str, int]) -> str:
+    """The same as the command line takes them.
+
+    >>> as_flag({"data": 32, "tensor": 8})
+    'data=32,tensor=8'
+    """
+    return ",".join(f"{name}={size}" for name, size in sizes.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """A named grid of devices, axes major first, e.g. ``Mesh({"X": 4, "Y": 2})``: 8 devices.

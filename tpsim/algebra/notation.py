@@ -56,7 +56,7 @@ class NamedArray:
 
     def __str__(self) -> str:
         """The array in the notation."""
-        return format_array(self.name, self.type)
+        return f"{self.name}{self.type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +102,6 @@ class Product:
 
 
 Expression = Single | Conversion | Product
-
-
-def format_array(name: str, type_: Sharding) -> str:
-    """The array in the notation.
-
-    >>> from tpsim.algebra.sharding import Sharding
-    >>> format_array("A", Sharding(("I", "J"), (("X", "Y"), ())))
-    'A[I_XY, J]'
-    """
-    return f"{name}{type_}"
 
 
 def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Expression:

@@ -95,7 +95,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ProductWays:
     """What was found.
 
     plans    cheapest first, the book's among them if it has one
@@ -121,7 +121,7 @@ def book(ask: Contraction, order: Sequence[str], prices: Prices) -> Plan:
     return _plan("book", (ask, ready), before, after, prices)
 
 
-def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> Ways:
+def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> ProductWays:
     """The cheapest way, the book's, and others worth a look.
 
     Each axis in `order` may split any one dim of the product, in any order there, or none, or what an operand owes over
@@ -133,8 +133,11 @@ def product_ways(ask: Contraction, order: Sequence[str], prices: Prices) -> Ways
     wanted, by_book, refused = _attempted(ask, order, prices)
     met, horizon = meetings(ask, wanted, order, prices)
     if refused and not met.ways:
-        raise refused if horizon == inf else _too_many(f"{ask.name}{wanted}", order)
-    return Ways(_worthwhile(by_book, _plans(ask, met, prices)), horizon, refused)
+        if horizon == inf:
+            raise refused
+        many = f"{len(order)} mesh axes are too many to search for others"
+        raise ShardingError(f"the book has no way to {ask.name}{wanted}; {many}")
+    return ProductWays(_worthwhile(by_book, _plans(ask, met, prices)), horizon, refused)
 
 
 def _attempted(
@@ -155,11 +158,6 @@ def _unpriced(plan: Plan, prices: Prices) -> ShardingError | None:
     """The refusal of a plan that makes a move without a price."""
     unknown = [f"{move.kind} over {joined(move.axes)}" for move in plan.moves if not prices.known(move)]
     return ShardingError(f"no price is known of {unknown[0]}") if unknown else None
-
-
-def _too_many(wanted: str, order: Sequence[str]) -> ShardingError:
-    """The refusal of a type to which no way was found before the search ended."""
-    return ShardingError(f"the book has no way to {wanted}; {len(order)} mesh axes are too many to search for others")
 
 
 def _worthwhile(by_book: Sequence[Plan], others: Iterable[Plan]) -> tuple[Plan, ...]:
@@ -216,7 +214,6 @@ def _plan(
 
 
 def _steps(name: str, moves: Iterable[Move], because: Callable[[Move], str]) -> list[PlannedStep]:
-    """The moves of one array as steps."""
     return [PlannedStep(move.kind, ((name, move.before),), (name, move.after), because(move), move) for move in moves]
 
 
@@ -230,7 +227,7 @@ def _plans(ask: Contraction, met: Meetings, prices: Prices) -> Iterator[Plan]:
         yield _plan("any", (ask, way.ready), before, cheap(back.way(way.result)), prices)
 
 
-def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[str], prices: Prices) -> Ways:
+def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[str], prices: Prices) -> ProductWays:
     """The ways from one type to another, cheapest first, the book's among them if it has a price.
 
     Raises ShardingError if there is none.
@@ -247,4 +244,4 @@ def reshard_ways(name: str, before: Sharding, after: Sharding, order: Sequence[s
     refused = _unpriced(by_book, prices)
     known = [] if refused else [by_book]
     plans = known if cheapest.moves == by_book.moves else [cheapest, *known]
-    return Ways(tuple(sorted(plans, key=lambda plan: plan.rank)), refused=refused)
+    return ProductWays(tuple(sorted(plans, key=lambda plan: plan.rank)), refused=refused)

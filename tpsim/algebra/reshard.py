@@ -138,7 +138,6 @@ class Routes:
     def __init__(
         self, order: Sequence[str], price: Callable[[Move], Any], even: Callable[[Sharding], bool] = lambda _: True
     ) -> None:
-        """No type has been visited yet."""
         self._order, self._price, self._even = order, price, even
         self._graphs: dict[tuple[str, ...], Graph] = {}
         self._searches: dict[Sharding, Search] = {}

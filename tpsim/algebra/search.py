@@ -108,7 +108,6 @@ class Search:
     _done: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Begin at the starts."""
         for type_, price in self.starts:
             self._offer(self.graph.number(type_.on, type_.owes), (price, 0, 0))
 

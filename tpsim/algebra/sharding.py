@@ -120,14 +120,14 @@ class Sharding:
         return f"[{inside}]" + (f"{{{owed}}}" if owed else "")
 
 
-class Line(str):
+class FlatDim(str):
     """A dim in which others lie one behind the other: of each device its own part of them, filled up.
 
     of      the type whose parts are laid out; it owes nothing
     merged  those of its dims that are laid out; the others stay behind the line as they are
     ways    the axes that split the line further: it is filled up until each gets as much
 
-    >>> line = Line("flat", Sharding(("h", "f"), ((), ("tensor",))), ("h", "f"), ("data",))
+    >>> line = FlatDim("flat", Sharding(("h", "f"), ((), ("tensor",))), ("h", "f"), ("data",))
     >>> str(line.type), str(line.begun), line.extent({"h": 5, "f": 8}, {"tensor": 2, "data": 3})
     ('[flat(h,f)_{tensor,data}]', '[flat(h,f)_{tensor}]', 42)
     """
@@ -178,12 +178,12 @@ def split(whole: Any, by: Iterable[str], axes: Mapping[str, Size]) -> Any:
 
 def extent(dim: str, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
     """Elements of a dim; a line follows from what lies in it."""
-    return dim.extent(dims, axes) if isinstance(dim, Line) else dims[dim]
+    return dim.extent(dims, axes) if isinstance(dim, FlatDim) else dims[dim]
 
 
-def line_in(type_: Sharding) -> Line | None:
+def line_in(type_: Sharding) -> FlatDim | None:
     """The line that is a dim of a type; None without one."""
-    return next((dim for dim in type_.dims if isinstance(dim, Line)), None)
+    return next((dim for dim in type_.dims if isinstance(dim, FlatDim)), None)
 
 
 def unpacked(type_: Sharding) -> Sharding:

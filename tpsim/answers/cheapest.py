@@ -31,7 +31,6 @@ class CheapestPath:
     """
 
     def __init__(self, question: Question) -> None:
-        """No path has been taken."""
         self.differs = False
         self._question, self._known = question, dict[str, Routes]()
 

@@ -58,7 +58,6 @@ def read_sizes(text: str) -> ByteSizes:
 
 
 def _entry(entry: str) -> Iterator[int]:
-    """The sizes of one entry."""
     first, *rest = entry.split(":")
     if not rest:
         yield _whole(first)
@@ -85,7 +84,6 @@ def _range(entry: str, first: int, last: int, by: str) -> Iterator[int]:
 
 
 def _factor(entry: str, by: str) -> Fraction:
-    """The factor of ``x4``."""
     match = re.fullmatch(r"x([0-9]+(?:\.[0-9]+)?)", by)
     if match is None or Fraction(match[1]) <= 1:
         raise UnitError("bad-range", f'"{by}" of "{entry}" is neither a factor above 1 nor a step', f"write {RANGE}")

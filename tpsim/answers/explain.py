@@ -107,11 +107,9 @@ def explain_list(
     Raises InputError for a scenario that cannot be planned.
     """
     if scenario is None and not overrides and all(value is None for value in flags.values()):
-        from tpsim.machine.profile import names
-
         kinds = [Name(kind, "collectives", f"wire bytes of one {kind}") for kind in MOVES]
         plans = [Name(name, "every scenario", noun) for name, noun in numbers().items()]
-        machines = [Name(name, "machines", "all of its constants") for name in names()]
+        machines = [Name(name, "machines", "all of its constants") for name in spec.names("hardware")]
         return ExplainListResult((*kinds, *plans, *machines))
     from tpsim.answers.plan import plan
 
@@ -171,8 +169,6 @@ def explain(
 
 def _alone(name: str) -> ExplainResult:
     """What can be said without a scenario: a collective's wire bytes in V and n, or a machine's constant."""
-    from tpsim.machine.profile import names
-
     if _kind(name) in MOVES:
         return ExplainResult(name, None, (_collective(_kind(name)),))
     for topology in ONE_LINK:
@@ -181,7 +177,11 @@ def _alone(name: str) -> ExplainResult:
 
             return ExplainResult(name, None, (one_link(topology),))
     owner = next(
-        (known for known in sorted(names(), key=len, reverse=True) if name == known or name.startswith(f"{known}.")),
+        (
+            known
+            for known in sorted(spec.names("hardware"), key=len, reverse=True)
+            if name == known or name.startswith(f"{known}.")
+        ),
         None,
     )
     if owner is None and name.removeprefix("result.").partition(".")[0] in PARTS:
@@ -193,12 +193,13 @@ def _alone(name: str) -> ExplainResult:
     if owner is None and (file := _file(name)):
         return _of_machine(file, name.removeprefix(file).removeprefix("."))
     if owner is None:
-        raise _unknown(name, [*MOVES, *ONE_LINK, *names()], "number that can be explained without a scenario")
+        raise _unknown(
+            name, [*MOVES, *ONE_LINK, *spec.names("hardware")], "number that can be explained without a scenario"
+        )
     return _of_machine(owner, name.removeprefix(owner).removeprefix("."))
 
 
 def _on_wires(name: str, hw: str | Path | None, ranks: int | None, level: str | None) -> ExplainResult:
-    """A collective on the wires of a machine."""
     from tpsim.answers.collective import kind_of
     from tpsim.answers.collective_sizes import on_command_line, placed
     from tpsim.answers.wire_derivations import on_wires

@@ -201,9 +201,9 @@ class HwValidateResult(Answer):
 
 def hw_list() -> HwListResult:
     """Every machine of the library."""
-    from tpsim.machine.profile import load, names
+    from tpsim.machine.profile import load
 
-    return HwListResult(tuple(load(name) for name in names()))
+    return HwListResult(tuple(load(name) for name in spec.names("hardware")))
 
 
 def hw_show(name_or_path: str | Path) -> HwResult:
@@ -225,9 +225,7 @@ def hw_validate(names: str | Path | Sequence[str | Path] = (), *, strict: bool =
 
     Raises InputError for a name or file that there is not; what is wrong within a file is the answer.
     """
-    from tpsim.machine.profile import names as library
-
-    asked = [names] if isinstance(names, str | Path) else names or library()
+    asked = [names] if isinstance(names, str | Path) else names or spec.names("hardware")
     return HwValidateResult(tuple(_checked(str(name), strict=strict) for name in asked))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.model import Moe
 from tpsim.program.transformer import mtp_count, parameter_count, parameter_counts
+from tpsim.quantity import spec
 from tpsim.question.inputs import files_of
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of
@@ -113,9 +114,7 @@ class ModelListResult(Answer):
 
 def model_list() -> ModelListResult:
     """Every model of the library."""
-    from tpsim.program.model_file import model_names
-
-    return ModelListResult(tuple(model_show(name) for name in model_names()))
+    return ModelListResult(tuple(model_show(name) for name in spec.names("models")))
 
 
 def model_show(name_or_path: str | Path) -> ModelResult:

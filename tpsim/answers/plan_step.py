@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.answers.stages import work_of
-from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.cost.compute import flops_counted
 from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, crossing
 from tpsim.program.dims import completed
 from tpsim.quantity.size import total
-from tpsim.quantity.units import HOUR_S
+from tpsim.quantity.units import HOUR_S, show
 from tpsim.question.prices import pricer
 from tpsim.report.record import Number, Of, Record, Seconds
 
@@ -44,6 +44,12 @@ class PlanStep(Step):
         return float(self.compute.seconds.get("update", 0))
 
     @property
+    def own_waits(self) -> str:
+        """What its rank waits for its host and for stragglers, as terms of the step: `` + host 3 ms``."""
+        waits = {"host": self.host_s, "stragglers": self.stragglers_s}
+        return "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in waits.items() if s)
+
+    @property
     def tokens_per_s(self) -> float:
         """Tokens per second of the whole machine."""
         return float(self.plan.tokens / self.time_s)
@@ -52,8 +58,9 @@ class PlanStep(Step):
     def mfu(self) -> float:
         """Useful FLOPs per second over the peak of all chips.
 
-        Counted are the model's matrix products, attention's whole s by s among them unless `assume.mfu` is causal,
-        without recompute or replication: more than 6 x parameters x tokens by what attention does.
+        Counted are the model's matrix products, attention's whole s by s among them unless `assume.mfu` is causal (of a
+        window s by as many keys as it has), without recompute or replication: more than 6 x parameters x tokens by what
+        attention does, and more than is run where kernels leave out what a mask hides.
         """
         question = self.plan.question
         peak = question.machine.peak(question.products).value
@@ -66,29 +73,27 @@ class PlanStep(Step):
         peak = question.machine.peak(question.products).value
         return float(self.counted[1] / (self.time_s * peak))
 
-    @property
+    @cached_property
     def counted(self) -> tuple[Any, Any]:
         """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
-        full = self.plan.question.assume.mfu == "full"
-        return (self.compute.useful_flops, self.compute.flops) if full else self.unmasked
+        return self.counted_by(self.plan.question.assume.mfu)
 
-    @cached_property
-    def unmasked(self) -> tuple[Any, Any]:
-        """Useful FLOPs of all chips, and those that one runs, without what masks hide."""
+    def counted_by(self, by: Literal["full", "causal"]) -> tuple[Any, Any]:
+        """The same where `assume.mfu` says this of attention."""
         plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
         masked, stages = [kernel for kernel in plan.lowered.kernels if kernel.mask], plan.question.stages
         sizes = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
         whole = [(kernel.useful_flops(plan.sizes), kernel, total(map(kernel.count, sizes))) for kernel in masked]
         own = [(kernel.flops(plan.sizes), kernel, kernel.count(plan.sizes)) for kernel in masked]
         return tuple(
-            all_ - total((flops - kernel.seen(flops, plan.sizes)) * count for flops, kernel, count in hidden)
+            all_ - total((flops - kernel.counted(flops, plan.sizes, by)) * count for flops, kernel, count in hidden)
             for all_, hidden in ((useful, whole), (run, own))
         )
 
     @property
     def flops_counted(self) -> str:
         """What MFU and HFU count."""
-        return FLOPS_COUNTED[self.plan.question.assume.mfu]
+        return flops_counted(self.plan.question.assume.mfu, self.plan.sizes.dims)
 
     @cached_property
     def breakeven_tokens_per_chip(self) -> float | None:
@@ -160,8 +165,9 @@ MILLION = 1e6
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun(Record):
-    """Steps one after the other, without a pause.
+    """Steps one after the other, without a pause; of prompts and replies a step is both, of a whole batch.
 
+    step_tokens  that a step reads in training, or in a prompt alone; else those that it makes
     tokens      of the run, if they are stated
     chip_hours  of a step, per million tokens, of the run
     price       of a chip hour, in whatever money it is stated
@@ -177,6 +183,7 @@ class TrainingRun(Record):
     step_tokens: int
     tokens: Number | None
     price_per_chip_hour: Number | None
+    of: str = "tokens"
 
     @property
     def chip_hours_per_million_tokens(self) -> Number:
@@ -223,7 +230,7 @@ class TrainingRun(Record):
             parts.append(f"{self.tokens:.4g} tokens in {self.days:.4g} days, {self.chip_hours:,.0f} chip hours")
         if self.price_per_chip_hour is not None:
             whole = "" if self.price is None else f"{self.price:,.0f}, "
-            price = f"{self.price_per_million_tokens:.4g} per million tokens"
+            price = f"{self.price_per_million_tokens:.4g} per million {self.of}"
             parts.append(f"{whole}{price} at {self.price_per_chip_hour:g} a chip hour")
         return "; ".join(parts)
 
@@ -233,4 +240,8 @@ def run_of(plan: PlanResult) -> TrainingRun | None:
     price, tokens = plan.question.price, getattr(plan.question.stated.file.workload, "run_tokens", None)
     if price is None and tokens is None:
         return None
-    return TrainingRun(float(plan.step.time_s), plan.chips, plan.tokens, tokens, price and price.value)
+    each = price and price.value
+    if plan.serve and plan.serve.reply_s is not None:
+        made, of = plan.serve.reply_tokens, "tokens of replies with their prompts"
+        return TrainingRun(plan.serve.reply_s, plan.chips, made, tokens, each, of)
+    return TrainingRun(float(plan.step.time_s), plan.chips, plan.tokens, tokens, each)

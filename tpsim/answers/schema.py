@@ -110,11 +110,6 @@ class SchemaListResult(Answer):
         ]
 
 
-def schema_list() -> SchemaListResult:
-    """Every file format and output that has a JSON Schema."""
-    return SchemaListResult()
-
-
 def schema(name: str) -> SchemaResult:
     """The JSON Schema of that name; raises InputError with the nearest name."""
     known = {described.name: described for described in DESCRIBED}

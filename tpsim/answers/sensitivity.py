@@ -51,7 +51,7 @@ def bettered(machine: Machine, factor: float, chosen: Callable[[Constant], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MachinePart:
     """Figures of a machine that a better part has together.
 
     name       as ``network bandwidth``
@@ -74,14 +74,14 @@ class Part:
         )
 
 
-def parts(machine: Machine) -> Iterator[Part]:
+def parts(machine: Machine) -> Iterator[MachinePart]:
     """Compute, memory, and each level's bandwidth and latency; what is measured as a curve follows the figures."""
-    yield Part("compute", "chip.peak.", "flops_per_s")
-    yield Part("memory bandwidth", "chip.memory.bandwidth", "bytes_per_s")
-    yield Part(CAPACITY, "chip.memory.capacity", "bytes")
+    yield MachinePart("compute", "chip.peak.", "flops_per_s")
+    yield MachinePart("memory bandwidth", "chip.memory.bandwidth", "bytes_per_s")
+    yield MachinePart(CAPACITY, "chip.memory.capacity", "bytes")
     for level in machine.levels:
-        yield Part(f"{level.name} bandwidth", f"levels.{level.name}.", "bytes_per_s")
-        yield Part(f"{level.name} latency", f"levels.{level.name}.", "seconds")
+        yield MachinePart(f"{level.name} bandwidth", f"levels.{level.name}.", "bytes_per_s")
+        yield MachinePart(f"{level.name} latency", f"levels.{level.name}.", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def unlocked(result: SearchResult, plans: int, memo: Memo) -> Answered | None:
     machine = today.plan.question.machine
     capacity = float(machine.chip.memory_capacity.value)
     sizes = [capacity, *(size for size in memories() if size > capacity)]
-    most = Part(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
+    most = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
     evaluation = evaluate([replace(space, machine=most)], memo, held_at_peak)
     for before, size in pairwise(sizes):
         families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]

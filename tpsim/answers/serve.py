@@ -65,10 +65,15 @@ class Serve(Record):
     @property
     def reply_s(self) -> Seconds | None:
         """Of a prompt and its reply; left out where both are not asked for."""
-        steps = getattr(self.plan.question.stated.file.workload, "output", None)
+        steps = getattr(self.plan.question.stated.file.workload, "steps", None)
         if steps is None or self.ttft_s is None or self.tpot_s is None:
             return None
         return self.ttft_s + steps * self.tpot_s
+
+    @property
+    def reply_tokens(self) -> int:
+        """Of the replies of all sequences; 0 where none are asked for."""
+        return self.work.global_batch * getattr(self.plan.question.stated.file.workload, "output", 0)
 
     @property
     def tokens_per_s_user(self) -> Number | None:

@@ -9,8 +9,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.contract import cases
-from tpsim.algebra.notation import Expression, NamedArray, NotationError, Product, format_array, parse_expression
-from tpsim.algebra.planner import Plan, Planner, Ways
+from tpsim.algebra.notation import Expression, NamedArray, NotationError, Product, parse_expression
+from tpsim.algebra.planner import Plan, Planner, ProductWays
 from tpsim.answers.shard_way import PlacedMachine, Pricing, ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import InputError
@@ -132,7 +132,7 @@ class ShardResult(Answer):
     hardware: str | None
     placement: str | Mapping[str, Any] | None
     pricing: Pricing
-    ways: Ways
+    ways: ProductWays
     clock: PlacedMachine | None = None
     files: tuple[tuple[str, str], ...] = ()
 
@@ -222,9 +222,9 @@ class ShardResult(Answer):
         if not self.steps:
             return "the types are the same: nothing to do"
         case = f"case {' and '.join(map(str, self.cases))}: " if self.cases else ""
-        last = self.chosen.steps[-1].output
+        name, type_ = self.chosen.steps[-1].output
         seconds = "" if self.total_time_s is None else f" in {show(self.total_time_s, 'seconds')}"
-        return f"{case}{self.way} gives {format_array(*last)}{seconds}"
+        return f"{case}{self.way} gives {name}{type_}{seconds}"
 
     def _array_verdict(self) -> str:
         row = self.arrays[0]

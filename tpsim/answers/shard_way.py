@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tpsim.algebra import notation
 from tpsim.algebra.contract import Contraction, flops, free_dims
 from tpsim.algebra.moves import reordered, wire
-from tpsim.algebra.planner import Planner, Prices, StepKind, Ways, product_ways, reshard_ways
+from tpsim.algebra.planner import Planner, Prices, ProductWays, StepKind, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost import formula
 from tpsim.cost.collectives import moves
@@ -211,7 +211,7 @@ def contraction(read: notation.Product) -> Contraction:
     return Contraction(left, right, name, free_dims(left[1].dims, right[1].dims))
 
 
-def ways_of(read: notation.Expression, mesh: Mesh, pricing: Pricing) -> Ways:
+def ways_of(read: notation.Expression, mesh: Mesh, pricing: Pricing) -> ProductWays:
     """Every plan; what the algebra refuses is shown in the user's own text."""
     named = {axis for array in read.arrays for axis in (*array.type.sharded_axes, *array.type.owed_axes)}
     order = tuple(axis for axis in mesh.order if axis in named)
@@ -224,7 +224,7 @@ def ways_of(read: notation.Expression, mesh: Mesh, pricing: Pricing) -> Ways:
         target = read.arrays[-1]
         remedy = f"ask for another type of {target.name}"
         raise notation.NotationError(str(error), read.text, target.spans["array", target.name], remedy) from error
-    return Ways(())
+    return ProductWays(())
 
 
 def _sum(values: Any) -> Any:

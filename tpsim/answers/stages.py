@@ -169,8 +169,7 @@ def in_stages(
     try:
         whole = work_of(question, lowered, sizes, rows).step(briefly=briefly)
     except InputError as error:  # a schedule that deadlocks, which knows no file
-        place = question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")
-        raise InputError(replace(problem, place=place) for problem in error.problems) from None
+        raise error.at(question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")) from None
     return Pipeline(question.schedule, question.blocking, whole, chips, tuple(rows))
 
 

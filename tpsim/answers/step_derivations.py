@@ -82,11 +82,11 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if rest in ("flops_per_device", "compute_s"):
         here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
         kernels = [kernel for kernel in result.memo.lowered(result.question).kernels if here(kernel.where)]
-        full = result.question.assume.mfu == "full"
+        by = result.question.assume.mfu
 
         def flops(sizes: Sizes) -> Any:
             runs = ((kernel, kernel.flops(sizes), kernel.count(sizes)) for kernel in kernels)
-            return total((run if full else kernel.seen(run, sizes)) * count for kernel, run, count in runs)
+            return total(kernel.counted(run, sizes, by) * count for kernel, run, count in runs)
 
         noun = f"FLOPs of one chip per step: {result.step.flops_counted}"
         yield derived(result, noun, "flops", flops, checks=CHECKS["compute"])
@@ -135,8 +135,7 @@ def _waits(result: PlanResult) -> Iterator[str]:
 
 def _waiting(result: PlanResult) -> str:
     """What the step's rank waits for others and for its host as terms of the step, which hangs on the critical path."""
-    own = {"host": result.step.host_s, "stragglers": result.step.stragglers_s}
-    waits = "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in own.items() if s)
+    waits = result.step.own_waits
     if not result.pipeline:
         return waits
     return f"{waits} + bubble {show(result.step.bubble_s, 'seconds')}; it hangs on {result.pipeline.formula}"
@@ -225,7 +224,6 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 
 def _text(result: PlanResult) -> dict[str, str]:
-    """How each is made, in words."""
     step, chips, work = show(float(result.step.time_s), "seconds"), result.chips, result.question.workload
     prompt = result.prefill or result
     read = f"{show(float(prompt.step.compute_s), 'seconds')} + exposed {show(float(prompt.step.exposed_s), 'seconds')}"
@@ -233,7 +231,7 @@ def _text(result: PlanResult) -> dict[str, str]:
     return {
         "ttft_s": f"the prompt's compute {read}",
         "tpot_s": f"compute {show(float(result.step.compute_s), 'seconds')} + exposed communication",
-        "reply_s": f"first token + steps x {step}: seconds are linear in the tokens that attention reads",
+        "reply_s": f"first token + {step} for each of the others, the mean of their steps",
         "tokens_per_s_user": f"{work.seq}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",

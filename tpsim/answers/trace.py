@@ -95,15 +95,10 @@ def _actions(step: Pipelined, rank: int, window: int, last: int) -> Iterator[Eve
 
 
 def _memory(step: Pipelined, rank: int, chip: ChipMemory, window: int, last: int) -> Iterator[Event]:
-    """The bytes of a chip as a counter."""
     for at, size, action in course.memory(step, rank, chip):
         if action is None or _is_shown(action[0].microbatch, window, last):
-            yield _counted(rank, at, size)
-
-
-def _counted(rank: int, at: Any, size: Any) -> Event:
-    args = {"bytes": int(size)}
-    return {"name": "memory", "ph": "C", "ts": float(at) * MICRO, "pid": rank, "tid": COMPUTE, "args": args}
+            args = {"bytes": int(size)}
+            yield {"name": "memory", "ph": "C", "ts": float(at) * MICRO, "pid": rank, "tid": COMPUTE, "args": args}
 
 
 def _takers(step: Pipelined) -> dict[Any, tuple[int, Any]]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import exp, hypot, inf, log
 from typing import TYPE_CHECKING
 
-from tpsim.cost.compute import FLOPS_COUNTED
+from tpsim.cost.compute import flops_counted
 from tpsim.machine.curve_file import summary
 from tpsim.machine.evidence import evidence
 from tpsim.quantity.units import show
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.machine.evidence import BandFields, EvidenceFile
+    from tpsim.machine.evidence import BandFields
     from tpsim.question.question import Question
 
 
@@ -76,7 +75,8 @@ ATTENTION: Mapping[tuple[str, str], str] = {
 
 def taken_for_granted(question: Question) -> tuple[str, ...]:
     """What every plan of such a question takes for granted."""
-    practice, counted = question.practice, FLOPS_COUNTED[question.assume.mfu]
+    practice, dims = question.practice, question.workload.dims(question.model)
+    counted = flops_counted(question.assume.mfu, dims)
     rates = f"MFU and HFU count {counted}; HFU counts what is run again or repeated, too"
     return ATTENTION[practice.attention, practice.causal], ALONE, *(SERVED if question.inference else (ADAMW,)), rates
 
@@ -102,13 +102,19 @@ def _reach(question: Question) -> Iterator[str]:
         )
 
 
+ABOVE_PEAK = "a share above 1 counts scores that the mask hides, which are not run (assume.mfu: causal counts none)"
+"""Of MFU and HFU, where attention leaves out half of what is by convention counted whole."""
+
+
 def assumed(plan: PlanResult) -> Iterator[Assumption]:
     """What a plan rests on beside its scenario's own assumptions: the measured curves used, then every plan's."""
     curves = dict.fromkeys(curve for row in plan.rows for curve in row.timing.curves)
     yield from (Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves)
     ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
     yield from (Assumption(text, "model") for text in ways)
-    tied, most = plan.question.tied, _evidence().waited.get(plan.question.machine.chip.generation, inf)
+    if plan.question.assume.mfu == "full" and max(plan.step.mfu, plan.step.hfu) > 1:
+        yield Assumption(ABOVE_PEAK, "model")
+    tied, most = plan.question.tied, evidence().waited.get(plan.question.machine.chip.generation, inf)
     if plan.step.stragglers_s and tied > most:
         yield Assumption(f"{tied:,} chips wait for the last of them as {most:,} do in published runs", "guess")
 
@@ -154,12 +160,14 @@ def band(question: Question, time_s: float, at_launch: Callable[[float], float])
 
     at_launch  seconds of the step with this launch of its host: a guessed one widens the band
     """
-    unlike = "".join(f" with {sort}" for sort, there in _unlike(question).items() if there)
+    # what sets a run apart from all published ones that were scored
+    never_seen = {"experts": bool(question.model.experts), "context parallelism": "cp" in question.layout.roles}
+    unlike = "".join(f" with {sort}" for sort, there in never_seen.items() if there)
     entry = _of_kind(question, known=not unlike)
     ends, guessed = (log(entry.low), log(entry.high)), ""
     launch = question.assume.kernel_launch
     if launch and launch.kind == "guess":
-        wide = NORMAL * _evidence().shares.launch
+        wide = NORMAL * evidence().shares.launch
         off = [log(at_launch(launch.value * exp(by)) / time_s) for by in (-wide, wide)]
         ends, guessed = (-hypot(ends[0], off[0]), hypot(ends[1], off[1])), ", wider by its guessed launch"
     low, high = (time_s * exp(end) for end in ends)
@@ -170,7 +178,7 @@ def _of_kind(question: Question, *, known: bool) -> BandFields:
     """The band of its kind; of what no published run has, the last one."""
     chip = question.machine.chip
     measured = any(constant.kind == "measured" for constant in chip.constants() if constant.path.endswith(SHARE))
-    return _evidence().band(chip.generation if known else "", calibrated=known and measured)
+    return evidence().band(chip.generation if known else "", calibrated=known and measured)
 
 
 SHARE = "matmul_efficiency"
@@ -183,13 +191,3 @@ def _words(entry: BandFields, unlike: str) -> str:
     if entry.generation is None:
         return f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
     return f"on {entry.generation} chips"
-
-
-def _unlike(question: Question) -> dict[str, bool]:
-    """What sets a run apart from all published ones that were scored."""
-    return {"experts": bool(question.model.experts), "context parallelism": "cp" in question.layout.roles}
-
-
-@cache
-def _evidence() -> EvidenceFile:
-    return evidence()

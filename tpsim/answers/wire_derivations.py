@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import LevelTopology, Route
     from tpsim.machine.forms import Traffic
-    from tpsim.machine.groups import Group
+    from tpsim.machine.groups import LevelGroup
     from tpsim.machine.parts import Machine
 
 SOURCES = ("closed forms, counted message by message",)
@@ -125,7 +125,7 @@ def _load(machine: Machine, route: Route, kind: MoveKind) -> _Load:
     return _Load(here, _of_several(here.steps), _of_several(here.link_total * symbol("V") / LARGE))
 
 
-def _in_symbols(group: Group, kind: MoveKind, algorithm: str) -> Traffic:
+def _in_symbols(group: LevelGroup, kind: MoveKind, algorithm: str) -> Traffic:
     sizes = [_several(str(name)) for name in _symbols(group.segments)]
     wires = tuple(replace(segment, n=n) for segment, n in zip(group.segments, sizes, strict=True))
     return forms(replace(group, segments=wires), kind)[algorithm](symbol("V"))

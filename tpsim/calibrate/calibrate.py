@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.calibrate.determine import NOISE, Fit, Parameter, fit
+from tpsim.calibrate.determine import NOISE, Fit, FitParameter, fit
 from tpsim.machine.curve import MeasuredCurve, smoothed
 from tpsim.machine.parts import changed
 from tpsim.machine.timing import default_harness, predicted_by_constants
@@ -16,7 +16,7 @@ from tpsim.machine.timing import default_harness, predicted_by_constants
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-    from tpsim.calibrate.run import Array, Run
+    from tpsim.calibrate.run import Array, MeasuredRun
     from tpsim.fabric.wires import Route
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Level, Machine
@@ -33,11 +33,11 @@ class Calibrated:
 
     base: Machine
     machine: Machine
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     fit: Fit
 
 
-def calibrate(machine: Machine, runs: Sequence[Run]) -> Calibrated:
+def calibrate(machine: Machine, runs: Sequence[MeasuredRun]) -> Calibrated:
     """The machine with figures that fit the runs, and curves over them; what the runs cannot determine stays.
 
     Raises InputError for a run that the machine cannot price, and ValueError without any point.
@@ -48,7 +48,7 @@ def calibrate(machine: Machine, runs: Sequence[Run]) -> Calibrated:
     plain = replace(base, measured=())
     figures = list(adjustable(plain, {segment.level for run in runs for segment in run.route}))
     shared = latencies([figure for figure in figures if base.level(figure.name.split(".")[1]).topology != "host"])
-    factors = [Parameter(name, 1.0, GENERATIONS) for name in shared]
+    factors = [FitParameter(name, 1.0, GENERATIONS) for name in shared]
     near, far = (
         fit(
             lambda values: _predicted(adjusted(plain, _times(values, shared)), runs),
@@ -63,7 +63,7 @@ def calibrate(machine: Machine, runs: Sequence[Run]) -> Calibrated:
     return Calibrated(base, replace(moved, measured=(*fresh, *_kept(base, moved, fresh))), tuple(runs), fitted)
 
 
-def _predicted(machine: Machine, runs: Sequence[Run]) -> Array:
+def _predicted(machine: Machine, runs: Sequence[MeasuredRun]) -> Array:
     """Seconds of every point of the runs, one behind the other."""
     return np.concatenate([run.predicted(machine) for run in runs])
 
@@ -96,7 +96,7 @@ UNHEARD = 5.0
 RATIO = 1.0
 
 
-def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]:
+def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[FitParameter]:
     """The constants of these levels that a measurement may correct, by their paths.
 
     A datasheet's bandwidth stays where an efficiency says what share of it is reached, and the efficiency where it is
@@ -111,7 +111,7 @@ def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[Parameter]
                 largest = RATIO if constant.dimension == "ratio" else float("inf")
                 guessed = UNHEARD if role == "launch" else GUESSED
                 spread = SPREADS[role] * (guessed if constant.kind == "guess" else 1)
-                yield Parameter(constant.path, constant.value, spread, largest)
+                yield FitParameter(constant.path, constant.value, spread, largest)
 
 
 def adjusted(machine: Machine, values: Mapping[str, float]) -> Machine:
@@ -158,7 +158,7 @@ LATENCIES = ("latency", "hop_latency", "device_latency")
 """What such a factor moves; not what chunks of large messages cost, of which small ones tell nothing."""
 
 
-def latencies(figures: Sequence[Parameter]) -> dict[str, list[str]]:
+def latencies(figures: Sequence[FitParameter]) -> dict[str, list[str]]:
     """The latencies among these figures, of each level under one name: ``levels.nvlink.latencies``."""
     named: dict[str, list[str]] = {}
     for figure in figures:
@@ -186,9 +186,9 @@ def _of_figures(fit: Fit, shared: Mapping[str, Sequence[str]]) -> Fit:
 # Curves ----------------------------------------------------------------------------------------------------------
 
 
-def _curves(machine: Machine, runs: Sequence[Run]) -> Iterator[MeasuredCurve]:
+def _curves(machine: Machine, runs: Sequence[MeasuredRun]) -> Iterator[MeasuredCurve]:
     """A curve for each collective, route and harness of which two sizes or more were measured with nothing forced."""
-    by_route: dict[Hashable, list[Run]] = {}
+    by_route: dict[Hashable, list[MeasuredRun]] = {}
     for run in runs:
         if run.algorithm is None and run.protocol is None and not _crossed(run.route):
             by_route.setdefault(_about(machine, run), []).append(run)
@@ -210,7 +210,7 @@ def _kept(base: Machine, moved: Machine, fresh: Sequence[MeasuredCurve]) -> Iter
             yield curve.beside(partial(predicted_by_constants, moved, curve))
 
 
-def _about(machine: Machine, curve: Run | MeasuredCurve) -> Hashable:
+def _about(machine: Machine, curve: MeasuredRun | MeasuredCurve) -> Hashable:
     return curve.kind, _busy(curve.route), curve.launch or default_harness(machine, curve.route)
 
 

@@ -44,7 +44,7 @@ ENOUGH = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class FitParameter:
     """Something positive to fit.
 
     start    its value before the fit
@@ -76,7 +76,7 @@ class Fit:
     misfit: float
 
 
-def fit(predict: Predict, parameters: Sequence[Parameter], seconds: Sequence[float]) -> Fit:
+def fit(predict: Predict, parameters: Sequence[FitParameter], seconds: Sequence[float]) -> Fit:
     """Move `parameters` so that predicted seconds come near the measured ones.
 
     predict  the model; it is asked for parameters by name
@@ -120,7 +120,7 @@ def posterior(
     """
     spread = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     names = [str(at) for at in range(len(spread))]
-    apart = tuple(Parameter(name, 1.0, 1.0) for name in names)
+    apart = tuple(FitParameter(name, 1.0, 1.0) for name in names)
     problem = _Problem(
         lambda values: predict(spread @ np.log([values[name] for name in names])),
         apart,
@@ -145,7 +145,7 @@ class _Problem:
     """A fit's question; x is log(value/start) of every parameter."""
 
     predict: Predict
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FitParameter, ...]
     measured: Array
     noise: float = NOISE
 

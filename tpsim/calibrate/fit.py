@@ -24,7 +24,7 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tpsim.calibrate.run import Run
+    from tpsim.calibrate.run import MeasuredRun
     from tpsim.calibrate.step_fitted import StepFitResult
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.parts import Machine
@@ -71,7 +71,7 @@ def hw_fit(
     return replace(result, warnings=(*warnings, *_doubts(result)))
 
 
-def _remarks(run: Run) -> Iterator[str]:
+def _remarks(run: MeasuredRun) -> Iterator[str]:
     yield from run.warnings
     if not run.priced:
         yield f"{run.log}:{run.lines[0]}: {run} is left out: tpsim has no price for it"
@@ -83,7 +83,7 @@ OVER_LEVELS = {algorithm.name: algorithm.on_nodes for algorithm in EVERY if algo
 """What NCCL's Ring and NVLS are where the ranks lie on several levels: one ring over all, and the network sums too."""
 
 
-def laid(machine: Machine, run: Run, level: str | None = None) -> tuple[Run, list[str]]:
+def laid(machine: Machine, run: MeasuredRun, level: str | None = None) -> tuple[MeasuredRun, list[str]]:
     """A run on the machine's wires, without what was forced on it if the machine does not know that; a word on it.
 
     Raises InputError if the run does not fit on the machine, or has no price there, and as `level_of` does.
@@ -105,7 +105,7 @@ def laid(machine: Machine, run: Run, level: str | None = None) -> tuple[Run, lis
     return free, [f"{run.log}: {run} was forced to {choice}, which {machine.name} has not: taken as chosen freely"]
 
 
-def _refusal(machine: Machine, run: Run) -> InputError | None:
+def _refusal(machine: Machine, run: MeasuredRun) -> InputError | None:
     """Why the machine cannot run it so, whatever the launch."""
     try:
         replace(run, launch=None).predicted(machine)
@@ -114,7 +114,7 @@ def _refusal(machine: Machine, run: Run) -> InputError | None:
     return None
 
 
-def level_of(machine: Machine, run: Run, level: str | None) -> str | None:
+def level_of(machine: Machine, run: MeasuredRun, level: str | None) -> str | None:
     """Where a run's ranks lay, as `collective` takes it: what the user says, with how many of them were on a host.
 
     Raises InputError if the log's hosts do not decide it: a host may be a node of the machine, or a part of one.

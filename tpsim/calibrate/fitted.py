@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tpsim.calibrate.calibrate import Calibrated
-    from tpsim.calibrate.run import Run
+    from tpsim.calibrate.run import MeasuredRun
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
     from tpsim.quantity.spec import Document
@@ -123,7 +123,7 @@ class FitResult(Answer):
     @property
     def resolved(self) -> dict[str, Any]:
         """What was fitted to what."""
-        return {"base": self.base, "name": self.name, "runs": list(map(_run, self.calibrated.runs))}
+        return {"base": self.base, "name": self.name, "runs": [_run(run) for run in self.calibrated.runs]}
 
     @property
     def assumptions(self) -> list[Assumption]:
@@ -189,8 +189,8 @@ def _levels(result: FitResult) -> Iterable[dict[str, Any]]:
                 levels[level.name] = {**levels[level.name], first: launch}
             elif row is None:
                 continue
-            over = reduce(lambda inner, key: {key: inner}, reversed([first, *keys]), _figure(constant, row, result))
-            levels[level.name] = merge(levels[level.name], over)
+            entry = _figure(constant, row, result)
+            levels[level.name] = with_entry(levels[level.name], [first, *keys], entry)
     return levels.values()
 
 
@@ -229,7 +229,7 @@ PREDICTED = ("base", "figures", "fitted")
 """By what points are predicted: the base, the figures that moved, and the curves over them."""
 
 
-def _points(run: Run, machines: Mapping[str, Machine]) -> Iterator[dict[str, Any]]:
+def _points(run: MeasuredRun, machines: Mapping[str, Machine]) -> Iterator[dict[str, Any]]:
     """The points of a run in rows, each with what the machines predict."""
     off = {key: run.off(machine) for key, machine in machines.items()}
     for at, (V, seconds, line) in enumerate(zip(run.V, run.seconds, run.lines, strict=True)):
@@ -259,7 +259,7 @@ def _band(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: MeasuredRun) -> dict[str, Any]:
     return {
         "log": run.log,
         "collective": run.kind,
@@ -298,6 +298,12 @@ def figure(value: float, constant: Constant, source: str, note: str) -> dict[str
         "kind": "measured",
         "note": note,
     }
+
+
+def with_entry(fields: dict[str, Any], keys: Sequence[str], entry: Any) -> dict[str, Any]:
+    """Fields of a profile with an entry at the path of these keys, merged with what stands there."""
+    over = reduce(lambda inner, key: {key: inner}, reversed(keys), entry)
+    return merge(fields, over)  # type: ignore[no-any-return]  # of two maps it is one
 
 
 def item(part: Mapping[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.calibrate.run import Run
+    from tpsim.calibrate.run import MeasuredRun
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel
     from tpsim.machine.ways import Launch
@@ -45,7 +45,7 @@ class OverlayResult(Answer):
     table = CollectiveResult.table
 
     predicted: CollectiveResult
-    run: Run
+    run: MeasuredRun
     launch: Launch
 
     curve = Of[SizeCurve]("predicted.curve", "the predicted curve over all sizes")
@@ -139,7 +139,7 @@ def measured_collective(
     return OverlayResult(replace(chosen, asked=sizes, timings=timings), run, launch)
 
 
-def _matching(log: str, logged: Sequence[Run], kind: MoveKind, ranks: int, launch: Launch) -> list[Run]:
+def _matching(log: str, logged: Sequence[MeasuredRun], kind: MoveKind, ranks: int, launch: Launch) -> list[MeasuredRun]:
     """The runs that were asked for; all made in one way."""
     runs = [run for run in logged if (run.kind, run.ranks) == (kind, ranks)]
     if not runs:
@@ -156,7 +156,7 @@ def _matching(log: str, logged: Sequence[Run], kind: MoveKind, ranks: int, launc
     return runs
 
 
-def _place(machine: Machine, runs: Sequence[Run], level: str | None) -> str | None:
+def _place(machine: Machine, runs: Sequence[MeasuredRun], level: str | None) -> str | None:
     """Where the ranks of all runs lay, as `collective` takes it.
 
     Raises InputError if that is not one place, or not known.
@@ -168,7 +168,7 @@ def _place(machine: Machine, runs: Sequence[Run], level: str | None) -> str | No
     return levels[0]
 
 
-def _launch(machine: Machine, run: Run, asked: Launch) -> tuple[Launch, list[str]]:
+def _launch(machine: Machine, run: MeasuredRun, asked: Launch) -> tuple[Launch, list[str]]:
     """The launch to predict with, and a word on it: as asked, else the log's if the machine has it on every level."""
     if asked is not None:
         return asked, [f"predicted with the launch {asked if isinstance(asked, str) else show(asked, 'seconds')}"]

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasuredRun:
     """Measured times of one collective.
 
     kind         as tpsim calls it if it prices it, else as the program does

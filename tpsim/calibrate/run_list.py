@@ -27,7 +27,7 @@ MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CsvCell:
     """What stands between two commas, and where."""
 
     text: str
@@ -44,8 +44,8 @@ class Listed:
     peak_bytes  of a chip; None if it was not measured
     """
 
-    scenario: Cell
-    stated: Cell
+    scenario: CsvCell
+    stated: CsvCell
     seconds: float
     peak_bytes: float | None
 
@@ -66,7 +66,7 @@ def read(path: Path | str) -> tuple[Log, list[Listed]]:
     return log, [_listed(dict(zip(names, _row(log, at, len(names)), strict=True))) for at, _ in others]
 
 
-def _cells(log: Log, at: int) -> Iterator[Cell]:
+def _cells(log: Log, at: int) -> Iterator[CsvCell]:
     line, end = log.lines[at - 1], 0
     while end <= len(line):
         match = _CELL.match(line, end)
@@ -74,11 +74,11 @@ def _cells(log: Log, at: int) -> Iterator[Cell]:
             place = Place(log.path, at, end + 1, line)
             raise InputError.one("bad-list", "a quote is not closed, or text stands behind one", place, 'close it: "')
         text = match[1].strip('"').replace('""', '"') if match[1].startswith('"') else match[1]
-        yield Cell(text, Place(log.path, at, match.start(1) + 1, line, max(1, len(match[1]))))
+        yield CsvCell(text, Place(log.path, at, match.start(1) + 1, line, max(1, len(match[1]))))
         end = match.end() if match[0].endswith(",") else len(line) + 1
 
 
-def _names(heads: list[Cell]) -> list[str]:
+def _names(heads: list[CsvCell]) -> list[str]:
     """The columns, each known and stated once."""
     for at, head in enumerate(heads):
         if head.text not in COLUMNS:
@@ -94,16 +94,16 @@ def _names(heads: list[Cell]) -> list[str]:
     return names
 
 
-def _row(log: Log, at: int, columns: int) -> list[Cell]:
+def _row(log: Log, at: int, columns: int) -> list[CsvCell]:
     """As many cells as there are columns; those that are missing at the end are empty."""
     cells = list(_cells(log, at))
     if len(cells) > columns:
         problem = f"the line has {len(cells)} cells, the first line {columns}"
         _wrong("bad-list", problem, cells[columns], "drop what is too much, or put quotes around a cell with a comma")
-    return [*cells, *[Cell("", cells[-1].place)] * (columns - len(cells))]
+    return [*cells, *[CsvCell("", cells[-1].place)] * (columns - len(cells))]
 
 
-def _listed(row: Mapping[str, Cell]) -> Listed:
+def _listed(row: Mapping[str, CsvCell]) -> Listed:
     scenario, memory = row["scenario"], row.get("memory")
     if not scenario.text:
         _wrong("no-scenario", "the line names no scenario", scenario, "name one of the library, or a .yaml")
@@ -112,7 +112,7 @@ def _listed(row: Mapping[str, Cell]) -> Listed:
     return Listed(scenario, stated, seconds, _quantity(memory, "bytes") if memory and memory.text else None)
 
 
-def _quantity(cell: Cell, dimension: Dimension) -> float:
+def _quantity(cell: CsvCell, dimension: Dimension) -> float:
     """A quantity of a cell; a bare number of seconds is one."""
     text = cell.text
     try:
@@ -123,5 +123,5 @@ def _quantity(cell: Cell, dimension: Dimension) -> float:
         _wrong(error.slug, error.message, cell, error.remedy)
 
 
-def _wrong(slug: str, message: str, cell: Cell, remedy: str) -> NoReturn:
+def _wrong(slug: str, message: str, cell: CsvCell, remedy: str) -> NoReturn:
     raise InputError.one(slug, message, cell.place, remedy)

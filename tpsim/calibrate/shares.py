@@ -83,7 +83,7 @@ class Effects:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class MovedFigures:
     """Where figures come to: logarithms of value over start, with one deviation of each before and after."""
 
     by: Mapping[str, float]
@@ -93,7 +93,7 @@ class Moves:
 
 def moved(
     effects: Effects, measured: Sequence[float], scatter: Mapping[str, Mapping[str, float]], noise: float
-) -> Moves:
+) -> MovedFigures:
     """The figures that runs of these measured seconds are likely to have.
 
     scatter  figure -> figure -> covariance of their logarithms, before; noise of a run about its set, relative
@@ -102,7 +102,7 @@ def moved(
     covariance = np.array([[scatter[name][other] for other in names] for name in names])
     moves, after = posterior(lambda by: effects.seconds(dict(zip(names, by, strict=True))), covariance, measured, noise)
     before = np.sqrt(np.diag(covariance))
-    return Moves(*(dict(zip(names, map(float, some), strict=True)) for some in (moves, before, after)))
+    return MovedFigures(*(dict(zip(names, map(float, some), strict=True)) for some in (moves, before, after)))
 
 
 def scatter(evidence: SharesFields, generation: str, launch: float) -> dict[str, dict[str, float]]:

@@ -13,7 +13,7 @@ import numpy as np
 from tpsim.answers.plan import priced
 from tpsim.calibrate.calibrate import SPREADS, adjusted
 from tpsim.calibrate.run_list import read
-from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, Moves, moved, scatter
+from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, MovedFigures, moved, scatter
 from tpsim.calibrate.step_fitted import StepFitResult, StepRow
 from tpsim.machine.evidence import evidence
 from tpsim.machine.profile import read as read_profile
@@ -26,7 +26,7 @@ from tpsim.question.scenario import resolve
 
 if TYPE_CHECKING:
     from tpsim.calibrate.run import Array
-    from tpsim.calibrate.run_list import Cell, Listed
+    from tpsim.calibrate.run_list import CsvCell, Listed
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
     from tpsim.question.assume import LaunchFields
@@ -61,7 +61,7 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     starts, launched = _starts(machine), _launch(asked, listed)
     known = evidence().shares
     likely = scatter(known, machine.chip.generation, _spread(launched, known))
-    shares = Moves({}, {}, {})
+    shares = MovedFigures({}, {}, {})
     for _ in range(ROUNDS):
         effects = _effects(asked, starts, launched, shares.by, memo)
         shares = moved(effects, [run.seconds for run in listed], likely, known.noise)
@@ -73,7 +73,7 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     return StepFitResult(name or f"{machine.name}-measured", base, document, machine, log, rows, figures, shares, known)
 
 
-def _question(cell: Cell, folder: Path, machine: Machine, base: str, memo: Memo) -> Question:
+def _question(cell: CsvCell, folder: Path, machine: Machine, base: str, memo: Memo) -> Question:
     """What a run is of; problems that are not in its own file point at its line.
 
     Raises InputError for a scenario that cannot be planned, for one of inference, and for one of other chips.
@@ -81,9 +81,7 @@ def _question(cell: Cell, folder: Path, machine: Machine, base: str, memo: Memo)
     try:
         question = resolve(spec.named("scenarios", cell.text, folder), memo=memo)
     except InputError as error:
-        raise InputError(
-            problem if problem.place else replace(problem, place=cell.place) for problem in error.problems
-        ) from None
+        raise error.at(cell.place) from None
     if question.inference is not None:
         _refuse(cell, f"{cell.text} is of inference", "give steps of training")
     if question.matmul_efficiency is not None:
@@ -101,7 +99,7 @@ def _at_most_the_peak(run: Listed, question: Question, memo: Memo) -> None:
     """Raise InputError for a step whose useful FLOPs, without what masks hide, need longer at the whole peak."""
     plan = priced(question, memo)
     peak = question.machine.peak(question.products).value
-    least = float(plan.step.unmasked[0] / (plan.chips * peak))
+    least = float(plan.step.counted_by("causal")[0] / (plan.chips * peak))
     if run.seconds < least:
         needs = show(least, "seconds")
         message = (
@@ -110,7 +108,7 @@ def _at_most_the_peak(run: Listed, question: Question, memo: Memo) -> None:
         _refuse(run.stated, message, "write seconds of one whole step of this scenario, or its unit: 1.2 s, 850 ms")
 
 
-def _refuse(cell: Cell, message: str, remedy: str) -> NoReturn:
+def _refuse(cell: CsvCell, message: str, remedy: str) -> NoReturn:
     raise InputError.one("unusable-run", message, cell.place, remedy)
 
 

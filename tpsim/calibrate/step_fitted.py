@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from math import exp, expm1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.calibrate.fitted import block, extending, figure, source_key
+from tpsim.calibrate.fitted import block, extending, figure, source_key, with_entry
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
-from tpsim.quantity.spec.document import merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, Assumption
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tpsim.calibrate.logs.log import Log
     from tpsim.calibrate.run_list import Listed
-    from tpsim.calibrate.shares import Moves
+    from tpsim.calibrate.shares import MovedFigures
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
     from tpsim.quantity.spec import Document
@@ -77,7 +76,7 @@ class StepFitResult(Answer):
     log: Log
     rows: tuple[StepRow, ...]
     starts: Mapping[str, float]
-    shares: Moves
+    shares: MovedFigures
     scatter: SharesFields
 
     @cached_property
@@ -158,7 +157,7 @@ class StepFitResult(Answer):
         lines = extending(folder, self.base, self.name, _comments(self), source)
         chip: dict[str, Any] = {}
         for path, entry in _figures(self).items():
-            chip = merge(chip, reduce(lambda inner, key: {key: inner}, reversed(path.split(".")[1:]), entry))
+            chip = with_entry(chip, path.split(".")[1:], entry)
         lines += ["chip:", *(f"  {line}" for line in block(chip))] if chip else []
         return "\n".join(lines) + "\n"
 

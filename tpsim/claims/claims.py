@@ -16,7 +16,7 @@ from tpsim.claims.trial import BOOK, RanCall, by_sort, exact_bytes, injected, pa
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY, STREAMED
 from tpsim.program.op import Leaf
-from tpsim.reference.collectives import Part, schedule
+from tpsim.reference.collectives import Stretch, schedule
 from tpsim.reference.linkload import load
 from tpsim.report.numbers import counted
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tpsim.claims.trial import Sort, Trial
     from tpsim.cost.rollup import Row
     from tpsim.fabric.wires import Route
-    from tpsim.machine.cost import Stage
-    from tpsim.machine.groups import Group
+    from tpsim.machine.cost import LevelStage
+    from tpsim.machine.groups import LevelGroup
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import Timing
     from tpsim.reference.calls import Call
@@ -88,7 +88,6 @@ class Ledger:
     calls: Mapping[Sort, Sequence[Call]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Sort the calls once."""
         object.__setattr__(self, "calls", by_sort(self.made))
 
     def of(self, claim: Claim) -> list[Sequence[Call]]:
@@ -205,7 +204,7 @@ class LinkClaim:
         return any(level.shared for level in self.machine.levels)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Stretch, ...]:
         """The algorithm, level by level."""
         return parts(self.machine, self.claim.route, self.priced)
 
@@ -318,7 +317,7 @@ def _by_level(claim: LinkClaim, run: Load) -> Iterator[tuple[str, Any, Fraction]
             yield f"link serial on {name}", serials[name], waits[name] if name in streamed else level.serial
 
 
-def _alone(claim: LinkClaim, group: Group, stage: Stage, reaches: Fraction) -> Fraction:
+def _alone(claim: LinkClaim, group: LevelGroup, stage: LevelStage, reaches: Fraction) -> Fraction:
     """What is waited for on a group of wires while what `reaches` it is moved: of a stream the busiest link's total.
 
     Groups work in turn: of one that streams beside others on its level no count of the level as a whole tells it.
@@ -326,5 +325,5 @@ def _alone(claim: LinkClaim, group: Group, stage: Stage, reaches: Fraction) -> F
     kind = claim.claim.row.collective
     if kind == "all_to_all":
         reaches = Fraction(claim.claim.row.logical_bytes) * group.n / prod(part.n for part in claim.parts)
-    alone = load(kind, (Part(group.segments, stage.algorithm),), reaches).levels[group.level.name]
+    alone = load(kind, (Stretch(group.segments, stage.algorithm),), reaches).levels[group.level.name]
     return alone.total if stage.algorithm in STREAMED else alone.serial

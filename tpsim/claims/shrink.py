@@ -11,7 +11,7 @@ from math import lcm, prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.mesh import Mesh, sized
 from tpsim.algebra.sharding import line_in
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import AxisPiece
@@ -120,8 +120,8 @@ def _laid(placement: Placement, sizes: Mapping[tuple[str, int], int]) -> Placeme
 
 
 def _too_many(placement: Placement) -> InputError:
-    axes = " x ".join(f"{axis} {n}" for axis, n in placement.mesh.axes.items() if n > 1)
-    message = f"{axes} cannot be shrunk to {MOST} devices with every axis kept"
+    axes = {axis: n for axis, n in placement.mesh.axes.items() if n > 1}
+    message = f"{sized(axes)} cannot be shrunk to {MOST} devices with every axis kept"
     return InputError.one("too-many-axes", message, remedy="verify a scenario with fewer mesh axes")
 
 
@@ -152,7 +152,7 @@ def shrink(question: Question) -> Question:
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
         tokens = dims["t"]
-        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, fills=False)
+        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, steps=1, fills=False)
     return replace(
         question,
         stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in goals.items()}),
@@ -310,7 +310,6 @@ def _least_size(dim: str, size: int, types: list[Sharding], before: Mesh, mesh: 
 
 
 def _types(program: Program) -> Iterator[Sharding]:
-    """Every type that an array takes, on the way too."""
     for op in program.ops:
         yield op.output.type
         if isinstance(op, Reshard):

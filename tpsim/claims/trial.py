@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
 from tpsim.machine import timing
-from tpsim.machine.groups import Group, groups
+from tpsim.machine.groups import LevelGroup, groups
 from tpsim.program.layout import layout
 from tpsim.quantity.errors import InputError
 from tpsim.question.memo import program_of
 from tpsim.question.prices import route_over
 from tpsim.question.routing import routed
-from tpsim.reference.collectives import Part
+from tpsim.reference.collectives import Stretch
 from tpsim.reference.execute import execute
 from tpsim.reference.network import Network, Wiring
 from tpsim.reference.routing import evenly
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.fabric.placement import Placement
     from tpsim.fabric.wires import Route
-    from tpsim.machine.cost import Stage
+    from tpsim.machine.cost import LevelStage
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import Timing
-    from tpsim.program.op import Again, Phase, Program, Reshard, Where
+    from tpsim.program.op import Again, Phase, Program, Reshard
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
     from tpsim.reference.calls import Call
@@ -64,18 +64,14 @@ class Sort:
 
 def planned(call: Collective) -> list[Sort]:
     """The sort of every array that travels in a planned call."""
-    where, here = call.where, _here(call.where)
+    where, here = call.where, (call.where.again, call.where.repeats)
     return [Sort(where.phase, part.block, part.array, part.dtype, part.move, *here) for part in call.parts]
 
 
 def sort_of(op: Reshard, move: Move) -> Sort:
     """The sort of one move of a change of type in a run."""
     where, array = op.where, op.output
-    return Sort(where.phase, where.block, array.name, array.dtype, move, *_here(where))
-
-
-def _here(where: Where) -> tuple[Again, tuple[str, ...]]:
-    return where.again, where.repeats
+    return Sort(where.phase, where.block, array.name, array.dtype, move, where.again, where.repeats)
 
 
 class RanCall(NamedTuple):
@@ -130,7 +126,7 @@ def plan_wiring(plan: PlanResult) -> Wiring:
     cheapest, so that the run goes on and shows what is missing.
     """
     question = plan.question
-    wiring: dict[Sort, Sequence[Part]] = {}
+    wiring: dict[Sort, Sequence[Stretch]] = {}
     for row in reversed(plan.rows):
         kind = row.collective
         if kind == "send":
@@ -141,7 +137,7 @@ def plan_wiring(plan: PlanResult) -> Wiring:
         wiring |= dict.fromkeys(planned(row.call), parts(question.machine, route, priced))
     cheapest = machine_wiring(question.machine, question.placement)
 
-    def way(move: Move, volume: float, op: Reshard) -> Sequence[Part]:
+    def way(move: Move, volume: float, op: Reshard) -> Sequence[Stretch]:
         sort = sort_of(op, move)
         return wiring[sort] if sort in wiring else cheapest.parts(move, volume, op)
 
@@ -163,7 +159,7 @@ def plain(machine: Machine, route: Route, kind: MoveKind, V: Size) -> Timing:
 def machine_wiring(machine: Machine, placement: Placement) -> Wiring:
     """The wires of a placement; every move goes by the algorithm that is the cheapest for its bytes."""
 
-    def way(move: Move, volume: float, _: Reshard) -> Sequence[Part]:
+    def way(move: Move, volume: float, _: Reshard) -> Sequence[Stretch]:
         route = placement.route(move.axes)
         change = placement.change(move)
         return parts(machine, route, timing.time(machine, route, move.kind, volume, change=change))
@@ -171,18 +167,18 @@ def machine_wiring(machine: Machine, placement: Placement) -> Wiring:
     return Wiring(Network.of(placement), way)
 
 
-def parts(machine: Machine, route: Route, priced: Timing) -> tuple[Part, ...]:
+def parts(machine: Machine, route: Route, priced: Timing) -> tuple[Stretch, ...]:
     """The algorithm of a priced call, level by level: what `reference` runs.
 
     A call without stages runs over all its levels at once.
     """
     if not priced.stages:
         segments = [segment for group in groups(machine, route) for segment in group.segments]
-        return (Part(tuple(segments), priced.algorithm),)
-    return tuple(Part(group.segments, stage.algorithm) for group, stage in staged(machine, route, priced))
+        return (Stretch(tuple(segments), priced.algorithm),)
+    return tuple(Stretch(group.segments, stage.algorithm) for group, stage in staged(machine, route, priced))
 
 
-def staged(machine: Machine, route: Route, priced: Timing) -> tuple[tuple[Group, Stage], ...]:
+def staged(machine: Machine, route: Route, priced: Timing) -> tuple[tuple[LevelGroup, LevelStage], ...]:
     """The stage of a priced call on every group of wires, innermost first."""
     return tuple(zip(groups(machine, route), priced.stages, strict=True))
 
@@ -222,7 +218,9 @@ def trial(question: Question, full: PlanResult) -> Trial:
     padded = question.assume.routing.drop != "none"
     options = {"schedule": question.orders, "beside": beside, "choose": even, "padded": padded}
     sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **options)
-    return Trial(plan, sharded, execute(_unsharded(question), Mesh({}), sizes, inputs, choose=even))
+    layers = (tuple(run for chunk in question.stages.chunks for run in chunk.stack),)
+    unsharded = program_of(question, layout(), layers=layers, microbatches=question.workload.microbatches)
+    return Trial(plan, sharded, execute(unsharded, Mesh({}), sizes, inputs, choose=even))
 
 
 def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
@@ -270,8 +268,3 @@ def _program(plan: PlanResult) -> Program:
     question = plan.question
     layers = tuple(chunk.stack for chunk in question.stages.chunks)
     return program_of(question, layers=layers, microbatches=question.workload.microbatches, path=plan.lowered.path)
-
-
-def _unsharded(question: Question) -> Program:
-    layers = (tuple(run for chunk in question.stages.chunks for run in chunk.stack),)
-    return program_of(question, layout(), layers=layers, microbatches=question.workload.microbatches)

@@ -10,6 +10,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tpsim.algebra.mesh import sized
 from tpsim.answers.derivation import values
 from tpsim.answers.plan import priced
 from tpsim.claims.cache_claims import cache_check
@@ -105,19 +106,14 @@ def verified(question: Question) -> Verified:
         return _verdict(question, small, (stopped(error),))
     lost = tuple(_not_home(seen.sharded.program))
     right = (*value_checks(arrays), blocks_check(arrays, lost), slopes_check(tuple(slopes(seen.whole))))
+    cached = (cache_check(small, work),) if (work := small.inference) and work.serving.phase == "decode" else ()
     return replace(
-        _verdict(question, small, (*right, *_claims(seen), *_cache(small))),
+        _verdict(question, small, (*right, *_claims(seen), *cached)),
         arrays=distinct(arrays),
         collectives=len(made(seen.sharded)),
         difference=max(array.difference for array in arrays),
         notes=tuple(_notes(full, seen)),
     )
-
-
-def _cache(small: Question) -> Iterator[Check]:
-    """Of decoding, that it goes on where a prompt ends."""
-    if (work := small.inference) and work.serving.phase == "decode":
-        yield cache_check(small, work)
 
 
 def _not_home(program: Program) -> Iterator[str]:
@@ -146,8 +142,7 @@ def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> 
 
 
 def _sizes(question: Question) -> Iterator[str]:
-    """The sizes that shrink, in words."""
-    yield " x ".join(f"{axis} {n}" for axis, n in question.mesh.axes.items())
+    yield sized(question.mesh.axes)
     yield counted(question.model.layers, "layer")
     yield counted(question.workload.microbatches, "microbatch")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.mesh import Mesh, as_flag, sized
 from tpsim.answers.shard import ShardResult, shard
 from tpsim.claims.checks import Check, Verified, VerifyResult, arising, blocks_check, distinct, equal_arrays, stopped
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, links_check, ran
@@ -55,7 +55,8 @@ def verify_expression(
     grid = read_mesh(mesh)
 
     def planned(grid: Mesh, dims: str | Mapping[str, int] | None = None) -> ShardResult:
-        refuse_devices(grid)
+        if grid.devices > DEVICES:
+            raise TooLarge(f"a mesh of {grid.devices} devices is too large to run")
         least = dims or _least_dims(shard(expr, grid, dtype=dtype))
         answer = shard(expr, grid, dims=least, hw=hw, placement=placement, dtype=dtype)
         refuse_sizes(answer)
@@ -151,8 +152,7 @@ def _verdict(asked: ShardResult, checks: tuple[Check, ...]) -> Verified:
 
 def _asked(asked: ShardResult) -> str:
     """The words that ask `shard` for the same."""
-    words = ["--mesh", ",".join(f"{axis}={n}" for axis, n in asked.mesh.axes.items())]
-    words += ["--dims", ",".join(f"{dim}={n}" for dim, n in (asked.dims or {}).items())]
+    words = ["--mesh", as_flag(asked.mesh.axes), "--dims", as_flag(asked.dims or {})]
     words += ["--dtype", asked.dtype] if asked.dtype != "bf16" else []
     words += ["--hw", asked.hardware] if asked.hardware else []
     return f'"{asked.expression.text}" {shlex.join(words)}'
@@ -166,17 +166,11 @@ class TooLarge(Exception):  # noqa: N818  # it says what was found
     """Why an expression is not run."""
 
 
-def refuse_devices(mesh: Mesh) -> None:
-    """Raise TooLarge for a mesh of more devices than are simulated."""
-    if mesh.devices > DEVICES:
-        raise TooLarge(f"a mesh of {mesh.devices} devices is too large to run")
-
-
 def refuse_sizes(asked: ShardResult) -> None:
     """Raise TooLarge for dims that take too long on one device, or too much memory on all of them on any way."""
     dims = asked.dims or {}
     if prod(dims.values()) > WORK:
-        raise TooLarge(f"{' x '.join(f'{dim} {size}' for dim, size in dims.items())} is too much to run")
+        raise TooLarge(f"{sized(dims)} is too much to run")
     for way in asked.alternatives or (asked.way,):
         elements = _elements(asked, way)
         if elements > HELD:

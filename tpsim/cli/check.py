@@ -33,4 +33,4 @@ def check(paths: tuple[str, ...], update: bool, lock: str, output: Output) -> No
 
     result = answer(paths, lock=lock, update=update)
     locked = {result.path: result.text} if update else {}
-    output.write(result, lambda verbose: check_page(result, verbose=verbose), locked)
+    output.write(result, check_page, locked)

@@ -57,7 +57,7 @@ def collective(
         from tpsim.pages.collective import page
 
         predicted = answer(name, **asked)
-        return output.write(predicted, lambda verbose: page(predicted, verbose=verbose))
+        return output.write(predicted, page)
     from tpsim.calibrate.overlay import measured_collective
     from tpsim.pages.collective import measured_page
 
@@ -67,4 +67,4 @@ def collective(
             message = f"--{option} has no meaning beside --measured: the sizes are the log's"
             raise InputError.one("sizes-of-the-log", message, remedy=f"leave --{option} out")
     result = measured_collective(name, log=measured, **asked)
-    return output.write(result, lambda verbose: measured_page(result, verbose=verbose))
+    return output.write(result, measured_page)

@@ -45,4 +45,4 @@ def diff(
 
     refuse_inputs(output.files, [base, new or base])
     result = answer(base, new, overrides=overrides, min_change=min_change, **flags)
-    output.write(result, lambda verbose: diff_page(result, verbose=verbose), fails=exit_code)
+    output.write(result, diff_page, fails=exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,6 +45,6 @@ def explain(*, name: str | None, scenario: str | None, flags: Flags, latex: bool
         name, scenario = None, name
     if name is None and (scenario or asked["overrides"] or flags.keys() != {"hw"}):
         listed = verb.explain_list(scenario, overrides=asked["overrides"], **flags)
-        return output.write(listed, lambda _: list_page(listed))
+        return output.write(listed, list_page)
     result = verb.explain(name or "", scenario, **asked, **flags)
-    return output.write(result, lambda verbose: page(result, verbose=verbose, latex=latex))
+    return output.write(result, partial(page, latex=latex))

@@ -26,7 +26,7 @@ def list_machines(output: Output) -> None:
     from tpsim.pages.hw import list_page
 
     result = hw_list()
-    output.write(result, lambda verbose: list_page(result, verbose=verbose))
+    output.write(result, list_page)
 
 
 @hw.command(short_help="Every constant of one machine.")
@@ -38,7 +38,7 @@ def show(name: str, output: Output) -> None:
     from tpsim.pages.hw import page
 
     result = hw_show(name)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
+    output.write(result, page)
 
 
 @hw.command(short_help="Hold profiles against the rules.")
@@ -57,7 +57,7 @@ def validate(names: tuple[str, ...], strict: bool, output: Output) -> None:
     from tpsim.pages.hw import validate_page
 
     result = hw_validate(names, strict=strict)
-    output.write(result, lambda verbose: validate_page(result, verbose=verbose))
+    output.write(result, validate_page)
 
 
 @hw.command(short_help="A profile from what was measured.")
@@ -98,4 +98,4 @@ def fit(output: Output, **asked: Any) -> None:
 
     result = hw_fit_any(**asked)
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
-    output.write(result, lambda verbose: page(result, verbose=verbose, profile=profile, level=asked["level"]))
+    output.write(result, partial(page, profile=profile, level=asked["level"]))

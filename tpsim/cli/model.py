@@ -25,7 +25,7 @@ def list_models(output: Output) -> None:
     from tpsim.pages.model import list_page
 
     result = model_list()
-    output.write(result, lambda verbose: list_page(result, verbose=verbose))
+    output.write(result, list_page)
 
 
 @model.command(short_help="What was read from one model.")
@@ -37,4 +37,4 @@ def show(name: str, output: Output) -> None:
     from tpsim.pages.model import page
 
     result = model_show(name)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
+    output.write(result, page)

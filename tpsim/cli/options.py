@@ -12,10 +12,10 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tpsim.quantity.spec import Kind
+    from tpsim.quantity.spec import LibraryKind
 
 
-def _library(_ctx: click.Context, _param: click.Parameter, begun: str, *, kind: Kind) -> list[CompletionItem]:
+def _library(_ctx: click.Context, _param: click.Parameter, begun: str, *, kind: LibraryKind) -> list[CompletionItem]:
     from tpsim.quantity import spec
 
     return begins(begun, spec.names(kind)) or [CompletionItem(begun, type="file")]

@@ -10,7 +10,7 @@ from errno import EINVAL, EISDIR, ELOOP
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import click
 
@@ -43,6 +43,15 @@ SUFFIXES: Mapping[str, Format] = {
 }
 """A format per suffix; YAML is only what an answer is as a file of its own, as a fitted profile; a trace a plan."""
 
+A_contra = TypeVar("A_contra", bound="Answer", contravariant=True)
+
+
+class MakePage(Protocol[A_contra]):
+    """What makes an answer's page, as those of `tpsim.pages` do."""
+
+    def __call__(self, result: A_contra, /, *, verbose: bool) -> Page:
+        """The page; with `verbose` also formulas and reasons."""
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -61,19 +70,19 @@ class Output:
 
     def write(
         self,
-        answer: Answer,
-        make_page: Callable[[bool], Page],
+        answer: A_contra,
+        make_page: MakePage[A_contra],
         also: Mapping[Path, str] | None = None,
         *,
         fails: bool = True,
     ) -> None:
         """Write `answer` everywhere it is wanted, files first; the command exits with 1 if the answer is "no".
 
-        make_page  makes what tables and Markdown show, given `verbose`
+        make_page  makes what tables and Markdown show of it
         also       files that hold something else, with their texts
         fails      False where "no" is no reason to fail
         """
-        page = make_page(self.verbose and not self.quiet) if self.format == "table" else None
+        page = make_page(answer, verbose=self.verbose and not self.quiet) if self.format == "table" else None
         shown = "" if page else _text(answer, make_page, self.format, verbose=self.verbose)
         self._write_files(answer, make_page, also or {})
         if page:
@@ -85,7 +94,7 @@ class Output:
         if fails and not answer.ok:
             raise click.exceptions.Exit(NO)
 
-    def _write_files(self, answer: Answer, make_page: Callable[[bool], Page], also: Mapping[Path, str]) -> None:
+    def _write_files(self, answer: A_contra, make_page: MakePage[A_contra], also: Mapping[Path, str]) -> None:
         pages = {
             file: _text(answer, make_page, SUFFIXES[_suffix(file.name)], verbose=self.verbose, folder=file.parent)
             for file in self.files
@@ -113,7 +122,7 @@ def tell(message: str, *, line: bool = True) -> None:
 
 
 def _text(
-    answer: Answer, make_page: Callable[[bool], Page], form: Format, *, verbose: bool, folder: Path = Path()
+    answer: A_contra, make_page: MakePage[A_contra], form: Format, *, verbose: bool, folder: Path = Path()
 ) -> str:
     """`answer` in one format, to stand in `folder`. Whatever a file or a pipe gets is never cut and never coloured."""
     if form in ("json", "trace"):
@@ -133,17 +142,17 @@ def _text(
     if form == "md":
         from tpsim.report import markdown
 
-        return markdown.text(make_page(True))
+        return markdown.text(make_page(answer, verbose=True))
     if form == "html":
         from tpsim.report import html
 
-        return html.text(make_page(True), __version__)
+        return html.text(make_page(answer, verbose=True), __version__)
     from io import StringIO
 
     from tpsim.report import terminal
 
     stream = StringIO()
-    terminal.write(make_page(verbose), stream, "never")
+    terminal.write(make_page(answer, verbose=verbose), stream, "never")
     return stream.getvalue()
 
 

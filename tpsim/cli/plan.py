@@ -47,7 +47,7 @@ def plan(
 
     result = answer(scenario, overrides=overrides, **flags)
     saved = {} if save is None else _saved(result.question, save, scenario)
-    output.write(result, lambda verbose: page(result, verbose=verbose), saved)
+    output.write(result, page, saved)
 
 
 def _saved(question: Question, save: Path, scenario: str | None) -> dict[Path, str]:

@@ -33,8 +33,8 @@ def schema(ctx: click.Context, name: str | None, output: Output) -> None:
 
     if name is not None:
         result = verb.schema(name)
-        return output.write(result, lambda verbose: page(result, verbose=verbose))
+        return output.write(result, page)
     asked = ctx.get_parameter_source("form") is ParameterSource.COMMANDLINE
-    listed = verb.schema_list()
+    listed = verb.SchemaListResult()
     output = output if asked else replace(output, format="table")
-    return output.write(listed, lambda verbose: list_page(listed, verbose=verbose))
+    return output.write(listed, list_page)

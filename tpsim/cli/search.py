@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def search(
     if save is not None and result.best:
         refuse_inputs([save], (path for path, _ in result.files if path != scenario))
         saved[save] = result.best.scenario(save.parent)
-    output.write(result, lambda verbose: page(result, verbose=verbose, saved=str(save) if saved else ""), saved)
+    output.write(result, partial(page, saved=str(save) if saved else ""), saved)
 
 
 def _sweep(scenario: str | None, asked: dict[str, Any], output: Output, *, save: Path | None) -> None:
@@ -94,7 +95,7 @@ def _sweep(scenario: str | None, asked: dict[str, Any], output: Output, *, save:
         message = "a sweep keeps the best layouts of every cell, and no more of any"
         raise InputError.one("no-sweep", message, remedy="leave out --save, --pareto, --sensitivity; or --sweep")
     result = answer(scenario, progress=None if output.quiet else _progress(), **asked)
-    output.write(result, lambda _: sweep_page(result))
+    output.write(result, sweep_page)
 
 
 def _progress() -> Callable[[int, int, float], None]:

@@ -37,4 +37,4 @@ def shard(expression: str, output: Output, **asked: Any) -> None:
     from tpsim.pages.shard import page
 
     result = answer(expression, **asked)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
+    output.write(result, page)

@@ -49,7 +49,7 @@ def verify(
         raise click.MissingParameter(ctx=ctx, param_hint="SCENARIO...|EXPRESSION", param_type="argument")
     with _progress(output) as progress:
         result = _answer(targets, options, progress)
-    output.write(result, lambda verbose: page(result, verbose=verbose))
+    output.write(result, page)
 
 
 def _answer(targets: tuple[str, ...], options: Mapping[str, Any], progress: Progress | None) -> VerifyResult:

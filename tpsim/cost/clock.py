@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,9 @@ class Clock:
     scale: float = 1
     launch_s: float = 0
     tied: int = 1
+    _works: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _timed: dict[int, Timed] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[Piece, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
         """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
@@ -113,15 +116,3 @@ class Clock:
     @cached_property
     def _firsts(self) -> dict[int, Kernel]:
         return {id(kernel.ops[0]): kernel for kernel in self.kernels}
-
-    @cached_property
-    def _works(self) -> dict[Hashable, Any]:
-        return {}
-
-    @cached_property
-    def _timed(self) -> dict[int, Timed]:
-        return {}
-
-    @cached_property
-    def _known(self) -> dict[Piece, Any]:
-        return {}

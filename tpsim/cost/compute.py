@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.chip_seconds import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
@@ -23,6 +24,13 @@ FLOPS_COUNTED: Mapping[str, str] = {
     "causal": "matrix products, of attention's s by s what its mask lets through",
 }
 """The FLOPs that shares of peak (MFU, HFU) count, by `assume.mfu`: sources do the one or the other."""
+
+
+def flops_counted(by: str, dims: Mapping[str, Any]) -> str:
+    """The same of a model with these dims: in a window or a chunk a token has no more keys than this holds."""
+    text = FLOPS_COUNTED[by]
+    return f"{text}, of windows and chunks s by theirs" if by == "full" and "w" in dims else text
+
 
 PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 
@@ -52,9 +60,9 @@ def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficie
     Arguments as of `compute`.
     """
     moved = memory_s(machine, kernel.memory_bytes(sizes))
-    worked = [_products_s(kernel, sizes, machine, dtype, efficiency) * kernel.peak(sizes)] if kernel.products else []
+    worked = _products_s(kernel, sizes, machine, dtype, efficiency)
     behind = memory_s(machine, kernel.passed_bytes(sizes)) if kernel.passes else 0
-    return largest(moved, *worked) + behind + pause_s(machine) * (1 + len(kernel.passes))
+    return largest(moved, worked) + behind + pause_s(machine) * (1 + len(kernel.passes))
 
 
 def known_s(known: dict[Hashable, Any], kernel: Kernel, *asked: Any) -> Any:
@@ -66,12 +74,19 @@ def known_s(known: dict[Hashable, Any], kernel: Kernel, *asked: Any) -> Any:
 
 def is_bytes_bound(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
     """True for a kernel that takes as long as its bytes; arguments as of `compute`."""
-    worked = _products_s(kernel, sizes, machine, dtype, efficiency) if kernel.products else 0
-    return bool(memory_s(machine, kernel.memory_bytes(sizes)) >= worked)
+    moved = memory_s(machine, kernel.memory_bytes(sizes))
+    return bool(moved >= _products_s(kernel, sizes, machine, dtype, efficiency))
 
 
 def _products_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
-    """Seconds of its products, whatever their bytes: whole waves of tiles where the machine has a tile."""
+    """Seconds of its products on the device with most rows, whatever their bytes; 0 without any."""
+    if not kernel.products:
+        return 0
+    return _on_mean_s(kernel, sizes, machine, dtype, efficiency) * kernel.peak(sizes)
+
+
+def _on_mean_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
+    """Those of a device with as many rows as the mean: whole waves of tiles where the machine has a tile."""
     dtype = STORED_AS[dtype] if dtype in IN_LAYERS and not kernel.in_layers else dtype
     if kernel.fused:
         backward = kernel.where.phase == "backward"
@@ -82,10 +97,9 @@ def _products_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, effi
     rows, columns, depth, batch = kernel.sides
     sides = (rows, columns, batch)
     key = (tile.rows.value, tile.columns.value, tile.units.value, *sides, kernel.shared)
-    count = sizes.once(key, lambda: waves(tile, *map(sizes.local_elements, sides), shared=kernel.shared))
-    return count * compute_s(
-        machine, wave_flops(tile) * sizes.local_elements(depth), dtype, _share(kernel, sizes, machine)
-    )
+    many = partial(kernel.local_elements, sizes=sizes)
+    count = sizes.once(key, lambda: waves(tile, *map(many, sides), shared=kernel.shared))
+    return count * compute_s(machine, wave_flops(tile) * many(depth), dtype, _share(kernel, sizes, machine))
 
 
 def _share(kernel: Kernel, sizes: Sizes, machine: Machine) -> Any:

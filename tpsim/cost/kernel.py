@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
+from tpsim.program.dims import BUSY, EXPERTS, HELD, RAGGED
 from tpsim.program.op import Array, Einsum, Op, Program
-from tpsim.program.tokens import TOKENS, keys_of, last_pairs, peak
+from tpsim.program.tokens import TOKENS, keys_of, peak, read_keys, seen_pairs, wide_keys
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Where
@@ -86,9 +87,20 @@ class Kernel:
 
     def seen(self, flops: Any, sizes: Sizes) -> Any:
         """Those of so many FLOPs that are spent on scores that its mask lets through; all of them without a mask."""
-        s, t, w = (sizes.dims.get(dim, 1) for dim in "stw")
-        keys = sizes.dims[keys_of(self.scores.dims)] if self.mask else t
-        return over(flops * last_pairs(self.mask, s, t, w), s * keys) if self.mask else flops
+        if not self.mask:
+            return flops
+        dims = {"t": 1, "w": 1, **sizes.dims}
+        return over(flops * seen_pairs(self.mask, dims), dims["s"] * dims[keys_of(self.scores.dims)])
+
+    def counted(self, flops: Any, sizes: Sizes, by: Literal["full", "causal"]) -> Any:
+        """Those of so many FLOPs that shares of peak count: of attention what its mask lets through, or s by s.
+
+        Of a window no keys are counted that no token of it reads, whichever way later ones are.
+        """
+        if by == "causal" or not self.mask:
+            return self.seen(flops, sizes)
+        keys = keys_of(self.scores.dims)
+        return over(flops * wide_keys(self.mask, sizes.dims), sizes.dims["t"]) if keys == "t" else flops
 
     @cached_property
     def ring(self) -> tuple[str, ...]:
@@ -125,7 +137,29 @@ class Kernel:
 
     def memory_bytes(self, sizes: Sizes) -> Any:
         """Bytes read and written in one run of one device."""
-        return total(local_bytes(array, sizes) * count for array, count in self._moved)
+        return total(product((local_bytes(x, sizes), count, self._share(x.dims, sizes))) for x, count in self._moved)
+
+    def local_elements(self, side: Sharding, sizes: Sizes) -> Any:
+        """Elements on a device along a side of its product: experts with rows, and so many rows of each."""
+        elements = sizes.local_elements(side) * self._share(side.dims, sizes)
+        of_each = RAGGED in side.dims and EXPERTS not in side.dims
+        return over(elements, sizes.dims.get(BUSY, 1)) if of_each else elements
+
+    def _share(self, dims: Sequence[str], sizes: Sizes) -> Any:
+        """Share that it works with of an array: of experts those that have rows, of a chunk's cache what is read."""
+        if self._on_rows and EXPERTS in dims and RAGGED not in dims:
+            return sizes.dims.get(BUSY, 1)
+        cached = self._of_chunk and HELD in dims and "s" not in dims
+        return over(read_keys(sizes.dims), sizes.dims[HELD]) if cached else 1
+
+    @property
+    def _of_chunk(self) -> bool:
+        """True if it reads a chunk's cache, which may have begun anew."""
+        return self.mask == "held_chunk_mask"
+
+    @cached_property
+    def _on_rows(self) -> bool:
+        return any(RAGGED in x.dims for x in (*self.reads, *self.writes))
 
     def passed_bytes(self, sizes: Sizes) -> Any:
         """Bytes that the kernels behind it move in one run."""
@@ -146,7 +180,7 @@ class Kernel:
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
         behind = tuple(tuple(map(_shape, arrays)) for arrays in self.passes)
-        flags = (self.fused and self.where.phase, bool(self.products) and self.in_layers, behind)
+        flags = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self._of_chunk, behind)
         return (masked, *flags, tuple(multiplied), tuple(moved))
 
 

@@ -198,8 +198,9 @@ class _Gathering:
         where = op.where
         if where.act == "U":
             return self._known(("update", where.kernel, _stands(where)))
-        if where.kernel and not self._alone(op):
-            key = ("kernel", where.kernel, _stands(where), self._is_plain(op) and _drops(op))
+        plain = self._is_plain(op)
+        if where.kernel and not (plain and is_matrix_product(op)):
+            key = ("kernel", where.kernel, _stands(where), plain and _drops(op))
             if self.numbers.get(key) == len(self.groups) - 1 and self.groups:
                 return len(self.groups) - 1
             return self._new(key)
@@ -212,9 +213,6 @@ class _Gathering:
         Source: Megatron-LM, dot_product_attention.py: a fused softmax, then a dropout.
         """
         return self.practice.attention == "plain" and op.where.kernel.partition(".")[0] == "attention"
-
-    def _alone(self, op: Op) -> bool:
-        return self._is_plain(op) and is_matrix_product(op)
 
     def _finished(self, op: Op) -> int | None:
         """The kernel that makes what an op only casts, scales, or adds parameters to."""

@@ -243,7 +243,7 @@ def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[K
     alive = lifetimes(program)
     pairs = ((array, op, alive.readers[array]) for array, op in alive.makers.items())
     return tuple(
-        Kept(array, op, _last(readers), held_bytes(array, sizes, keeps, alive))
+        Kept(array, op, max(readers, key=lambda op: "FBW".index(op.where.act)), held_bytes(array, sizes, keeps, alive))
         for array, op, readers in pairs
         if any(reader.where.act != op.where.act for reader in readers)
     )
@@ -259,7 +259,3 @@ def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], alive: Lifeti
     array_bytes = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
     ways = product(sizes.axes[axis] for axis in streamed)
     return over(array_bytes * smallest(BUFFERS, ways), ways) if streamed else array_bytes
-
-
-def _last(readers: Sequence[Op]) -> Op:
-    return max(readers, key=lambda op: "FBW".index(op.where.act))

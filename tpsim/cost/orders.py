@@ -44,11 +44,11 @@ def run(
     with uncollected():
         lasts = [seconds(action) for action in schedule.kinds.examples]
         if blocking == "steady":
-            from tpsim.cost.steady import Steady
+            from tpsim.cost.interleaved import Steady
 
             return Steady(schedule, blocking, lasts, sends).ran()
         if blocking and schedule.chunks > 1:
-            from tpsim.cost.steady import Paired
+            from tpsim.cost.interleaved import Paired
 
             return Paired(schedule, blocking, lasts, sends).ran()
         return Turns(schedule, blocking, lasts, sends).ran()

@@ -116,13 +116,13 @@ def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Buffer:
+class Temporary:
     """What stands beside arrays for a while; size: its bytes."""
 
     size: Any
 
 
-Changes = Sequence[tuple[Array | Buffer, int]]
+Changes = Sequence[tuple[Array | Temporary, int]]
 """One after the other what grows or shrinks memory: 1 where it comes, -1 where it goes."""
 
 
@@ -155,8 +155,8 @@ class Courses:
             )
         return self._known[key]
 
-    def _told(self, what: Array | Buffer, sign: int, acts: str) -> tuple[Purpose, Any]:
-        part = "buckets" if isinstance(what, Buffer) else self._part(what, acts)
+    def _told(self, what: Array | Temporary, sign: int, acts: str) -> tuple[Purpose, Any]:
+        part = "buckets" if isinstance(what, Temporary) else self._part(what, acts)
         return part, sign * self.bytes_of(what)
 
     @cached_property
@@ -181,7 +181,7 @@ class Courses:
         kinds = [kind for kind, times in chunk.stack if times and size in self.buffers]
         sums = [self._moved(kind, acts) for kind in kinds]
         within = [self.buffers[size] * largest(*sums)] if kinds else []
-        return [(Buffer(size), 1) for size in sizes], [(Buffer(size), 1) for size in within]
+        return [(Temporary(size), 1) for size in sizes], [(Temporary(size), 1) for size in within]
 
     def _moved(self, kind: str, acts: str) -> Any:
         """Bytes that a layer of a kind gathers, or scatters."""
@@ -190,9 +190,9 @@ class Courses:
             self._each[kind, acts] = total(moved_bytes(op, self.sizes) for run in layer for op in run)
         return self._each[kind, acts]
 
-    def bytes_of(self, what: Array | Buffer) -> Any:
+    def bytes_of(self, what: Array | Temporary) -> Any:
         """Bytes on one device; none of gradients of layers where these lie in a buffer."""
-        if isinstance(what, Buffer):
+        if isinstance(what, Temporary):
             return what.size
         if what not in self._each:
             self._each[what] = self._bytes(what)

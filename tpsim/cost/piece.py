@@ -94,7 +94,6 @@ class Piece:
     late: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """What follows."""
         lane = LANE[self.call.op] if self.call else COMPUTE
         put = object.__setattr__
         put(self, "lane", lane)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
 from tpsim.cost.orders import run
-from tpsim.cost.own import Full, Own, Span, Tail
 from tpsim.cost.ran import Path
+from tpsim.cost.rank_work import FullLinks, RankSpan, RankWork, Tail
 from tpsim.cost.timed import Timed
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.schedules import in_flight
@@ -189,21 +189,20 @@ class Work:
         return frozenset(kind for kind, timed in enumerate(self.kinds) if timed.settled)
 
     @cached_property
-    def own(self) -> list[Own]:
+    def own(self) -> list[RankWork]:
         """What each rank does, wherever it stands in the order: ranks with chunks alike do alike."""
         alike = [tuple(replace(chunk, rank=0) for chunk in self.stages.of(rank)) for rank in range(self.stages.ranks)]
         known = {chunks: self._own(Stages(1, chunks)) for chunks in dict.fromkeys(alike)}
         return [known[chunks] for chunks in alike]
 
-    def _own(self, alone: Stages) -> Own:
+    def _own(self, alone: Stages) -> RankWork:
         sizes = self.clock.sizes.of_stage(alone.loops(0))
         rows = tuple(self._rows(alone, sizes))
         once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
         shared, single = ([row for row in once if row.call.shared == shared_too] for shared_too in (True, False))
-        return Own(rows, *self._worked(alone, sizes), single, shared)
+        return RankWork(rows, *self._worked(alone, sizes), single, shared)
 
     def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
-        """The collectives of a rank with its calls."""
         for row in self.clock.rows:
             if often := alone.count(row.call.where, 0):
                 count = often * row.call.repeats(self.clock.sizes)
@@ -232,7 +231,7 @@ class Work:
                 free = max(late, own)
         return Tail(free, tuple(path), max(free - ran.done(rank), 0))
 
-    def _full(self, ran: Ran, rank: int) -> Full:
+    def _full(self, ran: Ran, rank: int) -> FullLinks:
         """When a rank has done what it does alone: not before its links have sent all of it."""
         tail = self._tail(ran, rank)
         own = self.own[rank]
@@ -240,7 +239,7 @@ class Work:
         end = ran.done(rank) + tail.late_s + once
         wires = own.wires_s
         wire = max(wires, key=lambda name: wires[name], default="")
-        return Full(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
+        return FullLinks(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
 
     def _meeting(self, rank: int) -> list[int]:
         """The ranks that a rank ends together with: all where the next step begins with what the last rank gives."""
@@ -248,7 +247,7 @@ class Work:
             return [*range(len(self.own))]
         return [other for other, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
 
-    def _spans(self, ran: Ran, own: list[Any]) -> list[Span]:
+    def _spans(self, ran: Ran, own: list[Any]) -> list[RankSpan]:
         """When every rank begins and has ended; own: when it has done what it does alone.
 
         What several stages have together begins when the last of them comes.
@@ -257,11 +256,11 @@ class Work:
         ends = zip(ran.starts, met, self.own, strict=True)
         from_first = self.schedule.is_forward
         return [
-            Span(rank, 0 if from_first else starts[0], end + stage.shared_s)
+            RankSpan(rank, 0 if from_first else starts[0], end + stage.shared_s)
             for rank, (starts, end, stage) in enumerate(ends)
         ]
 
-    def _stage(self, ran: Ran, full: Full, span: Span, time_s: Any, pulls: Mapping[int, int]) -> Stage:
+    def _stage(self, ran: Ran, full: FullLinks, span: RankSpan, time_s: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank in a step that takes so long: until its first action it waits from its end in the step before."""
         rank, idle, own = full.rank, time_s - span.seconds, self.own[full.rank]
         waits = ran.waits(rank, span.start - idle)
@@ -284,7 +283,7 @@ class Work:
         layers = self.stages.layers(rank)
         return Stage(rank, layers, tuple(rows), own.compute, bubble_s, in_order, full.end, host_s, late_s)
 
-    def _walked(self, waits: Waits, full: Full) -> Counter[int]:
+    def _walked(self, waits: Waits, full: FullLinks) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
         exposed: Counter[Any] = Counter(full.tail.exposed)
         for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():

@@ -13,7 +13,7 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.cost.own import Own, Tail
+    from tpsim.cost.rank_work import RankWork, Tail
     from tpsim.cost.timed import Timed
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
@@ -170,7 +170,7 @@ class Path:
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order if counts[name]}, seconds
 
-    def pulls(self, own: Own, tail: Tail, sends: Mapping[Any, int]) -> Counter[int]:
+    def pulls(self, own: RankWork, tail: Tail, sends: Mapping[Any, int]) -> Counter[int]:
         """How often each call stands on it, those once per step and in the tail of the last rank, too.
 
         own    what the last rank does

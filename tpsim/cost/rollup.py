@@ -236,17 +236,12 @@ def rolled_up(rows: Iterable[Row], by: Callable[[Collective], str]) -> dict[str,
     return {key: Total(tuple(group)) for key, group in groups.items()}
 
 
-def layer_name(collective: Collective) -> str:
-    """``layers`` for what runs in every layer, ``outside`` for the rest."""
-    return "layers" if collective.per_layer else "outside"
-
-
 SumKey = Literal["by_op", "by_block", "by_layer", "by_phase", "by_axis", "by_collective", "by_step"]
 
 KEYS: Mapping[SumKey, Callable[[Collective], str]] = {
     "by_op": lambda call: call.op,
     "by_block": lambda call: call.block,
-    "by_layer": layer_name,
+    "by_layer": lambda call: "layers" if call.per_layer else "outside",
     "by_phase": lambda call: call.where.phase,
     "by_axis": lambda call: call.axis,
     "by_collective": lambda call: call.kind,

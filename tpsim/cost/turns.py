@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Way:
+class ChannelState:
     """A channel in a pass over the orders.
 
     ahead   messages that its sender has come to give, less those that its receiver has come to take
@@ -48,7 +48,7 @@ Given = tuple[Any, int, Any, bool]
 """A message that has not set off: from when on it could, and its rank; its seconds on the way, if its rank waits."""
 
 
-Gap = list[tuple[Way, Any, int, int]]
+Gap = list[tuple[ChannelState, Any, int, int]]
 """What a rank exchanges between two actions: channels, seconds on the way, 1 if it gives or -1, the other ranks."""
 
 
@@ -65,9 +65,8 @@ class Turns:
     def __init__(
         self, schedule: PipelineSchedule, blocking: Blocking, seconds: list[Any], sends: Callable[[Pass], Any]
     ) -> None:
-        """All ranks before their first actions."""
         self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
-        self.ways = dict[Channel, Way]()
+        self.ways = dict[Channel, ChannelState]()
         kinds: list[Action] = [*schedule.kinds.examples, ()]
         self.gives = [[pair for part in kind for pair in self._meant(part)] for kind in kinds]
         self.takes = [[pair for part in kind for pair in self._meant(schedule.wanted(part))] for kind in kinds]
@@ -78,10 +77,10 @@ class Turns:
         self.ready: list[int] = []
         self.messages: list[Message] = []
 
-    def _meant(self, part: Pass | None) -> list[tuple[Way, Any]]:
+    def _meant(self, part: Pass | None) -> list[tuple[ChannelState, Any]]:
         """The message that a pass makes, if it makes one: its channel, and the seconds on its way."""
         channel = channel_of(self.schedule, part)
-        return [(self.ways.setdefault(channel, Way(channel)), self.sends(part))] if part and channel else []
+        return [(self.ways.setdefault(channel, ChannelState(channel)), self.sends(part))] if part and channel else []
 
     def ran(self) -> Ran:
         """All of it. Raises InputError where no rank can go on."""
@@ -160,7 +159,7 @@ class Turns:
         gives = [(way, flight, 1, way.channel.receiver) for way, flight in self.gives[before]]
         return [*gives, *((way, flight, -1, way.channel.sender) for way, flight in self.takes[after])]
 
-    def set_off(self, way: Way, flight: Any, start: Any, rank: int) -> None:
+    def set_off(self, way: ChannelState, flight: Any, start: Any, rank: int) -> None:
         """A message flies, behind others of its channel, when the later of its ranks is there."""
         latest = way.latest
         cause: int | Message = rank
@@ -193,7 +192,7 @@ class Turns:
         lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
         return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
 
-    def lacks(self, way: Way, sign: int) -> bool:
+    def lacks(self, way: ChannelState, sign: int) -> bool:
         """True if a rank in a gap waits for a message that it gives (1) or takes (-1)."""
         return way.ahead * sign > 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -137,6 +137,11 @@ class Placement:
         return [*lines, *self.remarks]
 
 
+def in_one_line(described: Iterable[str]) -> str:
+    """What `Placement.describe` says, in one line."""
+    return "; ".join(" ".join(line.split()) for line in described)
+
+
 def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *, alone: bool = False) -> Placement:
     """Put every mesh axis on wires.
 
@@ -160,7 +165,6 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
 
 
 def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
-    """The rule, as far as it matters on these levels."""
     if any(per_slice.known for per_slice in slices):
         return SOLD
     return RULE if any(level.topology == "torus" for level in levels) else INNERMOST
@@ -170,7 +174,6 @@ def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
 
 
 def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str, tuple[Bound, ...]]:
-    """The binding with every name looked up."""
     for axis in binding:
         if axis not in mesh.axes:
             raise unknown(axis, "mesh axis", mesh.axes)

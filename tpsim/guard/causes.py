@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpsim.guard.moved_numbers import Moved
     from tpsim.quantity.units import Dimension
 
-Kind = Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
+CauseKind = Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
 Fixed = bool | float | str | None
 """What a fact or a number can be; None where it is not there."""
 
@@ -46,7 +46,7 @@ class CauseOfDrift(Record):
         *("kind", "name", "old", "new", "change", "note", "scenarios", "collectives", "step_relative"),
     )
 
-    kind: Kind
+    kind: CauseKind
     name: str
     old: Fixed
     new: Fixed
@@ -120,7 +120,7 @@ class FactChange(NamedTuple):
     new: Any
 
 
-def _changed(old: Lock, new: Lock, kind: lock.Kind) -> Iterator[FactChange]:
+def _changed(old: Lock, new: Lock, kind: lock.FactKind) -> Iterator[FactChange]:
     """Facts that differ; those of an owner that only one side has came or went with it, and are no cause."""
     sides = [{fact: stated for fact, stated in side.facts.items() if fact.kind == kind} for side in (old, new)]
     before, after = sides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -20,7 +20,7 @@ from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.guard.lock_parts import FormulaFacts, ScenarioFact
 
@@ -143,7 +143,9 @@ def check(
     documents = guarded(asked if named else _still_there(asked, path), path.parent)
     now = current_lock(documents, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
     if not update:
-        return CheckResult(drift(_only(known, asked), now), path, updated=False, asked=tuple(named))
+        names = below(known.scenarios, asked)
+        held = known.but(scenarios={name: fact for name, fact in known.scenarios.items() if name in names})
+        return CheckResult(drift(held, now), path, updated=False, asked=tuple(named))
     others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if named else ()
     found_first = first or head is not None
     return CheckResult(drift(known, merged(known, now, others)), path, True, found_first, tuple(named))
@@ -193,8 +195,7 @@ def _refuse_unknown(name: str, lock: Path) -> None:
         spec.find("scenarios", name)
     except InputError as error:
         document = spec.load(lock, most=spec.LARGE)
-        place = document.place("paths", document.data["paths"].index(name))
-        raise InputError(replace(problem, place=problem.place or place) for problem in error.problems) from None
+        raise error.at(document.place("paths", document.data["paths"].index(name))) from None
 
 
 def _home(folder: Path) -> tuple[str, ...]:
@@ -202,12 +203,6 @@ def _home(folder: Path) -> tuple[str, ...]:
     if not (folder / HOME).is_dir():
         raise InputError.one("no-scenarios", "what is to be guarded?", remedy=WHAT)
     return (HOME,)
-
-
-def _only(lock: Lock, paths: Sequence[str]) -> Lock:
-    """The lock with no scenarios but those of `paths`."""
-    names = below(lock.scenarios, paths)
-    return lock.but(scenarios={name: fact for name, fact in lock.scenarios.items() if name in names})
 
 
 def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
@@ -221,16 +216,17 @@ def merged(known: Lock, now: Lock, others: Iterable[str]) -> Lock:
     scenarios = list(kept.values())
     named = {name for fact in scenarios for name in fact.named}
     lists = {name: known.uses[name] for name in named if name in known.uses}
+    facts = named.union(*lists.values())
     practices = _both(known.switches.practice, now.switches.practice, [fact.asked[BASE] for fact in scenarios])
     both = now.but(
         constants=_both(known.constants, now.constants, [fact.inputs["hardware"] for fact in scenarios]),
         models=_both(known.models, now.models, [fact.inputs["model"] for fact in scenarios]),
         switches=now.switches.but(practice=practices),
-        formulas=_formulas(known.formulas, now.formulas, scenarios),
+        formulas=_formulas(known, now.formulas, scenarios, facts),
         uses={**lists, **now.uses},
         scenarios=dict(sorted({**kept, **now.scenarios}.items())),
     )
-    _refuse_moved(named.union(*lists.values()), known, both, len(kept))
+    _refuse_moved(facts, known, both, len(kept))
     return both
 
 
@@ -243,14 +239,17 @@ def _both(known: Mapping[str, F], now: Mapping[str, F], owners: Iterable[object]
     return {**{name: facts for name, facts in known.items() if name in owned}, **now}
 
 
-def _formulas(known: FormulaFacts, now: FormulaFacts, scenarios: Sequence[ScenarioFact]) -> FormulaFacts:
-    """Those of the scenarios' programs, and of their machines under their cost models."""
-    seconds = dict(now.seconds)
+def _formulas(
+    before: Lock, now: FormulaFacts, scenarios: Sequence[ScenarioFact], facts: Collection[str]
+) -> FormulaFacts:
+    """Those of the scenarios' programs, which facts of theirs name, and of their machines under their cost models."""
+    known, seconds = before.formulas, dict(now.seconds)
     for model, second in known.seconds.items():
         machines = [fact.inputs["hardware"] for fact in scenarios if fact.inputs["cost_model"] == model]
         if formulas := _both(second, now.seconds.get(model, {}), machines):
             seconds[model] = formulas
-    programs = _both(known.program, now.program, [fact.inputs["program"] for fact in scenarios])
+    owners = [fact.owner for fact in before.facts if str(fact) in facts]
+    programs = _both(known.program, now.program, [owner[1] for owner in owners if owner[0] == "program"])
     return now.but(seconds=seconds, program=programs)
 
 

@@ -189,7 +189,6 @@ def _held(given: Given) -> str | Document:
 
 
 def _name(of: str | Document) -> str:
-    """How a side is called."""
     if isinstance(of, str):
         return of
     resolved = of.data.get("resolved", of.data)

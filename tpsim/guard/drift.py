@@ -39,7 +39,6 @@ class Drift:
     dropped: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """True if anything moved."""
         return bool(self.causes or self.moved or self.added or self.dropped)
 
     @property

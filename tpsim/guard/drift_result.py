@@ -185,6 +185,8 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "bubble": (("bubble_s",), "seconds"),
     "host": (("host_s",), "seconds"),
     "stragglers": (("stragglers_s",), "seconds"),
+    "first token": (("ttft_s",), "seconds"),
+    "prompt and reply": (("reply_s",), "seconds"),
     "states": (HELD, "bytes"),
     "kept": (("kept_bytes",), "bytes"),
     "peak": (("peak_bytes",), "bytes"),
@@ -223,29 +225,23 @@ DRAWN = 6
 
 
 def _pictures(drift: Drift) -> Iterator[Picture]:
-    """What moved, drawn; nothing where nothing did."""
-    moved = sorted(drift.changed, key=lambda name: -_effect(name, drift))
+    sides = (drift.old, drift.new)
+    effects = {name: relative(*(lock.scenarios[name].result("step_s") for lock in sides)) for name in drift.changed}
+    moved = sorted(effects, key=lambda name: -abs(effects[name] or 0))
     if not moved:
         return
     some = f" Of {len(moved)} scenarios the {DRAWN} whose steps move most." if len(moved) > DRAWN else ""
-    sides = {
+    facts = {
         f"{name}, {side}" if len(moved) > 1 else side: lock.scenarios[name]
         for name in moved[:DRAWN]
-        for side, lock in (("old", drift.old), ("new", drift.new))
+        for side, lock in zip(("old", "new"), sides, strict=True)
     }
-    steps = {side: _spans(_step(fact), "seconds") for side, fact in sides.items()}
+    parts = {side: {part: float(fact.result(key) or 0) for part, key in STEP.items()} for side, fact in facts.items()}
+    steps = {side: _spans(seconds, "seconds") for side, seconds in parts.items()}
     yield Spans("The step, side by side", f"What a step is made of, old above new.{some}", steps, list(STEP))
-    spans = {side: _spans(_memory(fact), "bytes") for side, fact in sides.items()}
-    parts = (STATES, KEPT, WORKING, WEIGHTS, CACHED)
-    yield Spans("Memory, side by side", f"What the peak is made of, old above new.{some}", spans, parts, kind="bytes")
-
-
-def _effect(name: str, drift: Drift) -> float:
-    return abs(relative(*(lock.scenarios[name].result("step_s") for lock in (drift.old, drift.new))) or 0)
-
-
-def _step(fact: ScenarioFact) -> dict[str, float]:
-    return {part: float(fact.result(key) or 0) for part, key in STEP.items()}
+    spans = {side: _spans(_memory(fact), "bytes") for side, fact in facts.items()}
+    about = f"What the peak is made of, old above new.{some}"
+    yield Spans("Memory, side by side", about, spans, (STATES, KEPT, WORKING, WEIGHTS, CACHED), kind="bytes")
 
 
 def _memory(fact: ScenarioFact) -> dict[str, float]:

@@ -141,7 +141,6 @@ def _of_changes(topology: str) -> tuple[str, ...]:
 
 
 def _of_volume(cost: Callable[[Any, Any], tuple[Any, ...]]) -> Formula:
-    """A formula of V bytes over n devices."""
 
     def text() -> str:
         import sympy

@@ -38,13 +38,13 @@ VERSION = "lock/2"
 TOLERANCE = 1e-9
 """Relative difference up to which two times are the same: what another processor's rounding may do, and no more."""
 
-Kind = Literal["constant", "model", "switch", "formula"]
+FactKind = Literal["constant", "model", "switch", "formula"]
 
 
 class Fact(NamedTuple):
     """Where a fact of a lock stands: its kind, what it belongs to and comes and goes with, and its name there."""
 
-    kind: Kind
+    kind: FactKind
     owner: Names
     name: str
 
@@ -84,7 +84,7 @@ class Lock(LockPart):
     @cached_property
     def facts(self) -> dict[Fact, Any]:
         """Every fact that numbers are made with, by where it stands."""
-        sections: tuple[tuple[Kind, Any], ...] = (
+        sections: tuple[tuple[FactKind, Any], ...] = (
             ("constant", self.constants),
             ("model", self.models),
             ("switch", self.switches),
@@ -105,7 +105,7 @@ class Lock(LockPart):
                 yield self.listed[used] if used in self.listed else frozenset([used])
 
 
-def _facts(kind: Kind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:
+def _facts(kind: FactKind, owner: Names, section: Any) -> Iterator[tuple[Fact, Any]]:
     """The facts in a section, and in those below it."""
     for name, value in (section if isinstance(section, dict) else section.parts()).items():
         if isinstance(value, dict):
@@ -129,7 +129,9 @@ def read_lock(path: Path | str) -> Lock:
         message = (
             f"this is a {document.data['tpsim']}, which does not say what its numbers are made with as {VERSION} does"
         )
-        raise InputError.one("older-lock", message, document.place("tpsim"), f"write it again: {_update(path)}")
+        named = () if str(path) == LOCK_FILE else ("--lock", str(path))
+        remedy = f"write it again: {shlex.join(['tpsim', 'check', '--update', *named])}"
+        raise InputError.one("older-lock", message, document.place("tpsim"), remedy)
     lock, document = spec.read(document, Lock)
     if _parts(lock.version) > _parts(__version__):
         raise InputError.one(
@@ -157,12 +159,6 @@ def older_lock(path: Path | str) -> Lock | None:
 
 def _is_older(document: Document) -> bool:
     return document.data.get("tpsim") in OLDER
-
-
-def _update(path: Path | str) -> str:
-    """The command that writes a lock again."""
-    named = () if str(path) == LOCK_FILE else ("--lock", str(path))
-    return shlex.join(["tpsim", "check", "--update", *named])
 
 
 def _loaded(path: Path | str) -> Document:

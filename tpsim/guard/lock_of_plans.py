@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import priced
+from tpsim.fabric.placement import in_one_line
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, schedule_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_parts import (
@@ -26,17 +26,18 @@ from tpsim.guard.lock_parts import (
     SwitchFacts,
 )
 from tpsim.guard.moved_numbers import STATES_FIT
-from tpsim.guard.uses import Lists, Uses, machine_facts
+from tpsim.guard.uses import Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds_file import as_stated
 from tpsim.question.inputs import asked
-from tpsim.question.memo import Memo, structure
+from tpsim.question.memo import Memo
 from tpsim.question.prices import route_over
 from tpsim.question.requirements import BANDED
 from tpsim.question.resolved import CHANGES
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
+from tpsim.question.serving import prefill_of
 from tpsim.report.record import plain
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ def _formulas(
     for (model, key), machine in machines.items():
         before = known.seconds.get(model, {}).get(key, {})
         seconds.setdefault(model, {})[key] = sampled(seconds_formulas(machine, model), before)
-    programs = {program_name(question): memo.lowered(question) for question in questions}
+    prompts = [prefill_of(question) for question in questions if question.workload.kind == "serve"]
+    programs = {program_name(question): memo.lowered(question) for question in (*questions, *prompts)}
     return FormulaFacts(
         wire=sampled(move_formulas(), known.wire),
         form=sampled(form_formulas(), known.form),
@@ -159,15 +161,13 @@ def _formulas(
     )
 
 
-def program_name(question: Question) -> str:
-    """A structure in eight letters: equal for all sizes of it, another one for another structure."""
-    return hashlib.sha256(repr(structure(question)).encode()).hexdigest()[:8]
-
-
 # Scenarios --------------------------------------------------------------------------------------------------------
 
 WAITS = ("bubble_s", "host_s", "stragglers_s")
 """Seconds of a step in which its rank waits, of those that have any."""
+
+REPLY = ("ttft_s", "reply_s")
+"""Seconds of what is asked for beside a step of decoding."""
 
 MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "kept_bytes", "peak_bytes")
 """What a chip holds: from step to step, and where it holds most."""
@@ -235,13 +235,19 @@ def _results(plan: PlanResult) -> dict[str, Any]:
         "compute_s": plan.step["compute_s"],
         "exposed_s": plan.step["exposed_s"],
         **{name: seconds for name in WAITS if (seconds := plan.step[name])},
+        **replied(plan.serve),
         "flops": plan.step["flops_per_device"],
         **{name: size for name in (*MEMORY, CACHE) if (size := plan.memory[name]) is not None},
-        "placement": "; ".join(" ".join(line.split()) for line in plan.question.resolved["placement"]),
+        "placement": in_one_line(plan.question.resolved["placement"]),
         STATES_FIT: plan.memory.states_fit,
         **{f"require.{demand.name}": demand.ok for demand in plan.require if demand.name not in BANDED},
         **_best(plan.question),
     }
+
+
+def replied(served: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's."""
+    return {name: served[name] for name in REPLY} if served and served.get("reply_s") is not None else {}
 
 
 def _best(question: Question) -> dict[str, bool]:

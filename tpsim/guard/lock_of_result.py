@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_plans import CACHE, MEMORY, WAITS, calls_of, inputs_of, model_facts
+from tpsim.guard.lock_of_plans import CACHE, MEMORY, WAITS, calls_of, inputs_of, model_facts, replied
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
 from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.quantity import spec
@@ -51,9 +51,7 @@ def saved(of: str | Document) -> Lock:
 def _refuse_other_types(document: Document) -> None:
     """A file that was changed by hand may have anything where a number or a name is compared."""
     for part, names, type_name in _expected(document.data):
-        data: Any = document.data
-        for key in part:
-            data = data[key]
+        data = document.value(*part)
         for name in names:
             if not IS[type_name](data[name]):
                 message = f"{name} of this saved plan is {data[name]!r}, which is no {type_name}"
@@ -66,6 +64,8 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
     yield ("resolved", "model"), ("name",), "name"
     step, memory = data["result"]["step"], data["result"]["memory"]
     yield ("result", "step"), [*RESULTS, *(key for key in WAITS if key in step)], "number"
+    if reply := [*replied(data["result"].get("serve"))]:
+        yield ("result", "serve"), reply, "number"
     later = [key for key in (*MEMORY[STATES:], CACHE) if memory.get(key) is not None]
     yield ("result", "memory"), [*MEMORY[:STATES], *later], "number"
     yield ("result", "memory"), ("fits",), "answer"
@@ -139,4 +139,5 @@ def _results(result: Mapping[str, Any]) -> dict[str, Any]:
         f"require.{demand['name']}": demand["ok"] for demand in result["require"] if demand["name"] not in BANDED
     }
     sizes = {key: memory[key] for key in (*MEMORY, CACHE) if memory.get(key) is not None}
-    return {**steps, **waits, **sizes, STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"], **demands}
+    fit = {STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"]}
+    return {**steps, **waits, **replied(result.get("serve")), **sizes, **fit, **demands}

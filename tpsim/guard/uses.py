@@ -17,6 +17,7 @@ from tpsim.guard.moved_numbers import STATES_FIT
 from tpsim.machine.constant import Constant
 from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Watched, changed
+from tpsim.question.memo import structure
 from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tpsim.guard.lock import Lock
     from tpsim.guard.lock_parts import Names, ScenarioFact
     from tpsim.machine.parts import Level, Machine
+    from tpsim.question.question import Question
 
 PROFILE = "profile"
 """The kind of a machine's properties that are no figures: its topologies, its wraparound, what it offers."""
@@ -78,6 +80,11 @@ def _stated(level: Level) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, tuple | list):
             value = " x ".join(map(str, value))
         yield stated.name, str(value) if is_dataclass(value) else value
+
+
+def program_name(question: Question) -> str:
+    """A structure in eight letters: equal for all sizes of it, another one for another structure."""
+    return hashlib.sha256(repr(structure(question)).encode()).hexdigest()[:8]
 
 
 PLACING = ("place", "topology", "shape", "wrap", "slices")
@@ -141,6 +148,7 @@ class Uses:
         order = self.lists.called(self._orders())
         late = self._of_machine(["chip.interruption"] if self.plan.stragglers_s else [])
         step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
+        prompt = self._of_prompt() or step
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
         demands = {
             "best": (*room, *step, *memory),
@@ -150,7 +158,8 @@ class Uses:
             "memory": memory,
             "peak": (*memory, *flops, *order),
             "mfu": step,
-            **dict.fromkeys(("tokens_per_s", "ttft", "tpot", "tokens_per_s_user"), step),
+            **dict.fromkeys(("tokens_per_s", "tpot", "tokens_per_s_user"), step),
+            "ttft": prompt,
         }
         return {
             "step_s": step,
@@ -159,6 +168,8 @@ class Uses:
             "bubble_s": step,
             "host_s": step,
             "stragglers_s": step,
+            "ttft_s": prompt,
+            "reply_s": (*prompt, *step),
             "flops": flops,
             **{f"{part}_bytes": names for part, names in zip(HELD, states, strict=True)},
             f"{CACHE}_bytes": cache,
@@ -167,6 +178,10 @@ class Uses:
             STATES_FIT: (*room, *memory),
             **{f"require.{name}": names for name, names in demands.items()},
         }
+
+    def _of_prompt(self) -> Names:
+        """Of a prompt and its reply the seconds of the prompt, which is a program of its own."""
+        return Uses(self.plan.prefill, self.fact, self.lists).of_results()["step_s"] if self.plan.prefill else ()
 
     def _orders(self) -> Iterator[str]:
         """The schedule of its pipeline, if it has one."""
@@ -228,7 +243,11 @@ class Uses:
         return str(self.fact.inputs["hardware"])
 
     def _program(self, formula: str) -> str:
-        return f"program.{self.fact.inputs['program']}.{formula}"
+        return f"program.{self._name}.{formula}"
+
+    @cached_property
+    def _name(self) -> str:
+        return program_name(self.plan.question)
 
     def _of_machine(self, paths: Iterable[str]) -> Names:
         return self.lists.called(f"{self._machine}.{path}" for path in paths if path not in self._stated)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
     from tpsim.machine.cost import Count
-    from tpsim.machine.groups import Group
+    from tpsim.machine.groups import LevelGroup
     from tpsim.machine.ways import Launch, Moved
 
     CountedWays = Sequence[tuple[Way, Count]]
@@ -102,7 +102,7 @@ class Choice(NamedTuple):
         return tuple(word for word in (self.algorithm, self.protocol) if word is not None)
 
 
-def cost(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Way:
+def cost(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Way:
     """The way that a library takes over these groups, or the one with what is forced.
 
     Where an array or a symbol says how many devices a group has, all other groups may have one: then it is alone.
@@ -119,12 +119,14 @@ def cost(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, chang
     return whole
 
 
-def _alternatives(groups: Sequence[Group], kind: MoveKind, choice: Choice) -> list[tuple[Sequence[Group], Any]]:
+def _alternatives(
+    groups: Sequence[LevelGroup], kind: MoveKind, choice: Choice
+) -> list[tuple[Sequence[LevelGroup], Any]]:
     """All groups, then those that may be the only ones of more than one device, with how many devices the others have.
 
     A group that is known to be the only one is all there is.
     """
-    every: list[tuple[Sequence[Group], Any]] = [(groups, 1)]
+    every: list[tuple[Sequence[LevelGroup], Any]] = [(groups, 1)]
     for group in groups if len(groups) > 1 else ():
         others = product(other.n for other in groups if other is not group)
         known = isinstance(others, int)
@@ -135,7 +137,7 @@ def _alternatives(groups: Sequence[Group], kind: MoveKind, choice: Choice) -> li
 
 
 def formulas(
-    groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None
+    groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None
 ) -> Iterator[str]:
     """Every closed form that `cost` compares, by its name in a lock: ``form.switch.all_gather.ring``; some twice.
 
@@ -153,7 +155,7 @@ def formulas(
         yield from (f"form.switch.{kind}.{name}" for way in across for name in ACROSS[way].made_of)
 
 
-def _over(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Way:
+def _over(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None) -> Way:
     """The way that a library takes over groups of more than one device."""
     known = protocols(groups)
     if choice.protocol not in {None, *known}:
@@ -163,18 +165,20 @@ def _over(groups: Sequence[Group], kind: MoveKind, V: Size, choice: Choice, chan
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
     if not ways:
-        raise _not_together(choice)
+        asked = choice.algorithm or "what the profile offers"
+        message = f"{asked} does not run with the protocol {choice.protocol}"
+        raise InputError.one("no-such-way", message, remedy="force one of the two only")
     return taken(ways, _question(groups[0], kind, V, choice, change)) if len(groups) == 1 else least(ways)
 
 
-def _runs(groups: Sequence[Group], kind: MoveKind, choice: Choice, change: Change | None = None) -> list[Ways]:
+def _runs(groups: Sequence[LevelGroup], kind: MoveKind, choice: Choice, change: Change | None = None) -> list[Ways]:
     """The collective with each protocol that may be taken."""
     wanted = protocols(groups) if choice.protocol is None else (choice.protocol,)
     moved: Moved = {}
     return [Ways(groups, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
 
 
-def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> ChoiceQuestion:
+def _question(group: LevelGroup, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> ChoiceQuestion:
     def again(way: Way, size: Size) -> Way:
         run = Ways((group,), kind, choice.launch, way.algorithm, way.protocol, {}, change)
         (cost,) = run.ways(size)
@@ -183,17 +187,12 @@ def _question(group: Group, kind: MoveKind, V: Size, choice: Choice, change: Cha
     return ChoiceQuestion(V, group.n, wire(kind, 1, group.n), again)
 
 
-def algorithms(groups: Sequence[Group], kind: MoveKind) -> list[str]:
+def algorithms(groups: Sequence[LevelGroup], kind: MoveKind) -> list[str]:
     """Every algorithm that could be forced."""
     return Ways(groups, kind, None, None, SIMPLE, {}).names() if groups else []
 
 
-def protocols(groups: Sequence[Group]) -> tuple[str, ...]:
+def protocols(groups: Sequence[LevelGroup]) -> tuple[str, ...]:
     """The protocols that the levels name, innermost first; a single one where none does."""
     named = (name for group in groups for name in group.level.protocols)
     return tuple(dict.fromkeys(named)) or (SIMPLE,)
-
-
-def _not_together(choice: Choice) -> InputError:
-    message = f"{choice.algorithm or 'what the profile offers'} does not run with the protocol {choice.protocol}"
-    return InputError.one("no-such-way", message, remedy="force one of the two only")

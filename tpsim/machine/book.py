@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.combined import by_level
-from tpsim.machine.cost import FREE, Cost, Figures, Link
+from tpsim.machine.cost import FREE, Cost, LevelFigures, Link
 from tpsim.machine.forms import Traffic, in_turn
-from tpsim.machine.groups import Group, forms
+from tpsim.machine.groups import LevelGroup, forms
 from tpsim.machine.permutes import changing
 from tpsim.quantity.size import Size, largest, over, product, total, where_many
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import Segment
 
 
-def cost(groups: Sequence[Group], kind: MoveKind, V: Size, change: Change | None = None) -> Cost:
+def cost(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, change: Change | None = None) -> Cost:
     """What the book charges for a collective over these groups; `change` says where a permute's blocks go."""
     if not groups:
         return FREE
@@ -33,7 +33,7 @@ def cost(groups: Sequence[Group], kind: MoveKind, V: Size, change: Change | None
     half: MoveKind = "all_gather" if kind == "all_reduce" else kind
     volumes = [_volume(groups, at, kind, V) for at in range(len(groups))]
     runs = [_traffic(group, half, volume) for group, volume in zip(groups, volumes, strict=True)]
-    links = [Link(Figures(group.level), sharing=group.segments[0].sharing) for group in groups]
+    links = [Link(LevelFigures(group.level), sharing=group.segments[0].sharing) for group in groups]
     latency = total(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
     terms = [
         over(halves * _bytes(group, half, volume, run), link.port)
@@ -48,7 +48,7 @@ def cost(groups: Sequence[Group], kind: MoveKind, V: Size, change: Change | None
     return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=uplink)
 
 
-def formulas(groups: Sequence[Group], kind: MoveKind, change: Change | None = None) -> Iterator[str]:
+def formulas(groups: Sequence[LevelGroup], kind: MoveKind, change: Change | None = None) -> Iterator[str]:
     """Every closed form that `cost` reads, by its name in a lock: ``form.ring.all_gather.ring``; some twice."""
     if change is not None:
         yield from (f"form.{segment.topology}.permute.change" for group in groups for segment in group.segments)
@@ -57,10 +57,10 @@ def formulas(groups: Sequence[Group], kind: MoveKind, change: Change | None = No
     yield from (f"form.{group.wires}.{of}.{next(iter(forms(group, of)))}" for group in groups for of in made_of)
 
 
-def _changing(groups: Sequence[Group], V: Size, change: Change) -> Cost:
+def _changing(groups: Sequence[LevelGroup], V: Size, change: Change) -> Cost:
     """A change of axes: the hops of the longest way, and the busiest link of the slowest level."""
     run = changing([group.segments for group in groups], V, change)
-    latency = run.latency_s([Figures(group.level).hop_latency for group in groups])
+    latency = run.latency_s([LevelFigures(group.level).hop_latency for group in groups])
     slowest = zip(run.parts, run.uplinks, groups, strict=True)
     bandwidth = largest(*(group.level.passing_s(part.link_total, up) for part, up, group in slowest))
     work, whole = largest(latency, bandwidth), run.whole
@@ -68,20 +68,20 @@ def _changing(groups: Sequence[Group], V: Size, change: Change) -> Cost:
     return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=largest(*run.uplinks))
 
 
-def _volume(groups: Sequence[Group], at: int, kind: MoveKind, V: Size) -> Any:
+def _volume(groups: Sequence[LevelGroup], at: int, kind: MoveKind, V: Size) -> Any:
     """The bytes that a level sees: what is left per inner shard; in an all-to-all its share of the exchange."""
     if kind in {"all_to_all", "permute"}:
         return over(V * groups[at].n, product(group.n for group in groups))
     return over(V, product(group.n for group in groups[:at]))
 
 
-def _traffic(group: Group, kind: MoveKind, V: Size) -> Traffic:
+def _traffic(group: LevelGroup, kind: MoveKind, V: Size) -> Traffic:
     """The plain algorithm, for its steps and its bytes."""
     plain = next(iter(forms(group, kind).values()))
     return plain(V)
 
 
-def _bytes(group: Group, kind: MoveKind, V: Size, run: Traffic) -> Any:
+def _bytes(group: LevelGroup, kind: MoveKind, V: Size, run: Traffic) -> Any:
     """What the book divides by the bandwidth of one link in one direction."""
     topologies = {segment.topology for segment in group.segments}
     if kind == "all_to_all" and topologies <= {"ring", "line"}:
@@ -92,7 +92,7 @@ def _bytes(group: Group, kind: MoveKind, V: Size, run: Traffic) -> Any:
     return run.link_serial
 
 
-def _exchange(group: Group, segment: Segment, V: Size) -> Any:
+def _exchange(group: LevelGroup, segment: Segment, V: Size) -> Any:
     """An all-to-all along one axis: V/4W on a closed ring, twice that on a line."""
     here = over(V * segment.n * segment.stride, group.n)
     return where_many(segment.n, over(here, 8 if segment.topology == "ring" else 4))

@@ -6,7 +6,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine.cost import Derived, Stage
+from tpsim.machine.cost import Derived, LevelStage
 from tpsim.quantity.size import Size, by_least, largest, total, where_many, where_positive
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def repeated(cost: Way, times: Size) -> Way:
     """A way run so many times on the same links, launched each time."""
     figures = ("steps", "wire", "carried", "link_total", "link_serial")
 
-    def again(stage: Stage) -> Stage:
+    def again(stage: LevelStage) -> LevelStage:
         traffic = stage.traffic._replace(**{name: times * getattr(stage.traffic, name) for name in figures})
         seconds = (times * stage.latency_s, times * stage.bandwidth_s, times * stage.work_s)
-        return Stage(stage.level, stage.algorithm, traffic, *seconds)
+        return LevelStage(stage.level, stage.algorithm, traffic, *seconds)
 
     def of(number: str) -> Any:
         return tuple(map(again, cost.stages)) if number == "stages" else times * getattr(cost, number)
@@ -86,10 +86,10 @@ def repeated(cost: Way, times: Size) -> Way:
     return Derived(cost.algorithm, cost.protocol, of, time=True)
 
 
-def _twice(stage: Stage, link_total: Any) -> Stage:
+def _twice(stage: LevelStage, link_total: Any) -> LevelStage:
     traffic = stage.traffic.then(stage.traffic)._replace(link_total=link_total)
     seconds = (2 * stage.latency_s, 2 * stage.bandwidth_s, 2 * stage.work_s)
-    return Stage(stage.level, stage.algorithm, traffic, *seconds)
+    return LevelStage(stage.level, stage.algorithm, traffic, *seconds)
 
 
 def least(costs: Sequence[Way]) -> Way:

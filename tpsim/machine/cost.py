@@ -20,7 +20,7 @@ SIMPLE = "simple"
 """The protocol of a level that names none."""
 
 
-class Stage(NamedTuple):
+class LevelStage(NamedTuple):
     """One algorithm on one level: what moves there and how long it takes; of a scatter and a gather both together."""
 
     level: str
@@ -61,7 +61,7 @@ class Cost(NamedTuple):
     carried: Any
     link_total: Any
     link_serial: Any
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[LevelStage, ...] = ()
     ramp_s: Any = 0
     protocol: str = SIMPLE
     link: Link | None = None
@@ -123,7 +123,7 @@ FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 """What a move among one device costs."""
 
 
-class Figures:
+class LevelFigures:
     """A level's figures for one algorithm with one protocol, in SI units, by their names in a `Tuning`; None: unstated.
 
     Each is looked up once, when it is first read: a machine tells which constants were.
@@ -158,7 +158,7 @@ class Link(NamedTuple):
     sharing  devices of a node that share the level's uplink, if it has one
     """
 
-    figures: Figures
+    figures: LevelFigures
     message: Any = 0
     sharing: Any = None
 
@@ -259,8 +259,8 @@ def tuned(level: Level, algorithm: str, protocol: str) -> Link | None:
     if usable and protocol not in usable:
         return None
     if not own.protocols and own is PLAIN and not level.protocols:
-        return Link(Figures(level))
-    return Link(Figures(level, (own.protocols.get(protocol, PLAIN), own, level.protocols.get(protocol, PLAIN))))
+        return Link(LevelFigures(level))
+    return Link(LevelFigures(level, (own.protocols.get(protocol, PLAIN), own, level.protocols.get(protocol, PLAIN))))
 
 
 def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_s: Any) -> Cost:
@@ -269,7 +269,7 @@ def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_
     latency, bandwidth, work = link.seconds(traffic.steps, traffic.link_total, traffic.link_serial)
     ramp = link.ramp(own, bandwidth)
     work = work + ramp
-    stage = Stage(link.level.name, algorithm, traffic, latency, bandwidth, work)
+    stage = LevelStage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
     uplink = link.uplink(traffic.link_total)
     return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link, uplink)

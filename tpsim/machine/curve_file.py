@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -69,8 +68,7 @@ def _scaled(curve: MeasuredCurve, machine: Machine, document: Document, at: int)
     try:
         return curve.scaled_to(lambda V: predicted_by_constants(machine, curve, V))
     except InputError as error:
-        place = document.place("measured", at)
-        raise InputError([replace(problem, place=place) for problem in error.problems]) from None
+        raise error.at(document.place("measured", at)) from None
 
 
 def _curve(fields: CurveFields, levels: Sequence[Level]) -> MeasuredCurve:

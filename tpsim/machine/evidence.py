@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -58,6 +59,7 @@ class EvidenceFile(spec.Strict):
         )
 
 
+@cache
 def evidence() -> EvidenceFile:
     """What tpsim ships."""
     return spec.read(spec.shipped("hardware") / "evidence" / "steps.yaml", EvidenceFile)[0]

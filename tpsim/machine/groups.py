@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Group:
+class LevelGroup:
     """Segments of one level that an algorithm uses together: one axis, or the axes of a torus.
 
     links  where the machine remembers its levels as algorithms meet them
@@ -68,20 +68,20 @@ class Group:
         return tuple(sorted(axes, key=lambda axis: axis.closed))
 
 
-def groups(machine: Machine, route: Sequence[Segment]) -> tuple[Group, ...]:
+def groups(machine: Machine, route: Sequence[Segment]) -> tuple[LevelGroup, ...]:
     """The route in groups, innermost first; an axis whose links others share is a group of its own.
 
     On one level such an axis comes last, where the least is left to move over it.
     """
-    groups: list[Group] = []
+    groups: list[LevelGroup] = []
     levels = {level.name: level for level in machine.levels}
     place = {name: at for at, name in enumerate(levels)}
     for segment in sorted(route, key=lambda part: (place[part.level], not _joins(part))):
         level, own = levels[segment.level], (segment,)
         if groups and groups[-1].level is level and _joins(segment) and all(map(_joins, groups[-1].segments)):
-            groups[-1] = Group(level, (*groups[-1].segments, segment), machine.links)
+            groups[-1] = LevelGroup(level, (*groups[-1].segments, segment), machine.links)
         else:
-            groups.append(Group(level, own, machine.links))
+            groups.append(LevelGroup(level, own, machine.links))
     return tuple(groups)
 
 
@@ -89,7 +89,7 @@ def _joins(segment: Segment) -> bool:
     return segment.topology in {"ring", "line"} and segment.stride == 1
 
 
-def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic]]:
+def forms(group: LevelGroup, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic]]:
     """Every closed form of a move on a group, by the algorithm's name, as a function of the bytes.
 
     Raises InputError where none is known.
@@ -97,7 +97,7 @@ def forms(group: Group, kind: MoveKind) -> Mapping[str, Callable[[Size], Traffic
     return {name: partial(traffic, group, kind, name) for name in named_forms(group, kind)}
 
 
-def traffic(group: Group, kind: MoveKind, name: str, V: Size) -> Traffic:
+def traffic(group: LevelGroup, kind: MoveKind, name: str, V: Size) -> Traffic:
     """What an algorithm puts on the wires of a group."""
     if len(group.segments) > 1:
         return TORUS_FORMS[kind][name](V, group.torus)
@@ -111,7 +111,7 @@ def _on_segment(form: Callable[[Size, Size], Traffic], segment: Segment, V: Size
     return form(V, segment.n) if joined(segment.topology) else strided(form(V, segment.n), segment.stride)
 
 
-def named_forms(group: Group, kind: MoveKind) -> list[str]:
+def named_forms(group: LevelGroup, kind: MoveKind) -> list[str]:
     """The algorithms that have a form on the group's wires. Raises InputError where there is none."""
     known = TORUS_FORMS.get(kind) if group.wires == "torus" else FORMS[group.wires].get(kind)
     if known is None:
@@ -120,12 +120,12 @@ def named_forms(group: Group, kind: MoveKind) -> list[str]:
     return [name for name in known if not ALGORITHMS[name].hardware or name in offered]
 
 
-def wires_text(groups: Sequence[Group]) -> str:
+def wires_text(groups: Sequence[LevelGroup]) -> str:
     """What these groups run over, in words: ``nvlink 8 x network 2``."""
     return " x ".join(str(segment) for group in groups for segment in group.segments)
 
 
-def on_offer(group: Group, kind: MoveKind) -> list[str]:
+def on_offer(group: LevelGroup, kind: MoveKind) -> list[str]:
     """The algorithms that the profile offers for the move; the plain ones where it names none."""
     key = (group.level.name, group.wires, kind)
     if key not in group.links:

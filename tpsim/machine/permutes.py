@@ -66,7 +66,6 @@ def changing(parts: Sequence[Sequence[Segment]], V: Size, change: Change) -> Cha
 
 
 def _traffic(paths: Crossed, span: range, V: Size, n: Size) -> Traffic:
-    """What some of the segments carry."""
     block = over(V, n)
     busiest = block * max(paths.busiest[at] for at in span)
     steps = max(sum(way[at] for at in span) for way in paths.ways)

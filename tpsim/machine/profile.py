@@ -37,11 +37,6 @@ FOREIGN = {
 """What people call the fields of a machine -> the field that tpsim has for it."""
 
 
-def names() -> list[str]:
-    """The machines in the library."""
-    return spec.names("hardware")
-
-
 def load(name_or_path: str | Path) -> Machine:
     """The machine of that name in the library, or of that file.
 
@@ -106,9 +101,7 @@ def _doubts(machine: Machine, document: Document) -> Iterator[Problem]:
 
 def _written(constant: Constant, document: Document) -> object:
     """A figure as its file has it."""
-    data: Any = document.data
-    for key in _keys(constant.path, document):
-        data = data[key]
+    data = document.value(*_keys(constant.path, document))
     data = data.get(DEFAULT, data) if isinstance(data, dict) else data
     return data["value"] if isinstance(data, dict) else data
 

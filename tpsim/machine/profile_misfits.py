@@ -18,21 +18,16 @@ if TYPE_CHECKING:
 
 def misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
     """All of it."""
-    yield from _undated(fields, document)
+    for name, source in fields.sources.items():
+        if source.read is None and not source.sha256:
+            place = document.key_place("sources", name)
+            yield Problem("missing-field", 'a source needs "read"', place, "write read: 2026-11-20, the day")
     yield from _strangers(fields, document)
     yield from _levels(fields, document)
 
 
 SLIPS = 2
 """Letters by which a harness of the user's own must be longer or shorter than a known one that it resembles."""
-
-
-def _undated(fields: HardwareFile, document: Document) -> Iterator[Problem]:
-    """Sources that say neither when they were read nor which file they are."""
-    for name, source in fields.sources.items():
-        if source.read is None and not source.sha256:
-            place = document.key_place("sources", name)
-            yield Problem("missing-field", 'a source needs "read"', place, "write read: 2026-11-20, the day")
 
 
 def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
@@ -51,7 +46,6 @@ def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
 
 
 def _levels(fields: HardwareFile, document: Document) -> Iterator[Problem]:
-    """Contradictions between the fields of levels."""
     names = [level.name for level in fields.levels]
     for at, level in enumerate(fields.levels):
         here = ("levels", at)

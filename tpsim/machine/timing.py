@@ -112,7 +112,6 @@ class Timing(Derived):
         return isinstance(other, Timing) and all(getattr(self, name) == getattr(other, name) for name in told)
 
     def __hash__(self) -> int:
-        """Of the way taken."""
         return hash((self.algorithm, self.protocol))
 
     @cached_property
@@ -193,7 +192,6 @@ REMEMBERED = 10_000
 
 
 def _timed(asked: Asked) -> Timing:
-    """What `time` says."""
     machine, route, kind, V, cost_model, choice, change, streamed = asked
     if streamed:
         once = choice._replace(algorithm=None)

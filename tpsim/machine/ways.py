@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
     from tpsim.machine.forms import Traffic
-    from tpsim.machine.groups import Group
+    from tpsim.machine.groups import LevelGroup
 
 Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""
@@ -47,7 +47,7 @@ class Ways(NamedTuple):
     each    the algorithm of every group, where these are told apart
     """
 
-    groups: Sequence[Group]
+    groups: Sequence[LevelGroup]
     kind: MoveKind
     launch: Launch
     forced: str | None
@@ -73,17 +73,14 @@ class Ways(NamedTuple):
 
     def names(self) -> list[str]:
         """Every algorithm that could be forced."""
-        own = [name for group in self.groups for kind in self._kinds() for name in forms(group, kind)]
+        several = self.kind == "all_reduce" and len(self.groups) > 1
+        kinds: tuple[MoveKind, ...] = (self.kind, "all_gather") if several else (self.kind,)
+        own = [name for group in self.groups for kind in kinds for name in forms(group, kind)]
         return list(dict.fromkeys([*own, *self._across, *([HIERARCHICAL] if len(self.groups) > 1 else [])]))
 
     def unknown(self) -> InputError:
         """The refusal of an algorithm that no part of the run has."""
         return unknown(self.forced or "", f"algorithm of {self.kind} on {wires_text(self.groups)}", self.names())
-
-    def _kinds(self) -> tuple[MoveKind, ...]:
-        """The moves that the parts of the run make."""
-        several = self.kind == "all_reduce" and len(self.groups) > 1
-        return (self.kind, "all_gather") if several else (self.kind,)
 
     @property
     def _across(self) -> list[str]:
@@ -160,7 +157,7 @@ class Ways(NamedTuple):
         moved = self.moved[key]
         return [self._single(at, offer, *moved[offer.algorithm]) for offer in self._offers(group, tuple(moved))]
 
-    def _offers(self, group: Group, names: tuple[str, ...]) -> list[Offer]:
+    def _offers(self, group: LevelGroup, names: tuple[str, ...]) -> list[Offer]:
         """Of these algorithms those that run with this protocol."""
         alone = self.forced is None and not self.each and len(self.groups) == PAIR_OF_LEVELS
         key = ("offers", group.level.name, names, self.protocol, self.launch, alone)
@@ -169,7 +166,7 @@ class Ways(NamedTuple):
             group.links[key] = [Offer(name, link, self._harness_s(link)) for name, link in met if link is not None]
         return group.links[key]  # type: ignore[no-any-return]  # offers
 
-    def _moved(self, group: Group, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
+    def _moved(self, group: LevelGroup, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
         if self.change is not None:
             return {CHANGE: (changing([group.segments], V, self.change).whole, None)}
@@ -200,7 +197,6 @@ class Ways(NamedTuple):
         return launch.value
 
     def _over_both(self, name: str, V: Size) -> Iterator[Way]:
-        """One way over two levels."""
         way, (inner, outer) = ACROSS[name], self.groups
         if way.in_turn is not None:
             yield from self._replace(forced=None, each=way.in_turn).level_by_level(V, name)
@@ -245,13 +241,13 @@ class Ways(NamedTuple):
         return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol, uplink=crossing.uplink)
 
 
-def _alone(group: Group, name: str) -> bool:
+def _alone(group: LevelGroup, name: str) -> bool:
     """True for a way that serves this level only where it is the only one, unless it is forced."""
     tuning = group.level.algorithms.get(name)
     return tuning is not None and tuning.alone
 
 
-def _link_total(group: Group, algorithm: str, V: Size) -> Any:
+def _link_total(group: LevelGroup, algorithm: str, V: Size) -> Any:
     """What the busiest link of a group carries in an all-reduce."""
     return traffic(group, "all_reduce", algorithm, V).link_total
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpsim.answers.collective_sizes import on_command_line
 from tpsim.machine.cost import SIMPLE
@@ -54,6 +54,8 @@ def page(result: CollectiveResult, *, verbose: bool) -> Page:
         FULL if any(row.curve_s for row in result.rows) else tuple(column for column in FULL if column.key != "curve_s")
     )
     columns = full if verbose else tuple(column for column in COLUMNS if buffers or column.key != "buffer_bytes")
+    peak = result.curve.peak_busbw_bytes_per_s
+    rows = [{**row, "reached": peak and (row.busbw_bytes_per_s or 0) / peak} for row in result.rows]
     notes = [assumption.text for assumption in result.assumptions]
     if verbose:
         notes += [f"not modelled: {text}" for text in result.not_modelled]
@@ -65,18 +67,12 @@ def page(result: CollectiveResult, *, verbose: bool) -> Page:
             ("pricing", f"cost model {asked.cost_model}, {asked.dtype}{in_words(result.force)}"),
             *curve_facts(result.curve),
         ),
-        tables=(Table(columns, _rows(result)),),
+        tables=(Table(columns, rows),),
         notes=tuple(notes),
         verdict=result.verdict,
         pictures=lambda: result.pictures,
         next_command=f"tpsim explain {asked.collective} {on_command_line(result.machine, asked.ranks, asked.level)}",
     )
-
-
-def _rows(result: CollectiveResult) -> list[dict[str, Any]]:
-    """The rows, with the share that each reaches of the bus bandwidth of the largest."""
-    peak = result.curve.peak_busbw_bytes_per_s
-    return [{**row, "reached": peak and (row.busbw_bytes_per_s or 0) / peak} for row in result.rows]
 
 
 def curve_facts(curve: SizeCurve) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tpsim.guard.drift import Drift
     from tpsim.guard.drift_result import Drifted
     from tpsim.guard.lock_parts import CallName, ScenarioFact
-    from tpsim.guard.moved_numbers import Moved
 
 Row = dict[str, Any]
 
@@ -51,6 +50,9 @@ SCENARIOS = (
     Column("exposed", "exposed", below=True),
     Column("bubble", "bubble", below=True),
     Column("host", "host", below=True),
+    Column("stragglers", "stragglers", below=True),
+    Column("first token", "first token", below=True),
+    Column("prompt and reply", "prompt and reply", below=True),
     Column("states", "states held", below=True),
     Column("kept", "kept for backward", below=True),
     Column("peak", "peak memory", below=True),
@@ -130,7 +132,18 @@ def _tables(result: Drifted, *, verbose: bool) -> Iterator[Table]:
         largest = sorted(drift.moved, key=lambda number: -abs(number.relative or 0))[:MOST]
         few = len(largest) < len(drift.moved)
         title = f"Largest of {len(drift.moved):,} numbers that moved" if few else "Every number that moved"
-        yield Table(NUMBERS, [_number(number) for number in largest], title, folded=True)
+        numbers = [
+            {
+                "scenario": number.scenario,
+                "part": str(number.part or "the step"),
+                "quantity": number.quantity.removesuffix("_s").removesuffix("_bytes"),
+                "old": value_text(number.quantity, number.old),
+                "new": value_text(number.quantity, number.new),
+                "change": change(number.old, number.new),
+            }
+            for number in largest
+        ]
+        yield Table(NUMBERS, numbers, title, folded=True)
 
 
 def _parts(
@@ -241,17 +254,6 @@ def _summed(fact: ScenarioFact, of: Callable[[CallName], str]) -> dict[str, tupl
         wire, time = sums.get(of(collective.call), (0, 0))
         sums[of(collective.call)] = (wire + collective.wire_in_all, time + collective.busy_s)
     return sums
-
-
-def _number(number: Moved) -> dict[str, Any]:
-    return {
-        "scenario": number.scenario,
-        "part": str(number.part or "the step"),
-        "quantity": number.quantity.removesuffix("_s").removesuffix("_bytes"),
-        "old": value_text(number.quantity, number.old),
-        "new": value_text(number.quantity, number.new),
-        "change": change(number.old, number.new),
-    }
 
 
 def value_text(quantity: str, value: Any) -> str:

@@ -79,7 +79,7 @@ def _next(result: ExplainResult) -> str:
 NAMES = (Column("of", "of"), Column("name", "name"), Column("what", "what"))
 
 
-def list_page(result: ExplainListResult) -> Page:
+def list_page(result: ExplainListResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """What can be explained: a name per line, by what bears it."""
     of = f" of {result.scenario}" if result.scenario else ""
     more = (

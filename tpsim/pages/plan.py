@@ -184,10 +184,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     step = result.step
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
     bubble = f" + bubble {show(float(step.bubble_s), 'seconds')}" if result.pipeline else ""
-    own = {"host": step.host_s, "stragglers": step.stragglers_s}
-    waits = "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in own.items() if s)
     whole = show(float(step.time_s), "seconds")
-    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}{waits}"
+    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}{step.own_waits}"
     if result.pipeline:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""

@@ -7,6 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
+from tpsim.algebra.mesh import sized
+from tpsim.fabric.placement import in_one_line
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.update import CLIP
 from tpsim.quantity.units import show
@@ -46,9 +48,8 @@ def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     yield "model", model_text(question)
     yield "work", f"{work_text(question)} in {counted(work.microbatches, 'microbatch')}"
     yield "dtypes", _dtypes(result)
-    mesh = " x ".join(f"{axis} {size}" for axis, size in question.mesh.axes.items())
-    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {mesh}"
-    yield "placement", "; ".join(" ".join(str(line).split()) for line in question.placement.describe())
+    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {sized(question.mesh.axes)}"
+    yield "placement", in_one_line(question.placement.describe())
     roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     if question.schedule:
@@ -177,7 +178,8 @@ def inference_text(question: Question) -> str:
     if not isinstance(work, ServeFields):
         raise TypeError(work)
     mean = float(question.workload.dims(question.model)["t"])
-    reply = f"replies of {work.output:,}: {work.output:,} steps of decoding, at {mean:,.1f} tokens in the mean"
+    steps = counted(work.steps, "step")
+    reply = f"replies of {work.output:,}: {steps} of decoding behind the first token, at {mean:,.1f} tokens in the mean"
     return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
 
 

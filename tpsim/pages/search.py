@@ -138,7 +138,9 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     yield "practice", _either(_practice(question, result.searched) for question in questions)
     yield "searched", ", ".join(result.searched)
     if result.held:
-        yield "held", ", ".join(f"{path} {_text(value)}" for path, value in result.held.items())
+        from tpsim.question.save import flow
+
+        yield "held", ", ".join(f"{path} {flow(value)}" for path, value in result.held.items())
     if result.covered:
         yield "covered", f"{result.covered:,} with cp: more data shards do the same, and exchange no keys and values"
     if result.refused:
@@ -160,16 +162,10 @@ def _practice(question: Question, searched: Sequence[str]) -> str:
     return practice_text(base, {name: switch for name, switch in switches.items() if name not in searched})
 
 
-def _text(value: Any) -> str:
-    from tpsim.question.save import flow
-
-    return flow(value)
-
-
 EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 
-def sweep_page(result: SweepResult) -> Page:
+def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """`result` as a page."""
     rows = [{**row, "sp": YES[row["sequence_parallel"]]} for row in result.rows]
     varied = [

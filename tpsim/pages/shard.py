@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.mesh import as_flag, sized
 from tpsim.question.expression import SIMULATED
 from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.answers.shard import HeldArray, ShardResult
+    from tpsim.answers.shard import ShardResult
 
 STEPS = (
     Column("number", "step", "integer"),
@@ -51,9 +52,8 @@ FEW = 4
 
 def page(result: ShardResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` adds every other way, and the formulas."""
-    mesh = " x ".join(f"{axis} {size}" for axis, size in result.mesh.axes.items())
-    facts = [("mesh", mesh), ("dtype", result.dtype)]
-    facts += [("dims", ", ".join(f"{dim} {size}" for dim, size in result.dims.items()))] if result.dims else []
+    facts = [("mesh", sized(result.mesh.axes)), ("dtype", result.dtype)]
+    facts += [("dims", sized(result.dims, ", "))] if result.dims else []
     facts += [("machine", result.hardware)] if result.hardware else []
     return Page(
         title=result.expression.text,
@@ -66,7 +66,10 @@ def page(result: ShardResult, *, verbose: bool) -> Page:
 
 
 def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
-    arrays = [{**row, "shape": _shape(row)} for row in result.arrays]
+    arrays = [
+        {**row, "shape": str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))}
+        for row in result.arrays
+    ]
     yield Table(_known(ARRAYS, arrays), arrays)
     if result.chosen is None:
         return
@@ -82,10 +85,6 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
 def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
     """The columns with something to say: no seconds without a machine, no bytes without sizes."""
     return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
-
-
-def _shape(row: HeldArray) -> str:
-    return str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))
 
 
 def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
@@ -105,7 +104,7 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
 def _next(result: ShardResult) -> str:
     """What the answer lacks most: sizes, then a machine, the book's way, a count of what is sent."""
     dims = result.dims or dict.fromkeys(_named_dims(result), EXAMPLE_SIZE)
-    mesh, sizes = (",".join(f"{name}={size}" for name, size in those.items()) for those in (result.mesh.axes, dims))
+    mesh, sizes = as_flag(result.mesh.axes), as_flag(dims)
     asked = f'"{result.expression.text}" --mesh {mesh}' + ("" if result.dtype == "bf16" else f" --dtype {result.dtype}")
     machine = _machine(result)
     model = "" if result.cost_model == "additive" else f" --cost-model {result.cost_model}"

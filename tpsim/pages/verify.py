@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.mesh import sized
 from tpsim.claims.checks import ROUNDING, below
+from tpsim.fabric.placement import in_one_line
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
@@ -45,11 +47,10 @@ def page(result: VerifyResult, *, verbose: bool) -> Page:
 
 
 def _facts(run: Verified) -> Iterator[tuple[str, str]]:
-    mesh = " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()) or "1"
-    yield "run on", f"{counted(run.devices, 'simulated device')}: {mesh}"
+    yield "run on", f"{counted(run.devices, 'simulated device')}: {sized(run.mesh) or '1'}"
     if run.placement:
-        yield "placement", "; ".join(" ".join(line.split()) for line in run.placement)
-    yield "dims", ", ".join(f"{dim} {size}" for dim, size in run.dims.items())
+        yield "placement", in_one_line(run.placement)
+    yield "dims", sized(run.dims, ", ")
     if run.full_size:
         yield "stands for", run.full_size
     if run.layers:
@@ -63,7 +64,16 @@ def _tables(result: VerifyResult, *, verbose: bool) -> Iterator[Table]:
     if len(result.runs) == 1:
         yield Table(CHECKS, list(_rows(result.runs[0], verbose=verbose)))
         return
-    yield Table(RUNS, [_run(run) for run in result.runs])
+    runs = [
+        {
+            **run,
+            "mesh": sized(run.mesh),
+            "difference": below(run.difference, ROUNDING),
+            "holds": f"{len(run.checks) - len(run.failed)} of {len(run.checks)}",
+        }
+        for run in result.runs
+    ]
+    yield Table(RUNS, runs)
     rows = [row for run in result.runs for row in _rows(run, verbose=verbose) if verbose or row["holds"] == NO]
     if rows:
         yield Table(OF_RUNS, rows, group="name")
@@ -75,15 +85,6 @@ def _rows(run: Verified, *, verbose: bool) -> Iterator[dict[str, Any]]:
         first, *others = check.mismatches if verbose and not check.ok else (check.detail,)
         yield {"name": run.name, "check": check.check, "holds": "yes" if check.ok else NO, "detail": first}
         yield from ({"name": run.name, "detail": mismatch} for mismatch in others)
-
-
-def _run(run: Verified) -> dict[str, Any]:
-    return {
-        **run,
-        "mesh": " x ".join(f"{axis} {n}" for axis, n in run.mesh.items()),
-        "difference": below(run.difference, ROUNDING),
-        "holds": f"{len(run.checks) - len(run.failed)} of {len(run.checks)}",
-    }
 
 
 def _notes(result: VerifyResult, *, verbose: bool) -> Iterator[str]:

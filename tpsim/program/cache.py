@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.program.blocks import latent
@@ -20,7 +20,6 @@ from tpsim.program.model import Attention, Latent
 from tpsim.program.op import Append, Array
 from tpsim.program.saved import STATISTIC
 from tpsim.program.text import Text
-from tpsim.quantity.size import smallest
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Axes
@@ -37,14 +36,6 @@ def caches_of(block: Attention | Latent) -> Mapping[str, tuple[str, ...]]:
     if isinstance(block, Latent):
         return {"C": ("b", "t", "x"), "R": ("b", "t", "a")}
     return dict.fromkeys("KV", ("b", HELD if block.window else "t", "g", "d"))
-
-
-def held_tokens(window: Any, attended: Any, new: Any, *, cached: bool) -> Any:
-    """What a window's cache holds: what the first of the new tokens reads and those behind it, if there are so many.
-
-    cached  False for a prompt from nothing, which reads its own keys
-    """
-    return smallest(attended, window + (new - 1 if cached else 0))
 
 
 Sampling = Literal["gather", "argmax"]

@@ -78,7 +78,6 @@ class Config:
     """
 
     def __init__(self, document: Document) -> None:
-        """The config of a document, nothing of it read."""
         self.document = document
         root: Mapping[str, Any] = document.data
         nested = isinstance(root.get("text_config"), dict)

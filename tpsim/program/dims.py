@@ -15,7 +15,16 @@ from tpsim.quantity.size import over, product
 RAGGED = "c"
 """The dim of the rows that an expert gets: as many as tokens choose it, so no two experts or sources have as many."""
 
-GOALS: Mapping[str, tuple[str, str]] = {"i": ("n", RAGGED), "nn": ("nn", "cn"), "nr": ("nr", "cr")}
+STEPS = "ts"
+"""The size that says of how many steps of decoding the tokens as keys are the mean."""
+
+EXPERTS = "n"
+"""The dim of experts where they lie; a router scores them as another."""
+
+BUSY = "nb"
+"""The size that says which share of the experts on a device has rows."""
+
+GOALS: Mapping[str, tuple[str, str]] = {"i": (EXPERTS, RAGGED), "nn": ("nn", "cn"), "nr": ("nr", "cr")}
 """By the last dim of a choice: the dim of what tokens go to, experts, nodes or ranks, and that of the rows there."""
 
 ROWS = frozenset(rows for _, rows in GOALS.values())
@@ -102,6 +111,8 @@ DIMS: Mapping[str, Dim] = {
     "js": Dim("token_ranks", "ranks that rows of an expert come from", split=False),
     "gr": Dim("", "groups that a router has its experts in", split=False),
     "gt": Dim("", "of these, as many as it chooses a token's experts from", split=False),
+    BUSY: Dim("", "share of the experts on a device that have rows", split=False),
+    STEPS: Dim("", "steps of decoding that a reply's mean is of", split=False),
 }
 """The dims of a transformer's arrays."""
 

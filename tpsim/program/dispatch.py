@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding, ShardingError, joined
 from tpsim.program.copies import DIMS_OF
-from tpsim.program.dims import GOALS
+from tpsim.program.dims import EXPERTS, GOALS
 from tpsim.program.op import Array, Combine, Dispatch, Filled
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Layout
     from tpsim.program.practice import Rows
     from tpsim.program.trace import Trace
-
-EXPERTS = "n"
-"""The dim of experts where they lie; the router scores them as `SCORED`."""
 
 SCORED = "i"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.config import NAMES, Config, as_json
 from tpsim.program.families import FAMILIES, Family
 from tpsim.program.kinds_file import CYCLES, kind_names, merged
-from tpsim.program.model import Attention, FeedForward, Kind, Latent, Mlp, Model, Moe
+from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,14 +94,12 @@ class _ConfigReading(Config):
         )
 
     def _differ(self, layers: int) -> bool:
-        """True if layers may differ from each other."""
         differ = self.family.masks is not None or self.family.sparse is not None
         if differ and layers > CYCLES:
             self.refuse(NAMES["layers"][0], f"{layers} layers", f"write at most {CYCLES}")
         return differ
 
-    def _layer(self, layer: int, hidden: int, heads: int, latent: Latent | None) -> Kind:
-        """The layer of that number."""
+    def _layer(self, layer: int, hidden: int, heads: int, latent: Latent | None) -> LayerKind:
         family, sparse = self.family, self.family.sparse and self.family.sparse(self, layer)
         masks = family.masks(self, layer) if family.masks else {}
         attention = latent or Attention(
@@ -115,10 +113,10 @@ class _ConfigReading(Config):
             },
         )
         if sparse and self.size("experts"):
-            return Kind(attention, self._moe())
+            return LayerKind(attention, self._moe())
         widening = family.widening and family.widening * hidden
         size = self.named(family.dense) if family.dense else self.size("ffn_hidden", widening)
-        return Kind(attention, Mlp(kind=self._feed_forward(), hidden=size, bias=family.bias))
+        return LayerKind(attention, Mlp(kind=self._feed_forward(), hidden=size, bias=family.bias))
 
     def _latent(self, heads: int) -> Latent:
         self.get("num_key_value_heads")  # as many as heads, and no heads of keys and values
@@ -160,14 +158,9 @@ class _ConfigReading(Config):
         return self.size("head_dim", default)
 
     def _flag(self, name: str) -> bool:
-        key, value = self.named_value(name)
-        if name not in self.family.default:
-            return False
-        if value is None:
-            return bool(self.family.default[name])
-        if not isinstance(value, bool):
-            self.refuse(key, f"{key}: {as_json(value)} is neither true nor false", "write true or false")
-        return value
+        key, _ = self.named_value(name)
+        default = self.family.default
+        return name in default and self.flag(key, default=bool(default[name]))
 
     def _feed_forward(self) -> FeedForward:
         key, value = self.named_value("ffn")
@@ -190,7 +183,7 @@ class _ConfigReading(Config):
         return self.data["model_type"] if path.parent.name in ("", "..") else path.parent.name
 
 
-def _pair(kind: Kind) -> tuple[str, str]:
+def _pair(kind: LayerKind) -> tuple[str, str]:
     """What tells kinds of one config apart."""
     own = kind.attention
     mask = own.mask if isinstance(own, Attention) and own.mask != "causal" else "whole"

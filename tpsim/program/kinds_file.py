@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import FLAT, Attention, Kind, Latent, Mlp, Model, Moe, Positions, Positive, dense
+from tpsim.program.model import FLAT, Attention, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive, dense
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.spec import Count, Flag, Strict
 
@@ -107,7 +107,7 @@ def model_of_kinds(file: ModelFile2, at: At) -> Model:
     names = kind_names(list(dict.fromkeys([*(pair for pair, _ in runs), *further])))
     blocks: dict[str, Any] = {**file.blocks}
     return Model(
-        kinds={name: Kind(blocks[attention], blocks[ffn]) for (attention, ffn), name in names.items()},
+        kinds={name: LayerKind(blocks[attention], blocks[ffn]) for (attention, ffn), name in names.items()},
         stack=merged((names[pair], many) for pair, many in runs),
         vocab_padded=file.vocab_padded or file.vocab,
         mtp=(names[file.mtp.of], file.mtp.depth) if file.mtp else None,
@@ -134,8 +134,7 @@ def _known(file: ModelFile2, pair: Pair, place: Place | None) -> Pair:
     for name, part in zip(pair, ("attention", "ffn"), strict=True):
         fitting = [known for known, block in file.blocks.items() if hasattr(block, part)]
         if name not in fitting:
-            (problem,) = unknown(name, f"{part} of the model", fitting, listing="blocks").problems
-            raise InputError([replace(problem, place=place)])
+            raise unknown(name, f"{part} of the model", fitting, place, listing="blocks")
     return pair
 
 

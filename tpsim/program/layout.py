@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tpsim.algebra.moves import Axes
-from tpsim.algebra.sharding import Line, Sharding
+from tpsim.algebra.sharding import FlatDim, Sharding
 from tpsim.program.dims import HELD
 
 LAYERS = "l"
@@ -110,7 +110,7 @@ class Layout:
         """
         row = self.table.get(region, {})
         for name in (line for line in LINES if line in row):
-            return Line(name, self.type_in(dims, "*"), dims if name == "flat" else rows, row[name]).type
+            return FlatDim(name, self.type_in(dims, "*"), dims if name == "flat" else rows, row[name]).type
         return self.type_in(dims, region)
 
     def type_in(self, dims: tuple[str, ...], region: str) -> Sharding:

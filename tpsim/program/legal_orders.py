@@ -53,7 +53,9 @@ def _mistake(schedule: PipelineSchedule, rank: int) -> str:
             if wrong := _wrong(schedule, rank, part, done):
                 return f"{part}, action {at} of rank {rank}, {wrong}"
             done.add(part)
-    return f"{next(part for part in _due(schedule, rank) if part not in done)} is missing on rank {rank}"
+    chunks = range(rank, schedule.ranks * schedule.chunks, schedule.ranks)
+    due = (Pass(act, chunk, j) for chunk in chunks for j in range(schedule.microbatches) for act in ("F", "B", "W"))
+    return f"{next(part for part in due if part not in done)} is missing on rank {rank}"
 
 
 def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -> str:
@@ -67,12 +69,6 @@ def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -
         return "comes twice"
     before = (Pass(act, of, j - back) for act, of, back in _before(act, chunk, schedule) if j >= back)
     return next((f"comes before {earlier}" for earlier in before if earlier not in done), "")
-
-
-def _due(schedule: PipelineSchedule, rank: int) -> Iterator[Pass]:
-    for chunk in range(rank, schedule.ranks * schedule.chunks, schedule.ranks):
-        for j in range(schedule.microbatches):
-            yield from (Pass(act, chunk, j) for act in ("F", "B", "W"))
 
 
 def _messages_in_order(schedule: PipelineSchedule) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Where("F", "embedding", "embedding")
 
 
-Part = Literal["forward", "backward", "gradients", "turnover", "update"]
+StepPart = Literal["forward", "backward", "gradients", "turnover", "update"]
 """A part of a step in the order in which they are traced, and what is read off it: layouts alike in it may share it."""
 
 
@@ -55,7 +55,7 @@ def lower(
     layers        layers to trace, one of each kind unless stated; of each chunk, where the stack is cut into several
     microbatches  microbatches to trace
     path          chooses the moves of a reshard; the book's greedy path unless stated
-    once          may give what was made of a `Part` for another layout, which reads the same of the parts before it
+    once          may give what was made of a `StepPart` for another layout, which reads the same of the parts before it
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     practice = practice.under(layout)
@@ -131,7 +131,6 @@ class End:
 
 
 def _forward(text: Text, stacks: tuple[tuple[str, ...], ...], microbatch: int = 0) -> Begun:
-    """A microbatch forward."""
     trace = text.trace
     with trace.at(ROOT.inside("microbatches", microbatch)):
         start = len(trace.ops)
@@ -168,7 +167,6 @@ def _gradients(begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: 
 
 
 def _end(begun: Begun, stacks: tuple[tuple[str, ...], ...]) -> End:
-    """What is made of gradients."""
     text, trace = begun.text, begun.text.trace
     start, update = len(trace.ops), Update(trace, trace.layout, text.practice, text.dtypes)
     results: dict[str, Array] = {}

@@ -157,7 +157,7 @@ class Moe(Strict):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LayerKind:
     """A kind of layers: what follows attention in it."""
 
     attention: Attention | Latent
@@ -168,9 +168,9 @@ class Kind:
         """Of the dims of its blocks."""
         return {**self.attention.sizes, **self.ffn.sizes}
 
-    def resized(self, dims: Mapping[str, int]) -> Kind:
+    def resized(self, dims: Mapping[str, int]) -> LayerKind:
         """The same with dims of these sizes."""
-        return Kind(self.attention.resized(dims), self.ffn.resized(dims))
+        return LayerKind(self.attention.resized(dims), self.ffn.resized(dims))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ class Model:
 
     name: str
     hidden: int
-    kinds: Mapping[str, Kind] = field(hash=False)
+    kinds: Mapping[str, LayerKind] = field(hash=False)
     stack: Layers
     vocab: int
     vocab_padded: int
@@ -283,5 +283,5 @@ def dense(
     """A model whose layers are all alike: grouped-query attention and an MLP; the `others` are fields of `Model`."""
     biased: Literal["none", "qkv", "all"] = "all" if bias else "qkv" if qkv_bias else "none"
     attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, bias=biased)
-    kind = Kind(attention, Mlp(kind=ffn, hidden=ffn_hidden, bias=bias))
+    kind = LayerKind(attention, Mlp(kind=ffn, hidden=ffn_hidden, bias=bias))
     return Model(kinds={ALIKE: kind}, stack=((ALIKE, layers),), **others)

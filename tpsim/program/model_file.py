@@ -79,7 +79,7 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
     path = spec.named("models", str(name_or_path), beside)
     if re.fullmatch(REPOSITORY, str(name_or_path)) and not path.exists():
         other = "of a model of Hugging Face give its config.json: path/to/config.json"
-        near = did_you_mean(path.name, model_names())
+        near = did_you_mean(path.name, spec.names("models"))
         raise InputError.one("no-such-file", f"there is no file {name_or_path}", None, near or other, near and other)
     document = spec.load(path / "config.json" if path.is_dir() else path)
     if "tpsim" not in document.data and document.path.endswith(".json"):
@@ -95,11 +95,6 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
 def _format(document: Document) -> type[ModelFile | ModelFile2]:
     """The version that a file is of; what is neither is measured by the first."""
     return ModelFile2 if document.data.get("tpsim") == "model/2" else ModelFile
-
-
-def model_names() -> list[str]:
-    """Names of the models in the library."""
-    return spec.names("models")
 
 
 def with_fields(read: ModelRead, changed: Mapping[str, Any], at: At) -> ModelRead:

@@ -192,7 +192,6 @@ class Einsum(Op):
     is_matmul: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """What follows, which is asked for often."""
         seen, out = dict.fromkeys(dim for array in self.inputs for dim in array.dims), self.output.dims
         contracted = tuple([dim for dim in seen if dim not in out])
         real = len(self.inputs) > 1 and all(array.role != "index" for array in self.inputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.dims import HELD
+from tpsim.program.dims import HELD, STEPS
 from tpsim.quantity.size import floor_over, over, smallest
 
 if TYPE_CHECKING:
@@ -84,6 +84,42 @@ def pairs(mask: str, s: Size, w: Size = 0) -> Any:
 def last_pairs(mask: str, s: Size, t: Size, w: Size = 0) -> Any:
     """The same of the last s of t queries by all t: of one token itself and those before it."""
     return MASKS[mask](t, w) - MASKS[mask](t - s, w)
+
+
+def longest(dims: Mapping[str, Any]) -> Any:
+    """Tokens as keys of the last of the steps that dims are the mean of."""
+    return dims["t"] + over(dims.get(STEPS, 1) - 1, 2)
+
+
+def seen_pairs(mask: str, dims: Mapping[str, Any]) -> Any:
+    """Pairs that a mask lets through of a step's new tokens and all; of several steps, of a token each, their mean."""
+    steps = dims.get(STEPS, 1)
+    return over(last_pairs(mask, dims["s"] * steps, longest(dims), dims.get("w", 0)), steps)
+
+
+def wide_keys(mask: str, dims: Mapping[str, Any]) -> Any:
+    """Keys of a token where later ones are not hidden: all, or as many as a window or a chunk has."""
+    keys = dims["t"]
+    return smallest(keys, dims["w"]) if mask in ("window_mask", "chunk_mask") else keys
+
+
+def held_keys(dims: Mapping[str, Any], *, cached: bool) -> Any:
+    """Tokens that a window's cache holds: what the first of the new tokens reads and those behind it, as far as there.
+
+    cached  False for a prompt from nothing, which reads its own keys
+    Of several steps the mean.
+    """
+    behind, steps = (dims["s"] - 1 if cached else 0), dims.get(STEPS, 1)
+    return over(last_pairs("window_mask", steps, longest(dims), dims["w"] + behind), steps)
+
+
+def read_keys(dims: Mapping[str, Any]) -> Any:
+    """Tokens of a chunk's cache that the new tokens of a step read: those since the chunk of the first of them began.
+
+    Of several steps the mean.
+    """
+    s, w, steps = dims["s"], dims["w"], dims.get(STEPS, 1)
+    return s - 1 + over(last_pairs("chunk_mask", steps, longest(dims) - s + 1, w), steps)
 
 
 def peak(mask: str, order: Order, s: Size, *, ring: Size, devices: Size, w: Size = 0) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra import reshard
 from tpsim.algebra.legality import owed_after, split_alike
 from tpsim.algebra.moves import Move, as_streamed
-from tpsim.algebra.sharding import Line, Owed, Sharding, ShardingError, joined, line_in, unpacked
+from tpsim.algebra.sharding import FlatDim, Owed, Sharding, ShardingError, joined, line_in, unpacked
 from tpsim.program.dims import ROWS
 from tpsim.program.op import (
     Array,
@@ -221,7 +221,7 @@ class Trace:
             x, to, as_streamed(moves, circle=circle) if streamed else moves, because, region=region, name=name
         )
 
-    def _lined(self, x: Array, to: Sharding, line: Line, because: str, *, region: str, name: str) -> Array:
+    def _lined(self, x: Array, to: Sharding, line: FlatDim, because: str, *, region: str, name: str) -> Array:
         """`x` laid out in a line and then split, or brought together and then as it was: each device by itself."""
         if line in to.dims:
             as_it_was = line.of.owing(x.type.owes)

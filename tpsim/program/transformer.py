@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from tpsim.program.model import Kind, Model
+    from tpsim.program.model import LayerKind, Model
     from tpsim.program.op import Array, Where
     from tpsim.program.text import Parameter, Text
 
@@ -35,7 +35,7 @@ SIDES: Mapping[str, tuple[str, ...]] = {"pre": ("",), "post": ("_out",), "both":
 """`Model.norms` -> the norms of a block, by what follows its name: of its input, and of its output."""
 
 
-def layer_parameters(model: Model, kind: Kind, practice: Practice = Practice()) -> Iterator[Parameter]:  # noqa: B008 - frozen
+def layer_parameters(model: Model, kind: LayerKind, practice: Practice = Practice()) -> Iterator[Parameter]:  # noqa: B008 - frozen
     """The parameters of one layer."""
     for block in (kind.attention, kind.ffn):
         yield from WRITTEN[type(block)].parameters(block, practice)
@@ -112,7 +112,7 @@ def _further(text: Text, x: Array) -> Array:
     return vocabulary.loss(text, vocabulary.head(text, norm.norm(text, x, "mtp_final")), "loss.mtp", "further_labels")
 
 
-def layer(text: Text, kind: Kind, x: Array) -> Array:
+def layer(text: Text, kind: LayerKind, x: Array) -> Array:
     """One layer: attention and feed-forward, one after the other or side by side (parallel residual)."""
     reads = _read(text, x, "attention")
     if text.model.shared_norm:
@@ -136,7 +136,6 @@ def _read(text: Text, x: Array, name: str) -> Array:
 
 
 def _written(text: Text, block: Attention | Latent | Mlp | Moe, reads: Array) -> Array:
-    """What a block makes of what it reads."""
     write = text.others.get(type(block), WRITTEN[type(block)].write)
     output: Array = write(text, block, reads)
     return output
@@ -221,7 +220,7 @@ def _sizes(model: Model, *, padded: bool) -> Mapping[str, int]:
 
 
 def _each(
-    parameters: Iterable[Parameter], kind: Kind | None, sizes: Mapping[str, int], *, active: bool = False
+    parameters: Iterable[Parameter], kind: LayerKind | None, sizes: Mapping[str, int], *, active: bool = False
 ) -> Iterable[tuple[Parameter, int]]:
     """Every parameter, and how many numbers it has, or has for a token."""
     own = {**sizes, **(kind.sizes if kind else {})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 from unicodedata import east_asian_width
@@ -89,8 +89,17 @@ class InputError(TpsimError):
         """An error of a single problem."""
         return cls([Problem(slug, message, place, remedy, note)])
 
+    def at(self, place: Place | None, remedy: str = "") -> InputError:
+        """The same, pointing at `place` where problems know none, because they were found far from any file.
+
+        remedy  of those that have neither
+        """
+        return InputError(
+            problem if problem.place else replace(problem, place=place, remedy=problem.remedy or remedy)
+            for problem in self.problems
+        )
+
     def __str__(self) -> str:
-        """All problems as they are printed."""
         grouped = _grouped(self.problems)
         more = [f"... and {len(grouped) - SHOWN} more"] if len(grouped) > SHOWN else []
         return "\n\n".join([*map(str, grouped[:SHOWN]), *more])

@@ -11,7 +11,7 @@ from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, lacks, unread
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
 from tpsim.question.layout import line_notes
-from tpsim.question.recompute import recompute_remarks
+from tpsim.question.recompute import SELECTIVE
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.question.serving_file import InferenceFields
@@ -235,7 +235,10 @@ def remarks(question: Question) -> Iterator[str]:
         yield f"{machine.name} leaves out what is guessed here: {', '.join(left_out)}"
     yield from (f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
     yield from () if question.inference else _idle(question)
-    yield from recompute_remarks(question.practice)
+    practice = question.practice
+    if SELECTIVE in practice.recompute and practice.attention == "fused":
+        kept = "it keeps one number per head and token, which this frees, and runs its forward once more"
+        yield f"recompute of fused attention gains nothing: {kept}"
 
 
 def _changed(question: Question) -> Iterator[str]:

@@ -23,7 +23,6 @@ _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\
 
 
 def _pairs(text: str, noun: str, example: str) -> dict[str, int]:
-    """``X=4,Y=2`` as a mapping."""
     sizes: dict[str, int] = {}
     slug = f"bad-{noun}"
     at = 0

@@ -11,7 +11,7 @@ from tpsim.report.record import Of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tpsim.quantity.spec import Kind
+    from tpsim.quantity.spec import LibraryKind
 
 
 class FromFile(Protocol):
@@ -41,7 +41,7 @@ def files_of(sources: Callable[[Any], Iterable[FromFile]]) -> Of[Sequence[tuple[
     return Of(lambda answer: inputs(*sources(answer)), "path and sha256 of every file that was read")
 
 
-def asked(kind: Kind, path: str) -> str:
+def asked(kind: LibraryKind, path: str) -> str:
     """How the command line names the file at `path`: by its library name, if it has one, and never as an option."""
     name = Path(path).stem if Path(path).parent in spec.library(kind) else path
     return f"./{name}" if name.startswith("-") else name
@@ -49,7 +49,7 @@ def asked(kind: Kind, path: str) -> str:
 
 def shown(path: str) -> str:
     """The path as the user gave it; a library file is named from its library on: ``models/gemma-7b.yaml``."""
-    for kind in get_args(spec.Kind):
+    for kind in get_args(spec.LibraryKind):
         if Path(path).parent in spec.library(kind):
             return f"{kind}/{Path(path).name}"
     return path

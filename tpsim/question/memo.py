@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tpsim.machine.parts import Machine
     from tpsim.program.kinds import Layers
     from tpsim.program.layout import Layout
-    from tpsim.program.lower import Part
+    from tpsim.program.lower import StepPart
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Program
@@ -141,7 +141,7 @@ class Memo:
             self.programs[key] = lowered(question, once=partial(self._once, question))
         return self.programs[key]
 
-    def _once(self, question: Question, part: Part, made: Callable[[], Any], *read: Hashable) -> Any:
+    def _once(self, question: Question, part: StepPart, made: Callable[[], Any], *read: Hashable) -> Any:
         """A part of a step, made once for all layouts that differ in what it knows nothing of."""
         behind, dropped = UNKNOWN[part]
         practice = replace(question.practice.under(question.layout), **{**UNTRACED, **dropped})
@@ -160,7 +160,7 @@ UNTRACED: Mapping[str, Any] = {"overlap": Overlap(), "bucket": Bucket(), "ahead"
 DROPPED: Mapping[str, Any] = {"recompute": (), "regather": False, "reshard_after_forward": False}
 """What of forward backward finds: all that it makes otherwise is cotangents on their way."""
 
-UNKNOWN: Mapping[Part, tuple[Sequence[str], Mapping[str, Any]]] = {
+UNKNOWN: Mapping[StepPart, tuple[Sequence[str], Mapping[str, Any]]] = {
     "forward": (BEHIND, DROPPED),
     "backward": (BEHIND, {}),
     "gradients": (("state",), {}),

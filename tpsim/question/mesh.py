@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.mesh import Mesh, sized
 from tpsim.fabric.placement import Placement, place
 from tpsim.quantity.errors import InputError, Place, Problem
 from tpsim.question.divisibility import tp_place, tp_problems
@@ -77,7 +76,7 @@ def _filled(file: ScenarioFile) -> Mesh | None:
 
 
 def _product_problem(file: ScenarioFile, at: At) -> Problem:
-    factors = " x ".join(f"{name} {size}" for name, size in file.mesh.items())
+    factors = sized(file.mesh)
     stated, slug = _stated_chips(file), "mesh-product"
     if unfilled := _open_axes(file):
         message = f"the mesh is {factors} = a multiple of {stated} chips, but chips is {file.chips}"
@@ -112,10 +111,7 @@ def pointing_at(place: Place | None, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(
-            problem if problem.place else replace(problem, place=place, remedy=problem.remedy or remedy)
-            for problem in error.problems
-        ) from None
+        raise error.at(place, remedy) from None
 
 
 BIND_NOTHING = "name one of these, or leave it to tpsim: --set placement={}"

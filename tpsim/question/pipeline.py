@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.cost.collectives import travelling
@@ -60,8 +59,8 @@ def pipeline(
     except InputError as error:
         slug = error.problems[0].slug
         keys = {"microbatches-not-divisible": ("workload", "microbatches"), "layers-not-split": ("pipeline", "layers")}
-        place = at(*keys.get(slug, ("mesh", axes[0]) if len(axes) == 1 else ("layout", "pp")))
-        raise InputError([replace(problem, place=place) for problem in error.problems]) from None
+        usual = ("mesh", axes[0]) if len(axes) == 1 else ("layout", "pp")
+        raise error.at(at(*keys.get(slug, usual))) from None
 
 
 def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:

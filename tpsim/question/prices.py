@@ -56,7 +56,8 @@ def pricer(question: Question) -> Pricer:
 
     def seconds(move: Move, volume: Size) -> timing.Timing:
         if move.kind == "send" and question.schedule:
-            return slowest_send(question, question.schedule, move.axes, volume)
+            routes = {route_of(question, move.axes, *pair) for pair in hops(question.schedule)}
+            return max((sent(question, route, volume) for route in routes), key=lambda timing: timing.time_s)
         route = route_over(question, move)
         known = (
             not move.streamed
@@ -110,12 +111,6 @@ def hops(schedule: PipelineSchedule) -> Iterator[tuple[int, int]]:
     yield from ((rank, rank + 1) for rank in range(schedule.ranks - 1))
     if schedule.chunks > 1:
         yield schedule.ranks - 1, 0
-
-
-def slowest_send(question: Question, schedule: PipelineSchedule, axes: Sequence[str], volume: Any) -> timing.Timing:
-    """A message over the cut where it takes longest."""
-    routes = {route_of(question, axes, *pair) for pair in hops(schedule)}
-    return max((sent(question, route, volume) for route in routes), key=lambda timing: timing.time_s)
 
 
 REFUSALS: Mapping[str, str] = {

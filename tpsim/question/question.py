@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.cache import held_tokens
-from tpsim.program.dims import HELD
+from tpsim.program.dims import HELD, STEPS
 from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
 from tpsim.program.stages import linear
+from tpsim.program.tokens import held_keys
 from tpsim.question.inputs import inputs
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Workload:
 class Inference(Workload):
     """What one step of inference computes: seq counts the tokens of a sequence that are new in it.
 
-    attended  tokens of a sequence that attention reads, new ones included; of a whole reply their mean, a size as good
-              as any, for seconds are linear in it
+    attended  tokens of a sequence that attention reads, new ones included; of a whole reply their mean
+    steps     of decoding that it is the mean of, each with a token more than the one before
     longest   tokens of a sequence that its cache has room for
     serving   what steers the structure of the step
     fills     True while it is not known how many sequences memory has room for
@@ -84,6 +84,7 @@ class Inference(Workload):
     attended: Any
     longest: int
     serving: Serving
+    steps: int = 1
     fills: bool = False
 
     def dims(self, model: Model) -> Mapping[str, Any]:
@@ -93,14 +94,15 @@ class Inference(Workload):
 
     def read(self, dims: Mapping[str, Any], attended: Any) -> dict[str, Any]:
         """`dims` where attention reads so many tokens."""
-        cached = self.serving.cached
-        window = {HELD: held_tokens(dims["w"], attended, dims["s"], cached=cached)} if "w" in dims else {}
-        return {**dims, "t": attended, **window}
+        dims = {**dims, "t": attended, STEPS: self.steps}
+        if "w" in dims:
+            dims[HELD] = held_keys(dims, cached=self.serving.cached)
+        return dims
 
     @property
     def at_peak(self) -> Inference:
         """The same where the cache is full."""
-        return replace(self, attended=self.longest)
+        return replace(self, attended=self.longest, steps=1)
 
 
 @dataclass(frozen=True, kw_only=True)

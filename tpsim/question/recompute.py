@@ -16,7 +16,7 @@ from tpsim.program.saved import kind
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tpsim.program.layout import Layout
     from tpsim.program.lifetimes import Lifetimes
@@ -168,10 +168,3 @@ def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | No
     axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
     layers = tuple((kind, runs * many) for kind, many in one_each(practice, model.stack))
     return lower(model, laid, practice, dtypes or Dtypes(), axes, layers=(layers, ()) if laid.stages else (layers,))
-
-
-def recompute_remarks(practice: Practice) -> Iterator[str]:
-    """What nobody may overlook of a recompute: that of fused attention gains nothing."""
-    if SELECTIVE in practice.recompute and practice.attention == "fused":
-        kept = "it keeps one number per head and token, which this frees, and runs its forward once more"
-        yield f"recompute of fused attention gains nothing: {kept}"

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
+from tpsim.algebra.mesh import as_flag
+from tpsim.fabric.placement import in_one_line
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.transformer import parameter_count
 from tpsim.question.prices import written
@@ -55,12 +57,6 @@ def resolved(question: Question) -> dict[str, Any]:
     }
 
 
-def _routing(question: Question) -> dict[str, Any]:
-    """How tokens choose experts; of their copies where there are any."""
-    hidden = set() if question.practice.rows.levels else {"copies"}
-    return question.assume.routing.model_dump(exclude=hidden, exclude_none=True)
-
-
 def _work(question: Question) -> dict[str, Any]:
     """What a step computes: of inference as it is stated."""
     stated: Any = question.stated.file.workload
@@ -71,11 +67,13 @@ def _assumed(question: Question) -> dict[str, Any]:
     """What is assumed, as far as it is stated; routing where there are experts."""
     assume, memory = question.stated.file.assume, question.stated.file.assume.memory.figures
     efficiency, price = assume.matmul_efficiency, assume.price_per_chip_hour
+    without_copies = set() if question.practice.rows.levels else {"copies"}
+    routing = assume.routing.model_dump(exclude=without_copies, exclude_none=True)
     return {
         "matmul_efficiency": efficiency and efficiency.value,
         **({"mfu": assume.mfu} if assume.mfu != "full" else {}),
         **({"memory": memory} if any(memory.values()) else {}),
-        **({"routing": _routing(question)} if question.model.experts else {}),
+        **({"routing": routing} if question.model.experts else {}),
         **({"price_per_chip_hour": price.value} if price else {}),
         **({"kernel_launch_s": launch} if (launch := assume.kernel_launch_s) else {}),
     }
@@ -99,8 +97,8 @@ def columns(question: Question) -> dict[str, Any]:
         "model": question.model.name,
         "hardware": question.machine.name,
         "chips": question.mesh.devices,
-        "mesh": ",".join(f"{axis}={size}" for axis, size in question.mesh.axes.items()),
-        "placement": "; ".join(" ".join(line.split()) for line in question.placement.describe()),
+        "mesh": as_flag(question.mesh.axes),
+        "placement": in_one_line(question.placement.describe()),
         "zero": layout.zero,
         "sequence_parallel": layout.sequence_parallel,
         "global_batch": work.global_batch,

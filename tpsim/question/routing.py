@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
-from tpsim.program.dims import RAGGED, completed
+from tpsim.program.dims import BUSY, EXPERTS, RAGGED, completed
 from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
-from tpsim.quantity.size import log, over, product, root
+from tpsim.quantity.size import largest, log, over, product, root, smallest
 from tpsim.question.divisibility import divisors
 from tpsim.report.answer import Assumption
 
@@ -153,8 +153,26 @@ def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Val
     if load != "uniform":
         return load
     home, stay = at_experts(layout)
-    rows = over(dims[RAGGED] * dims["n"], product(axes[axis] for axis in (*home, *stay)))
+    rows = over(dims[RAGGED] * dims[EXPERTS], product(axes[axis] for axis in (*home, *stay)))
     return 1 + root(2 * log(product(axes[axis] for axis in home)) / rows)
+
+
+def busy(assume: Assume, layout: Layout, dims: Values, axes: Values, fullest: Any) -> Any:
+    """The share of the experts on the fullest device that have rows: of one at least; of padded ones all have.
+
+    fullest  its rows over the mean
+    uniform  an expert is missed by each of T tokens with the probability 1 - k/n, so 1 - (1 - k/n)^T; else even: a row
+             goes to an expert that has none yet
+    """
+    if assume.routing.drop != "none":
+        return 1
+    home, stay = at_experts(layout)
+    experts = over(dims[EXPERTS], product(axes[axis] for axis in home))
+    rows = over(dims[RAGGED], product(axes[axis] for axis in stay)) * fullest
+    if assume.routing.load == "uniform":
+        chosen = over(dims["k"], dims[EXPERTS])
+        rows = 1 - (1 - chosen) ** over(rows, chosen)
+    return smallest(1, largest(over(1, experts), rows))
 
 
 def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Values]:
@@ -173,7 +191,8 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
         known |= dict(zip(DIMS_OF[of][::2], (parts, many), strict=True))
     dims = completed({**dims, **known})
     ragged = (RAGGED, *(DIMS_OF[of][1] for of, *_ in levels))
-    return dims, dict.fromkeys(ragged, filled(assume, model, question.layout, dims, axes))
+    fullest = filled(assume, model, question.layout, dims, axes)
+    return {**dims, BUSY: busy(assume, question.layout, dims, axes, fullest)}, dict.fromkeys(ragged, fullest)
 
 
 def check_routing(assume: Assume, model: Model, practice: Practice, at: At) -> None:
@@ -202,6 +221,9 @@ def routing_assumptions(question: Question) -> Iterator[Assumption]:
     else:
         text = f"the fullest rank of experts has {load:g} times the mean of rows, none is dropped"
     yield Assumption(text, kind)
+    idle = 1 - routed(question, question.workload.dims(model), question.mesh.axes)[0][BUSY]
+    if idle > 0:
+        yield Assumption(f"{100 * float(idle):.3g} % of a chip's experts have no rows, and are not read", "model")
     for of, parts, many in _copies(question, question.mesh.axes):
         yield Assumption(f"a token goes to {float(many):.4g} of {parts} {of}s, {_why(question, of)}", kind)
 

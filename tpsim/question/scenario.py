@@ -90,7 +90,16 @@ def resolve(
         split=layers,
     )
     question = _balanced(question, memo)
-    return _told(question) if told else question
+    if not told:
+        return question
+    return replace(
+        question,
+        assumptions=tuple(assumptions(question)),
+        guesses=guesses(question),
+        left_open=tuple(left_open(question)),
+        remarks=tuple(remarks(question)),
+        resolved=resolved(question),
+    )
 
 
 def _balanced(question: Question, memo: Memo) -> Question:
@@ -101,18 +110,6 @@ def _balanced(question: Question, memo: Memo) -> Question:
         question = replace(question, split=balance(question, memo))
     check_layers(question.practice, question.split or (question.model.layers,), read.at)
     return question
-
-
-def _told(question: Question) -> Question:
-    """The question with what it tells of itself."""
-    return replace(
-        question,
-        assumptions=tuple(assumptions(question)),
-        guesses=guesses(question),
-        left_open=tuple(left_open(question)),
-        remarks=tuple(remarks(question)),
-        resolved=resolved(question),
-    )
 
 
 def _check(question: Question) -> None:

@@ -52,8 +52,9 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
         context, tokens = fields.context, fields.tokens
         _check_fewer(tokens, context, "tokens", f"a context of {context} tokens", read.at)
         return Inference(**common, seq=tokens, attended=context, longest=context, serving=decoding)
-    mean = fields.prompt + (fields.output + 1) / 2  # of prompt + 1 .. prompt + output
-    return Inference(**common, seq=1, attended=mean, longest=fields.prompt + fields.output, serving=decoding)
+    prompt, steps = fields.prompt, max(fields.steps, 1)
+    mean, room = prompt + (steps + 1) / 2, prompt + fields.output  # the mean of prompt + 1 .. prompt + steps
+    return Inference(**common, seq=1, attended=mean, longest=room, serving=decoding, steps=steps)
 
 
 def prefill_of(question: Question) -> Question:
@@ -62,7 +63,7 @@ def prefill_of(question: Question) -> Question:
     if not isinstance(fields, ServeFields) or not isinstance(work, Inference):
         raise TypeError(work)
     serving = replace(work.serving, phase="prefill", cached=False)
-    prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, serving=serving)
+    prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, steps=1, serving=serving)
     force = question.force if question.stated.file.collectives.launch else question.force._replace(launch=None)
     return replace(question, workload=prompt, force=force)
 

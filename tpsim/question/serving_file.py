@@ -58,13 +58,18 @@ class DecodeFields(InferenceFields):
 
 
 class ServeFields(InferenceFields):
-    """A prompt and its reply: the prompt read at once, then a step of decoding per token of the reply."""
+    """A prompt and its reply: the prompt, read at once, gives the first token, a step each of the others."""
 
     noun: ClassVar[str] = "a workload of prompts and replies"
 
     kind: Literal["serve"]
     prompt: Count = Field(description="tokens of a sequence")
-    output: Count = Field(description="tokens of the reply")
+    output: Count = Field(description="tokens of the reply, the first of which is the prompt's")
+
+    @property
+    def steps(self) -> int:
+        """Steps of decoding: one for each token behind the first."""
+        return self.output - 1
 
 
 SCENARIOS: Mapping[str, type[ScenarioFile]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import product as combinations
 from math import prod
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
-    from tpsim.algebra.sharding import Line, Sharding
+    from tpsim.algebra.sharding import FlatDim, Sharding
 
 Block = NDArray[np.float64]
 Device = tuple[int, ...]
@@ -42,9 +42,13 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Grid:
-    """The devices of a mesh and where each stands in a sharding."""
+    """The devices of a mesh and where each stands in a sharding.
+
+    _tilings  by axes and elements of every dim
+    """
 
     mesh: Mesh
+    _tilings: dict[tuple[object, ...], Tiling] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def devices(self) -> list[Device]:
@@ -78,11 +82,6 @@ class Grid:
             self._tilings[sharding.on, extents] = self._cut(sharding, extents)
         return self._tilings[sharding.on, extents]
 
-    @cached_property
-    def _tilings(self) -> dict[tuple[object, ...], Tiling]:
-        """By axes and elements of every dim."""
-        return {}
-
     def _cut(self, sharding: Sharding, extents: Sequence[int]) -> Tiling:
         cuts = [self.mesh.size(*axes) for axes in sharding.on]
         for dim, cut, whole in zip(sharding.dims, cuts, extents, strict=True):
@@ -109,7 +108,7 @@ class Grid:
         """Elements of every dim of a type."""
         return [extent(dim, shape, self.mesh.axes) for dim in sharding.dims]
 
-    def lined(self, blocks: Blocks, line: Line, shape: Mapping[str, int]) -> Blocks:
+    def lined(self, blocks: Blocks, line: FlatDim, shape: Mapping[str, int]) -> Blocks:
         """What each device has laid out in a line, filled up with zeros."""
         room = extent(line, shape, self.mesh.axes) // self.mesh.size(*line.shards)
         order = [line.of.dims.index(dim) for dim in (*line.merged, *line.rest)]
@@ -120,7 +119,7 @@ class Grid:
             lines[device] = np.concatenate([flat, np.zeros((room - len(flat), *flat.shape[1:]))])
         return lines
 
-    def unlined(self, blocks: Blocks, line: Line, shape: Mapping[str, int]) -> Blocks:
+    def unlined(self, blocks: Blocks, line: FlatDim, shape: Mapping[str, int]) -> Blocks:
         """What each device has of a line as it was before: without what fills it up."""
         order = [(*line.merged, *line.rest).index(dim) for dim in line.of.dims]
         (own, *_) = (self.window(device, line.of, shape) for device in self.devices[:1])

@@ -196,12 +196,10 @@ class Counter:
             }
             levels[level] = LevelCall(links, max(links.values(), default=0), self.serials[level])
         uplink = max((int(load.max()) for load in self.uplinks.values()), default=0)
-        return Tally(self.injected, self.sent, self.received, self.messages, self._steps(), levels, uplink)
-
-    def _steps(self) -> int:
-        """Steps of the schedule, those included in which an array this small has nothing to send."""
         strides = [hops(segment) for segment in self.segments]
-        return sum(max(strides[send.along] for send in step) for step in self.run.steps)
+        # steps in which an array this small has nothing to send count, too
+        steps = sum(max(strides[send.along] for send in step) for step in self.run.steps)
+        return Tally(self.injected, self.sent, self.received, self.messages, steps, levels, uplink)
 
 
 def _crossed(lane: Lane, source: Index | None, target: Index | None) -> Iterator[tuple[int | Index, Index]]:

@@ -24,7 +24,7 @@ Family = Callable[[int], Schedule]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Stretch:
     """A stretch of the way that one algorithm runs over: a segment, the axes of a torus, or two levels at once."""
 
     segments: tuple[Segment, ...]
@@ -37,7 +37,7 @@ class Part:
 
 
 @cache
-def schedule(kind: MoveKind, parts: tuple[Part, ...]) -> Schedule:
+def schedule(kind: MoveKind, parts: tuple[Stretch, ...]) -> Schedule:
     """The steps of a move over `parts`, innermost first: level after level.
 
     Gathers come from outside in, scatters go from inside out, an all-reduce scatters and gathers on all levels but the
@@ -67,7 +67,7 @@ def algorithms(kind: MoveKind, segments: Sequence[Segment]) -> list[str]:
     return list(TORI) if all(segment.topology in PLAIN for segment in segments) else []
 
 
-def _axes(parts: Sequence[Part]) -> list[Axis]:
+def _axes(parts: Sequence[Stretch]) -> list[Axis]:
     """Every part as one axis of the group; its small schedules count its own segments from 0."""
     ends = list(accumulate(len(part.segments) for part in parts))
     return [
@@ -77,8 +77,7 @@ def _axes(parts: Sequence[Part]) -> list[Axis]:
 
 
 @cache
-def _of_part(part: Part, kind: MoveKind) -> Schedule:
-    """The schedule of a move over one part."""
+def _of_part(part: Stretch, kind: MoveKind) -> Schedule:
     known = algorithms(kind, part.segments)
     if not known:
         wires = " x ".join(map(str, part.segments))
@@ -102,7 +101,7 @@ def _on_torus_axis(segment: Segment, kind: MoveKind) -> Schedule:
     return _single(segment, kind, PLAIN[segment.topology][kind == "all_to_all"])
 
 
-def _pair(part: Part, kind: MoveKind) -> Schedule:
+def _pair(part: Stretch, kind: MoveKind) -> Schedule:
     inner, nodes = (whole(segment.n) for segment in part.segments)
     if kind == "all_to_all":
         return switches.two_level_exchange(inner, nodes)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tpsim.fabric.wires import Segment
     from tpsim.reference.blocks import Block, Blocks, Grid
     from tpsim.reference.calls import Call, Sized
-    from tpsim.reference.collectives import Part
+    from tpsim.reference.collectives import Stretch
     from tpsim.reference.network import Index, Network
     from tpsim.reference.schedule import Schedule, Send
 
-Cut = tuple[int, int]
-Message = tuple["Send", tuple[Cut, ...]]
+ElementRange = tuple[int, int]
+Message = tuple["Send", tuple[ElementRange, ...]]
 """A send with its stretches of the flattened array."""
 Letter = Sequence["Block"]
 """What a message carries: for each of its stretches the values of every group."""
@@ -53,7 +53,7 @@ class Devices:
         self,
         move: Move,
         blocks: Blocks,
-        parts: Sequence[Part],
+        parts: Sequence[Stretch],
         dtype: str,
         array: str = "",
         *,
@@ -88,7 +88,7 @@ class Devices:
             tally = self._ragged(run, move, segments, self._group(move, members, filled))
         return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, dtype, array)
 
-    def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Tally]:
+    def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Blocks, Tally]:
         """Every device's block on the next device along the axes of a move, and what was sent for it."""
         segments = tuple(segment for part in parts for segment in part.segments)
         members = self.network.members(move.axes, segments)
@@ -103,7 +103,7 @@ class Devices:
             run, hop, segments, members, stores.shape[-1]
         )
 
-    def _plan(self, move: Move, group: MoveGroups, parts: Sequence[Part], segments: Sequence[Segment]) -> Schedule:
+    def _plan(self, move: Move, group: MoveGroups, parts: Sequence[Stretch], segments: Sequence[Segment]) -> Schedule:
         if move.kind != "permute":
             return schedule(move.kind, tuple(parts))
         targets = group.targets()

@@ -17,11 +17,11 @@ from tpsim.program.op import Array, Combine, Dispatch, Join, Leaf, Op, Program, 
 from tpsim.reference import streamed
 from tpsim.reference.calls import Call, Tally, bytes_of
 from tpsim.reference.devices import Devices
+from tpsim.reference.local_ops import SIDE_BY_SIDE, made, work_of
 from tpsim.reference.network import Wiring, rings
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
 from tpsim.reference.run import RanCollective, Run, label
-from tpsim.reference.works import SIDE_BY_SIDE, made, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.collectives import Part
+    from tpsim.reference.collectives import Stretch
     from tpsim.reference.run import Choice, Inputs
 
 
@@ -176,7 +176,7 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     return run.grid.unlined(blocks, line, run.sizes) if line and line in x.dims else blocks
 
 
-def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
     """One move among the devices that hold the array, and what they sent.
 
     Devices of other stages have no part in it: beside them the network plays the same with copies, which nobody keeps.

@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tpsim.program.dims import HELD
+from tpsim.reference.blocks import Block
 
-Block = NDArray[np.float64]
 Pointwise = Callable[..., Block]
 
 EPSILON = 1e-5

@@ -80,7 +80,9 @@ class MoveGroups:
             case "all_gather":
                 return self._joined(stores.reshape(groups, self.n, self.n, *shape))
             case "permute":
-                return np.asarray(stores.reshape(groups, self.n, self.n, *shape)[:, ranks, self._sources()])
+                targets = self.targets()
+                sources = [targets.index(rank) for rank in range(self.n)]
+                return np.asarray(stores.reshape(groups, self.n, self.n, *shape)[:, ranks, sources])
             case "reduce_scatter":
                 return np.asarray(stores.reshape(groups, self.n, self.n, *self._part())[:, ranks, ranks])
             case "all_to_all":
@@ -102,10 +104,6 @@ class MoveGroups:
             parts = joined.reshape(*joined.shape[:2], -1, shards, *joined.shape[3:])
             joined = np.concatenate([parts[:, :, :, part] for part in range(shards)], axis=3 + place)
         return np.asarray(joined[:, :, 0])
-
-    def _sources(self) -> list[int]:
-        targets = self.targets()
-        return [targets.index(rank) for rank in range(self.n)]
 
     def targets(self) -> list[int]:
         """For each rank the rank whose block it holds: the same in every group.

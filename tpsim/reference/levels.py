@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, permutations, product
-from math import prod
+from math import lcm, prod
 from typing import TYPE_CHECKING
 
 from tpsim.quantity.errors import InputError
-from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, common, lifted
+from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, lifted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,27 +114,27 @@ class Axes:
         return self.stage(at, self.all[at].small("all_to_all"), blocks)
 
 
-Stage = tuple[int, "MoveKind", Sequence[int]]
+AxisStage = tuple[int, "MoveKind", Sequence[int]]
 """An axis, what runs along it, and the axes that have gathered before it (for an all-to-all: exchanged)."""
 
 
-def stages(kind: MoveKind, order: Sequence[int]) -> list[Stage]:
+def stages(kind: MoveKind, order: Sequence[int]) -> list[AxisStage]:
     """A move as moves along one axis after another.
 
     order  gathers run in this order, the first axis on the smallest part; scatters run the other way round. In an
            all-reduce the first axis reduces, all others scatter before it and gather after it.
     """
-    first: list[Stage] = [(at, kind, order[:place]) for place, at in enumerate(order)]
+    first: list[AxisStage] = [(at, kind, order[:place]) for place, at in enumerate(order)]
     if kind == "reduce_scatter":
         return first[::-1]
     if kind != "all_reduce":
         return first
-    scatters: list[Stage] = [(at, "reduce_scatter", before) for at, _, before in first[:0:-1]]
-    gathers: list[Stage] = [(at, "all_gather", before) for at, _, before in first[1:]]
+    scatters: list[AxisStage] = [(at, "reduce_scatter", before) for at, _, before in first[:0:-1]]
+    gathers: list[AxisStage] = [(at, "all_gather", before) for at, _, before in first[1:]]
     return [*scatters, first[0], *gathers]
 
 
-def in_order(axes: Axes, stages: Sequence[Stage]) -> tuple[Step, ...]:
+def in_order(axes: Axes, stages: Sequence[AxisStage]) -> tuple[Step, ...]:
     """The steps of all stages."""
     return tuple(step for at, kind, before in stages for step in _stage(axes, at, kind, before))
 
@@ -151,9 +151,9 @@ def nested(axes: Sequence[Axis], kind: MoveKind, order: Sequence[int]) -> Schedu
     return collected(whole, kind, in_order(whole, runs))
 
 
-def small_units(axes: Sequence[Axis], stages: Sequence[Stage]) -> int:
+def small_units(axes: Sequence[Axis], stages: Sequence[AxisStage]) -> int:
     """Units in which every stage can cut its blocks."""
-    return common(*(axes[at].small(kind).units for at, kind, _ in stages))
+    return lcm(*(axes[at].small(kind).units for at, kind, _ in stages))
 
 
 def collected(axes: Axes, kind: MoveKind, steps: tuple[Step, ...]) -> Schedule:
@@ -163,7 +163,7 @@ def collected(axes: Axes, kind: MoveKind, steps: tuple[Step, ...]) -> Schedule:
     return Schedule(n, n * n if kind == "all_to_all" else n, axes.share.units, steps, max(ranks + 1 - n, 0))
 
 
-Order = tuple[int, ...]
+AxisOrder = tuple[int, ...]
 
 
 def in_turn(axes: Sequence[Axis], closed: Sequence[bool], kind: MoveKind) -> Schedule:
@@ -173,7 +173,7 @@ def in_turn(axes: Sequence[Axis], closed: Sequence[bool], kind: MoveKind) -> Sch
     return nested(axes, kind, open_first(closed))
 
 
-def open_first(closed: Sequence[bool]) -> Order:
+def open_first(closed: Sequence[bool]) -> AxisOrder:
     """The axes in the order in which they gather."""
     return tuple(sorted(range(len(closed)), key=lambda at: closed[at]))
 
@@ -189,7 +189,7 @@ def rotated(axes: Sequence[Axis], closed: Sequence[bool], kind: MoveKind) -> Sch
     order = open_first(closed)
     equal = dict.fromkeys(_turned(order), Fraction(1, len(order)))
     parts = equal if kind == "all_to_all" else dict(weighted(axes, closed))
-    shares = common(*(share.denominator for share in parts.values()))
+    shares = lcm(*(share.denominator for share in parts.values()))
     units = shares * small_units(axes, stages(kind, order))
     runs, start = [], 0
     for order, share in parts.items():
@@ -200,7 +200,7 @@ def rotated(axes: Sequence[Axis], closed: Sequence[bool], kind: MoveKind) -> Sch
     return collected(Axes(axes, Share(units, 0, units)), kind, at_once(runs))
 
 
-def weighted(axes: Sequence[Axis], closed: Sequence[bool]) -> list[tuple[Order, Fraction]]:
+def weighted(axes: Sequence[Axis], closed: Sequence[bool]) -> list[tuple[AxisOrder, Fraction]]:
     """Orders of the axes with their shares of the array, such that all links are equally busy.
 
     Raises InputError if no shares do that, as for two devices joined twice beside a longer line.
@@ -217,18 +217,18 @@ def weighted(axes: Sequence[Axis], closed: Sequence[bool]) -> list[tuple[Order, 
     raise InputError.one("no-schedule", f"no shares keep all links of {wires} equally busy")
 
 
-def _turned(order: Sequence[int]) -> list[Order]:
+def _turned(order: Sequence[int]) -> list[AxisOrder]:
     """Every rotation of the order."""
     return [(*order[first:], *order[:first]) for first in range(len(order))]
 
 
-def _candidates(busy: Sequence[int]) -> Iterator[Sequence[Order]]:
+def _candidates(busy: Sequence[int]) -> Iterator[Sequence[AxisOrder]]:
     """As many orders as axes: first the rotations of one, then any."""
     yield _turned(busy)
     yield from combinations(permutations(busy), len(busy))
 
 
-def _loads(axes: Sequence[Axis], closed: Sequence[bool], busy: Sequence[int], order: Order) -> list[Fraction]:
+def _loads(axes: Sequence[Axis], closed: Sequence[bool], busy: Sequence[int], order: AxisOrder) -> list[Fraction]:
     """Chunks over one link of each axis when the axes gather in this order."""
     loads = {}
     gathered = 1

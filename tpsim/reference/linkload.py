@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.wires import joined
 from tpsim.quantity.size import whole
-from tpsim.reference.collectives import Part, schedule
+from tpsim.reference.collectives import Stretch, schedule
+from tpsim.reference.permutes import rank_strides
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class Load:
     uplink: Fraction
 
 
-def load(kind: MoveKind, parts: Sequence[Part], V: int | Fraction = 1) -> Load:
+def load(kind: MoveKind, parts: Sequence[Stretch], V: int | Fraction = 1) -> Load:
     """What a move over `parts` puts on the wires; V is the bytes of the whole array that takes part.
 
     Every group that shares the wires (a segment's stride) runs at the same time.
@@ -127,7 +127,7 @@ class _Counts:
     def __init__(self, segments: Sequence[Segment], n: int) -> None:
         self.segments = segments
         self.n = n
-        self.strides = [prod(whole(later.n) for later in segments[at + 1 :]) for at in range(len(segments))]
+        self.strides = rank_strides(segments)
         self.totals: dict[Link, int] = defaultdict(int)
         self.serials: dict[str, int] = defaultdict(int)
         self.used: dict[str, int] = defaultdict(int)

@@ -15,7 +15,7 @@ from tpsim.algebra.moves import Move
 from tpsim.fabric.wires import Segment, joined
 from tpsim.program.op import Reshard
 from tpsim.reference.blocks import Grid
-from tpsim.reference.collectives import Part
+from tpsim.reference.collectives import Stretch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -114,7 +114,6 @@ class Network:
         return max(loads.values(), default=0)
 
     def _firsts(self, axes: Sequence[str]) -> Index:
-        """The first device of every group."""
         indices = np.arange(self.grid.mesh.devices).reshape(tuple(self.grid.mesh.axes.values()))
         taken = tuple(0 if axis in axes else slice(None) for axis in self.grid.mesh.order)
         return np.atleast_1d(np.asarray(indices[taken])).reshape(-1)
@@ -186,7 +185,7 @@ def _beside(row: Index, place: Index, offsets: Index, way: int, lane: Lane) -> I
     return np.where(beyond, NOWHERE, neighbour) if lane.topology == "line" else neighbour
 
 
-Parts = Callable[[Move, float, Reshard], Sequence[Part]]
+Parts = Callable[[Move, float, Reshard], Sequence[Stretch]]
 """The parts of the network that a move runs over, innermost first: from the move, its V in bytes, and its cause."""
 
 
@@ -201,18 +200,18 @@ class Wiring:
 def rings(mesh: Mesh) -> Wiring:
     """Every mesh axis a closed ring of its own; several axes together are a torus."""
 
-    def parts(move: Move, _volume: float, _op: Reshard) -> Sequence[Part]:
+    def parts(move: Move, _volume: float, _op: Reshard) -> Sequence[Stretch]:
         return on_rings(mesh, move)
 
     return Wiring(Network.rings(mesh), parts)
 
 
-def on_rings(mesh: Mesh, move: Move) -> Sequence[Part]:
+def on_rings(mesh: Mesh, move: Move) -> Sequence[Stretch]:
     """How a move runs where every mesh axis is a ring of its own."""
     busy = [axis for axis in move.axes if mesh.axes[axis] > 1]
     segments = tuple(Segment("rings", axis, "ring", mesh.axes[axis]) for axis in busy)
     if move.kind == "permute" or move.streamed:
-        return [Part(segments, "permute")]
+        return [Stretch(segments, "permute")]
     if len(segments) > 1:
-        return [Part(segments, "rotated")]
-    return [Part(segments, "shortest" if move.kind == "all_to_all" else "ring")]
+        return [Stretch(segments, "rotated")]
+    return [Stretch(segments, "shortest" if move.kind == "all_to_all" else "ring")]

@@ -46,10 +46,14 @@ def _halves(segments: Sequence[Segment], source: int, target: int) -> list[tuple
     return [((0, HALVES), forth)] if forth == back else [((0, 1), forth), ((1, HALVES), back)]
 
 
+def rank_strides(segments: Sequence[Segment]) -> list[int]:
+    """How many ranks lie between neighbours along each segment; those along the last one follow each other."""
+    return [prod(whole(later.n) for later in segments[at + 1 :]) for at in range(len(segments))]
+
+
 def _hops(segments: Sequence[Segment], source: int, target: int, tie: int) -> list[Hop]:
     """The shortest way from rank to rank; `tie` is the way round a ring where both are as long."""
-    strides = [prod(whole(later.n) for later in segments[along + 1 :]) for along in range(len(segments))]
-    sizes = [whole(segment.n) for segment in segments]
+    strides, sizes = rank_strides(segments), [whole(segment.n) for segment in segments]
     apart = [at for at, n in enumerate(sizes) if source // strides[at] % n != target // strides[at] % n]
     straight = max((at for at in apart if segments[at].topology == "switch"), default=-1)
     at, hops = source, []
@@ -100,7 +104,7 @@ def beside(parts: Sequence[Sequence[Segment]]) -> Schedule:
 def _onward(segments: Sequence[Segment], along: int, block: int, at: int) -> Iterator[Send]:
     """The hop of a shard to the next place along a segment, if there is one."""
     topology, size = segments[along].topology, whole(segments[along].n)
-    stride = prod(whole(later.n) for later in segments[along + 1 :])
+    stride = rank_strides(segments)[along]
     here = at // stride % size
     to = here ^ 1 if topology == "line" else (here + 1) % size
     if to < size and to != here:

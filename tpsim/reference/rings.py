@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpsim.reference.schedule import Piece, Schedule, Send, Step, joined
+from tpsim.reference.schedule import Piece, Schedule, Send, Step, joined, unit
 
 HALVES = 2
 
@@ -37,7 +37,7 @@ def opposite_gather(n: int) -> Schedule:
 def one_way_gather(n: int, way: int = 1) -> Schedule:
     """Every chunk goes all the way round."""
     steps = tuple(
-        tuple(Send(at, (at + way) % n, (_piece((at - way * step) % n),), way=way) for at in range(n))
+        tuple(Send(at, (at + way) % n, (unit((at - way * step) % n),), way=way) for at in range(n))
         for step in range(n - 1)
     )
     return Schedule(n, n, 1, steps)
@@ -99,10 +99,6 @@ def _onward(n: int, step: int, at: int, way: int, *, split: bool) -> Step:
 def _chunk(n: int, source: int, target: int, units: int) -> Piece:
     start = (source % n * n + target % n) * units
     return start, start + units
-
-
-def _piece(block: int) -> Piece:
-    return block, block + 1
 
 
 def line_gather(n: int) -> Schedule:
@@ -168,7 +164,7 @@ def mesh_gather(n: int) -> Schedule:
     orders = mesh_rings(n)
     steps = tuple(
         tuple(
-            Send(order[place], order[(place + 1) % n], (_part(order[(place - step) % n], ring, len(orders)),))
+            Send(order[place], order[(place + 1) % n], (unit(order[(place - step) % n] * len(orders) + ring),))
             for ring, order in enumerate(orders)
             for place in range(n)
         )
@@ -195,7 +191,3 @@ def mesh_paths(n: int) -> list[list[int]]:
     zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(n)]
     zigzags = [[(first + at) % n for at in zigzag] for first in range(n)]
     return zigzags + ([[-at % n for at in path] for path in zigzags] if n % 2 else [])
-
-
-def _part(block: int, part: int, parts: int) -> tuple[int, int]:
-    return block * parts + part, block * parts + part + 1

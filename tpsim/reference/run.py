@@ -148,7 +148,6 @@ class Run:
     held_by: dict[tuple[int, ...], list[Device]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Nothing is held yet."""
         self.live = Live(self.program, self.beside, self.grid.mesh)
         order, sharing = self.program.order, self.grid.mesh.size(*self.program.sharing)
         self.positions = None if order == "contiguous" else np.array(positions(order, self.sizes["s"], sharing))

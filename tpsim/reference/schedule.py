@@ -13,6 +13,11 @@ Piece = tuple[int, int]
 """A stretch of the array, ``[start, stop)`` in the schedule's units."""
 
 
+def unit(at: int) -> Piece:
+    """The single unit that begins at `at`."""
+    return at, at + 1
+
+
 class Send(NamedTuple):
     """One message over one hop.
 
@@ -60,7 +65,7 @@ class Schedule:
 
     def then(self, other: Schedule) -> Schedule:
         """This one followed by another one of the same devices and blocks; both in the finer units."""
-        units = common(self.units, other.units)
+        units = lcm(self.units, other.units)
         first, second = (run.in_units(units) for run in (self, other))
         return Schedule(self.n, self.blocks, units, first + second, max(self.switches, other.switches))
 
@@ -87,11 +92,6 @@ class Schedule:
 
 def _finer(send: Send, factor: int) -> Send:
     return send._replace(pieces=tuple((start * factor, stop * factor) for start, stop in send.pieces))
-
-
-def common(*units: int) -> int:
-    """The least number of units that all of these divide."""
-    return lcm(*units)
 
 
 def joined(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
 from tpsim.reference.calls import Call, Tally
-from tpsim.reference.works import index_block, numbers, work_of
-from tpsim.reference.works import made as of_devices
+from tpsim.reference.local_ops import index_block, numbers, work_of
+from tpsim.reference.local_ops import made as of_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.program.op import Array, Op, Program
     from tpsim.reference.blocks import Block, Blocks, Device
-    from tpsim.reference.collectives import Part
+    from tpsim.reference.collectives import Stretch
     from tpsim.reference.run import Positions, Run, Steps, Work
 
 KEYS = "t"
 """The dim whose blocks travel."""
 
 
-def gathered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Steps, Call]:
+def gathered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Steps, Call]:
     """What each device has step after step, n - 1 hops to the next device, and what was sent for it."""
     steps, calls = [blocks], []
     for _ in range(run.grid.mesh.size(*move.axes) - 1):
@@ -50,7 +50,7 @@ def whole(run: Run, move: Move, steps: Steps) -> Blocks:
     }
 
 
-def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
     """The sum of each block at its home: it begins behind it, goes round, and every device adds its own to it.
 
     Where a hop follows it begins at its home, and is behind it then.
@@ -70,13 +70,13 @@ def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: O
     return sums, _together(calls, move, op.output, len(blocks))
 
 
-def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part], op: Op) -> tuple[Blocks, Call]:
+def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
     """Sums that are behind their homes, there."""
     moved, call = _hop(run, move, blocks, parts)
     return moved, _together([call], move, op.output, len(blocks))
 
 
-def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Part]) -> tuple[Blocks, Tally]:
+def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Blocks, Tally]:
     """Every block on the next device; beside devices of other stages, which hold none, the network plays copies."""
     likes = {run.like(device): block for device, block in blocks.items()}
     every = {device: blocks.get(device, likes[run.like(device)]) for device in run.grid.devices}
@@ -138,7 +138,6 @@ class KernelRun:
     needed: set[Array] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """What goes into blocks, directly or not."""
         for op in reversed(self.ops):
             if KEYS in op.output.dims or op.output in self.needed:
                 self.needed.update(op.inputs)

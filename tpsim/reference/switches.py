@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.reference import rings
 from tpsim.reference.levels import Axis, nested
-from tpsim.reference.schedule import Schedule, Send, joined
+from tpsim.reference.schedule import Schedule, Send, joined, unit
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def ring_gather(n: int) -> Schedule:
     """A one-way ring laid over the ports."""
-    return _ported(rings.one_way_gather(n))
+    ring = rings.one_way_gather(n)
+    steps = tuple(tuple(send._replace(way=0) for send in step) for step in ring.steps)
+    return Schedule(ring.n, ring.blocks, ring.units, steps)
 
 
 def direct_gather(n: int) -> Schedule:
@@ -30,8 +32,7 @@ def doubling_gather(n: int) -> Schedule:
         count = min(reach, n - reach)
         steps.append(
             tuple(
-                Send(at, (at - reach) % n, joined(_piece((at + ahead) % n) for ahead in range(count)))
-                for at in range(n)
+                Send(at, (at - reach) % n, joined(unit((at + ahead) % n) for ahead in range(count))) for at in range(n)
             )
         )
         reach *= 2
@@ -52,13 +53,13 @@ def in_switch(n: int) -> Schedule:
 def summed(n: int) -> Schedule:
     """Reduce-scatter by the switch: each owner reads the sum of all copies of its chunk."""
     read = [Send(at, n, ((0, n),), add=True) for at in range(n)]
-    read += [Send(n, owner, (_piece(owner),)) for owner in range(n)]
+    read += [Send(n, owner, (unit(owner),)) for owner in range(n)]
     return Schedule(n, n, 1, (tuple(read),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
 
 def multicast(n: int) -> Schedule:
     """All-gather by the switch: each owner stores its chunk to everyone."""
-    store = [Send(owner, n, (_piece(owner),)) for owner in range(n)]
+    store = [Send(owner, n, (unit(owner),)) for owner in range(n)]
     store += [Send(n, at, ((0, n),)) for at in range(n)]
     return Schedule(n, n, 1, (tuple(store),), switches=1) if n > 1 else Schedule(n, n, 1, ())
 
@@ -102,17 +103,7 @@ def direct_exchange(n: int) -> Schedule:
 
 
 def _straight(n: int, at: int, to: int) -> Send:
-    return Send(at, to, (_piece(at * n + to),))
-
-
-def _ported(ring: Schedule) -> Schedule:
-    """The same messages through ports."""
-    steps = tuple(tuple(send._replace(way=0) for send in step) for step in ring.steps)
-    return Schedule(ring.n, ring.blocks, ring.units, steps)
-
-
-def _piece(block: int) -> tuple[int, int]:
-    return block, block + 1
+    return Send(at, to, (unit(at * n + to),))
 
 
 def _parents(n: int) -> dict[int, int]:

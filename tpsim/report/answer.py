@@ -143,9 +143,9 @@ class Answer(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
-        from tpsim.report.formats import frame
+        import pandas as pd
 
-        return frame(self.records())
+        return pd.DataFrame([dict(record) for record in self.records()])
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as plain data."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    import pandas as pd
-
 
 def csv_text(records: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """`records` with their keys as header, in the order in which they first appear; None is an empty cell.
@@ -117,10 +115,3 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 def _arrow() -> tuple[Any, Any]:
     """What reads and writes Parquet: an extra, which has types or not."""
     return import_module("pyarrow"), import_module("pyarrow.parquet")
-
-
-def frame(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """`records` as a frame: a row each, columns in the order of their keys."""
-    import pandas as pd
-
-    return pd.DataFrame([dict(record) for record in records])

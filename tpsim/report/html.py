@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from tpsim.report.numbers import Kind
+    from tpsim.report.numbers import CellKind
     from tpsim.report.picture import Picture
     from tpsim.report.table import Bar, Line, Page, TableText
 
@@ -34,7 +34,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 MOST = 200
 """Rows that a notebook shows; a frame has all."""
 
-ENDS: Mapping[str, Kind] = {
+ENDS: Mapping[str, CellKind] = {
     "_bytes_per_s": "bytes_per_s",
     "_flops_per_s": "flops_per_s",
     "_s": "seconds",
@@ -70,7 +70,15 @@ def text(page: Page, version: str) -> str:
         "report.html.j2",
         page=page,
         tables=[_shown(table) for table in page.tables],
-        pictures=[_drawn(picture) for picture in page.pictures()],
+        pictures=[
+            {
+                "title": picture.title,
+                "about": picture.about,
+                "wide": _seen(picture, WIDE),
+                "narrow": _seen(picture, NARROW),
+            }
+            for picture in page.pictures()
+        ],
         version=version,
         style=Markup(style),  # noqa: S704 - own files, as is the script
         script=Markup(script),  # noqa: S704
@@ -162,7 +170,6 @@ def _number(value: Any) -> float | None:
 
 
 def _table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """A column per key."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     columns = tuple(Column(key, key, _kind(key, [record.get(key) for record in records])) for key in keys)
     shown = [{key: _plain(value) for key, value in record.items()} for record in records[:MOST]]
@@ -175,7 +182,7 @@ def _plain(value: Any) -> Any:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def _kind(key: str, values: Sequence[Any]) -> Kind:
+def _kind(key: str, values: Sequence[Any]) -> CellKind:
     """What stands under a key: its numbers in the unit that its end says; anything else is text."""
     present = [value for value in values if value is not None]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in present) or not present:
@@ -185,16 +192,6 @@ def _kind(key: str, values: Sequence[Any]) -> Kind:
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------
-
-
-def _drawn(picture: Picture) -> dict[str, Any]:
-    """A picture twice, as wide as a page and as a phone, with what its colours stand for."""
-    return {
-        "title": picture.title,
-        "about": picture.about,
-        "wide": _seen(picture, WIDE),
-        "narrow": _seen(picture, NARROW),
-    }
 
 
 def _seen(picture: Picture, width: int) -> dict[str, Any]:

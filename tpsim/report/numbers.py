@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-Kind = Literal["text", "integer", "number", "share", "bar", "bytes", "seconds", "bytes_per_s", "flops", "flops_per_s"]
+CellKind = Literal[
+    "text", "integer", "number", "share", "bar", "bytes", "seconds", "bytes_per_s", "flops", "flops_per_s"
+]
 """What a column holds; `share` is a ratio, printed in percent; `bar` one that is drawn."""
 
 DIGITS = 4
@@ -18,7 +20,7 @@ DIGITS = 4
 LARGE: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 SMALL: Mapping[str, float] = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0}
 
-UNITS: Mapping[Kind, tuple[str, Mapping[str, float]]] = {
+UNITS: Mapping[CellKind, tuple[str, Mapping[str, float]]] = {
     "bytes": ("B", LARGE),
     "seconds": ("s", SMALL),
     "bytes_per_s": ("B/s", LARGE),
@@ -52,7 +54,7 @@ def significant(value: float, digits: int = DIGITS) -> str:
     return f"{rounded:.{max(0, decimals)}f}"
 
 
-def scale(values: Iterable[Any], kind: Kind) -> UnitScale:
+def scale(values: Iterable[Any], kind: CellKind) -> UnitScale:
     """The prefix that the middle one of `values` would bear alone, of two middle ones the larger."""
     present = sorted(abs(float(value)) for value in values if value)
     if not present:
@@ -61,7 +63,7 @@ def scale(values: Iterable[Any], kind: Kind) -> UnitScale:
     return _own(present[len(present) // 2], kind)
 
 
-def cells(values: Sequence[Any], kind: Kind, common: UnitScale | None = None) -> tuple[str, list[str]]:
+def cells(values: Sequence[Any], kind: CellKind, common: UnitScale | None = None) -> tuple[str, list[str]]:
     """The unit of a column and the text of each of its values; None is empty, an unknown is no zero.
 
     common  the unit, where other columns have it too
@@ -108,7 +110,7 @@ def _cell(value: float) -> str:
     return shown.rstrip("0") if 0 < abs(value) < TINY else shown
 
 
-def _own(value: float, kind: Kind) -> UnitScale:
+def _own(value: float, kind: CellKind) -> UnitScale:
     """The largest prefix in which `value` is at least one, else the smallest."""
     unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
     fitting = [(prefix, divisor) for prefix, divisor in prefixes.items() if divisor <= value]

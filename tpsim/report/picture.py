@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tpsim.report.numbers import Kind
+    from tpsim.report.numbers import CellKind
 
 
 class Span(NamedTuple):
@@ -36,7 +36,7 @@ class Spans:
     lanes: Mapping[str, Sequence[Span]]
     sorts: Sequence[str]
     marks: Sequence[tuple[str, float]] = ()
-    kind: Kind = "seconds"
+    kind: CellKind = "seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Measure:
     """
 
     name: str
-    kind: Kind
+    kind: CellKind
     log: bool = False
 
 

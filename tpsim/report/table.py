@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from tpsim.report.numbers import Kind, cells, scale
+from tpsim.report.numbers import CellKind, cells, scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ class Bar:
         return f"{drawn.ljust(cells)[:at]}{LIMIT}{drawn[at + 1 :]}" if at < cells else drawn.ljust(cells)
 
 
-COMPARED: tuple[Kind, ...] = ("bytes", "seconds")
+COMPARED: tuple[CellKind, ...] = ("bytes", "seconds")
 """Kinds whose columns are read against each other, time and exposed time; rates of a table are of different things."""
 
 
@@ -84,7 +84,7 @@ class Column:
 
     key: str
     header: str
-    kind: Kind = "text"
+    kind: CellKind = "text"
     below: bool = False
     spare: int = 0
 
@@ -188,7 +188,7 @@ def as_text(table: Table) -> TableText:
     )
 
 
-def _numbers(kind: Kind, kinds: Sequence[Kind], columns: Sequence[Sequence[Any]]) -> list[Any]:
+def _numbers(kind: CellKind, kinds: Sequence[CellKind], columns: Sequence[Sequence[Any]]) -> list[Any]:
     """The values of all columns of one kind."""
     return [value for own, column in zip(kinds, columns, strict=True) if own == kind for value in column]
 

@@ -65,12 +65,10 @@ def write(page: Page, stream: TextIO, color: str = "auto", width: int | None = N
 
 
 def _plain(stream: TextIO, color: str) -> bool:
-    """True where there are no colours."""
     return color == "never" or (color == "auto" and (not stream.isatty() or bool(os.environ.get("NO_COLOR"))))
 
 
 def _bare(page: Page, width: int | None) -> str:
-    """The texts alone."""
     blocks = ([("".join(text for text, _ in line)).expandtabs() for line in block] for block in _blocks(page, width))
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
@@ -212,7 +210,6 @@ def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None)
 
 
 def _header(header: str, unit: str) -> list[str]:
-    """The header over its unit."""
     stacked = header.split("\n")
     if not unit:
         return stacked

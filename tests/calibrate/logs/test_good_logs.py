@@ -10,7 +10,7 @@ import pytest
 
 from tpsim.calibrate.logs import read
 from tpsim.calibrate.logs.log import load, logical
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
 
@@ -37,7 +37,7 @@ def header(measured):
 
 def test_rows_torn_by_debug_lines_are_put_together_again():
     measured = one("all-reduce-8-debug.txt")
-    assert header(measured) == Run("all_reduce", 8, nodes=1, library="nccl 2.27.3", launch="threads")
+    assert header(measured) == MeasuredRun("all_reduce", 8, nodes=1, library="nccl 2.27.3", launch="threads")
     assert tuple(1024 * 4**k for k in range(11)) == measured.V
     assert microseconds(measured)[:7] == [26.59, 26.74, 26.53, 27.46, 28.3, 31.93, 46.73]
     assert measured.warnings == ()
@@ -80,13 +80,13 @@ def test_an_all_to_all_counts_the_whole_array():
 
 def test_the_layout_of_old_releases_and_the_prefixes_of_mpirun_are_read():
     measured = one("all-gather-4-mpi-2.11.txt")
-    assert header(measured) == Run("all_gather", 4, nodes=2, library="", launch="threads")
+    assert header(measured) == MeasuredRun("all_gather", 4, nodes=2, library="", launch="threads")
     assert microseconds(measured) == [11.87, 16.43, 151.56]
 
 
 def test_results_measured_in_place_only_are_read_with_a_warning():
     measured = one("all-reduce-8-rccl.txt")
-    assert header(measured) == Run("all_reduce", 8, nodes=1, library="rccl", launch="graph")
+    assert header(measured) == MeasuredRun("all_reduce", 8, nodes=1, library="rccl", launch="graph")
     assert measured.warnings == (f"{measured.log}:16: measured in place only: taken as if out of place",)
 
 
@@ -98,7 +98,7 @@ def test_one_process_with_several_devices_is_a_harness_of_its_own(tmp_path):
 
 def test_the_json_says_the_same_as_the_table():
     measured = one("reduce-scatter-4.json")
-    assert header(measured) == Run(
+    assert header(measured) == MeasuredRun(
         "reduce_scatter", 4, nodes=1, library="nccl 2.27.3", launch="threads", algorithm="ring"
     )
     assert measured.V == (16384, 262144, 4194304, 67108864, 268435456)

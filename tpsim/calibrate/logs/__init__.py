@@ -10,10 +10,10 @@ from tpsim.calibrate.logs.log import load
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpsim.calibrate.run import Run
+    from tpsim.calibrate.run import MeasuredRun
 
 
-def read(path: Path | str, *, collective: str | None = None, ranks: int | None = None) -> tuple[Run, ...]:
+def read(path: Path | str, *, collective: str | None = None, ranks: int | None = None) -> tuple[MeasuredRun, ...]:
     """Every run in a log.
 
     path               a file, or ``-`` for standard input

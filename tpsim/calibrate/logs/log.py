@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tpsim.calibrate.run import Run
+    from tpsim.calibrate.run import MeasuredRun
 
     Match = re.Match[str]
 
@@ -170,7 +170,7 @@ def by_label(
     return [{label: next(left) for label in labels} for labels in there]
 
 
-def with_points(log: Log, tool: str, run: Run, rows: Sequence[LogRow], warnings: Iterable[str]) -> Run:
+def with_points(log: Log, tool: str, run: MeasuredRun, rows: Sequence[LogRow], warnings: Iterable[str]) -> MeasuredRun:
     """The run with its rows as points, and its warnings with what is odd about them.
 
     Rows of no bytes are left out: that is what a size below one element per rank is rounded to.

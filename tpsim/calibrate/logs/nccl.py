@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tpsim.calibrate.logs.log import WRONG, LogRow, by_label, refuse_wrong, stretches, with_points
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 from tpsim.machine.algorithms import NCCL
 
 if TYPE_CHECKING:
@@ -142,7 +142,6 @@ def _refuse_other_columns(log: Log, labels: int, groups: Sequence[Sequence[str]]
 
 
 def _figures(text: str) -> Iterator[str]:
-    """The figures that a text begins with."""
     while match := _FIGURE.match(text):
         yield match[1]
         text = text[match.end() :]
@@ -155,7 +154,7 @@ LAST_VERSION = 3
 """Of the file format; later ones are read with a warning. Source: NVIDIA/nccl-tests, src/util.cu, July 2026."""
 
 
-def read_json(log: Log) -> Run:
+def read_json(log: Log) -> MeasuredRun:
     """The one run in a file.
 
     Raises InputError for what cannot be trusted; a file that was not written to its end among it.
@@ -215,7 +214,7 @@ def _number(log: Log, row: Mapping[str, Any], key: str, line: int) -> float:
     return value
 
 
-def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
+def _run(log: Log, data: Mapping[str, Any]) -> tuple[MeasuredRun, list[str]]:
     """The run without its points, and remarks on its options."""
     config = data["config"]
     threads, per_thread = int(config.get("nthreads", 1)), int(config.get("ngpus", 1))
@@ -231,7 +230,7 @@ def _run(log: Log, data: Mapping[str, Any]) -> tuple[Run, list[str]]:
         log.refuse("unknown-collective", f'"{program}" is no program of nccl-tests', 0, "args starts with the program")
     aggregated, blocking = int(config.get("aggregated_iterations", 1)), config.get("blocking_collectives") == "true"
     forced, remarks = way_of_running(map(str, data.get("env", ())), aggregated=aggregated, blocking=blocking)
-    run = Run(
+    run = MeasuredRun(
         kind,
         ranks,
         launch=launched(per_thread, int(config.get("graph", 0))),

@@ -11,7 +11,7 @@ from tpsim.algebra.moves import MOVES, wire
 from tpsim.calibrate.logs import nccl
 from tpsim.calibrate.logs.log import logical, stretches, with_points
 from tpsim.calibrate.logs.nccl import table
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ ROOTED = "a collective with a root"
 """What tpsim calls a run without a name that starts or ends at one rank: it prices none of those."""
 
 
-def read(log: Log, collective: str | None, ranks: int | None) -> Iterator[Run]:
+def read(log: Log, collective: str | None, ranks: int | None) -> Iterator[MeasuredRun]:
     """Every run of nccl-tests or rccl-tests in a log.
 
     collective, ranks  of runs that do not say theirs
@@ -91,7 +91,7 @@ class _Section:
     last: int
     whole: bool
 
-    def run(self, collective: str | None, ranks: int | None) -> Run:
+    def run(self, collective: str | None, ranks: int | None) -> MeasuredRun:
         """The run. Raises InputError for what cannot be trusted."""
         self.refuse_failed()
         rows = table(self.log, self.labels, self.end)
@@ -106,7 +106,7 @@ class _Section:
         forced, remarks = nccl.way_of_running(texts, aggregated=self.option("agg iters"), blocking=blocking)
         launch = nccl.launched(per_thread, self.option("graph")) if options else None
         kind = self.collective(rows, count, collective)
-        run = Run(kind, count, launch=launch, nodes=hosts, library=self.library(), **forced)
+        run = MeasuredRun(kind, count, launch=launch, nodes=hosts, library=self.library(), **forced)
         _refuse_contradictions(self.log, rows, run)
         doubts = (self.log.remark(self.labels, text) for text in nccl.doubts(rows))
         remarked = (self.log.remark(self.first, text) for text in remarks)
@@ -178,7 +178,7 @@ class _Section:
             yield self.log.remark(last.line, f"the run ends {upto}: cut, or stopped; the rows there are count")
 
 
-def _refuse_contradictions(log: Log, rows: Sequence[LogRow], run: Run) -> None:
+def _refuse_contradictions(log: Log, rows: Sequence[LogRow], run: MeasuredRun) -> None:
     """Times, bandwidths, ranks and collective must fit each other: else a unit, or the header, is another run's."""
     for row in rows:
         algbw, time = float(row.halves[0]["algbw"]), row.halves[0]["time"]
@@ -192,7 +192,7 @@ def _refuse_contradictions(log: Log, rows: Sequence[LogRow], run: Run) -> None:
         log.refuse("contradiction", message, rows[0].line, "another collective, or another number of ranks?")
 
 
-def bus_factor(run: Run) -> float | None:
+def bus_factor(run: MeasuredRun) -> float | None:
     """What busbw is of algbw as nccl-tests defines them; None for what tpsim does not price."""
     if run.kind not in MOVES:
         return None
@@ -212,5 +212,7 @@ def _alike(rows: Sequence[LogRow], ranks: int) -> list[str]:
         return [ROOTED]
     printed = _printed_factor(rows)
     moving, reducing = ("all_gather", "all_to_all", "permute"), ("all_reduce", "reduce_scatter")
-    meant = {kind: bus_factor(Run(kind, ranks)) for kind in (moving if rows[0].redop in {"", "none"} else reducing)}
+    meant = {
+        kind: bus_factor(MeasuredRun(kind, ranks)) for kind in (moving if rows[0].redop in {"", "none"} else reducing)
+    }
     return [kind for kind, bus in meant.items() if printed is None or (bus and abs(printed - bus) <= SLACK * bus)]

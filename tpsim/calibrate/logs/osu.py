@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpsim.calibrate.logs.log import WRONG, LogRow, by_label, refuse_wrong, stretches, with_points
-from tpsim.calibrate.run import Run
+from tpsim.calibrate.run import MeasuredRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ AVERAGE = "Avg Latency(us)"
 TOOL = "osu"
 
 
-def read(log: Log, ranks: int | None) -> Iterator[Run]:
+def read(log: Log, ranks: int | None) -> Iterator[MeasuredRun]:
     """Every OSU latency test in a log.
 
     ranks  of tests without the command line that ran them: OSU does not print it
@@ -48,7 +48,7 @@ def read(log: Log, ranks: int | None) -> Iterator[Run]:
         before = title
 
 
-def _test(log: Log, before: int, title: int, last: int, ranks: int | None) -> Iterator[Run]:
+def _test(log: Log, before: int, title: int, last: int, ranks: int | None) -> Iterator[MeasuredRun]:
     """One test; it prints a table for each data type."""
     match = TITLE.match(log.lines[title - 1])
     if match is None or match[3] not in NAMES:
@@ -58,7 +58,7 @@ def _test(log: Log, before: int, title: int, last: int, ranks: int | None) -> It
     if count is None:
         text, remedy = "nothing says how many ranks took part", "write the command line above it (mpirun -n 8 osu_...)"
         log.refuse("unknown-ranks", text, title, f"{remedy}, or give --ranks")
-    run = Run(NAMES[match[3]], count, launch=TOOL, library=match[1].lower())
+    run = MeasuredRun(NAMES[match[3]], count, launch=TOOL, library=match[1].lower())
     tables = [number for number, _ in log.matches(LABELS, title, last)]
     if not tables:
         log.refuse("no-table", "the test prints no table", title, "did it fail?")

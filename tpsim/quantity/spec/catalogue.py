@@ -15,16 +15,16 @@ from tpsim.quantity.errors import InputError, Place, listed, suggest, unknown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Kind = Literal["hardware", "chips", "scenarios", "models"]
+LibraryKind = Literal["hardware", "chips", "scenarios", "models"]
 
-_FOLDERS: dict[Kind, tuple[str, ...]] = {
+_FOLDERS: dict[LibraryKind, tuple[str, ...]] = {
     "hardware": ("hardware",),
     "chips": ("hardware", "chips"),
     "scenarios": ("scenarios",),
     "models": ("scenarios", "models"),
 }
-_NOUNS: dict[Kind, str] = {"hardware": "machine", "chips": "chip", "scenarios": "scenario", "models": "model"}
-_LISTERS: dict[Kind, str] = {"hardware": "tpsim hw list", "models": "tpsim model list"}
+_NOUNS: dict[LibraryKind, str] = {"hardware": "machine", "chips": "chip", "scenarios": "scenario", "models": "model"}
+_LISTERS: dict[LibraryKind, str] = {"hardware": "tpsim hw list", "models": "tpsim model list"}
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def is_path(text: str) -> bool:
     return text == "-" or "/" in text or "\\" in text or text.endswith(SUFFIXES)
 
 
-def library(kind: Kind) -> list[Path]:
+def library(kind: LibraryKind) -> list[Path]:
     """The folders that hold files of this kind, in the order in which they are searched.
 
     The shipped files first (in the package, or beside it in a checkout), then each folder of ``TPSIM_PATH``: there,
@@ -48,23 +48,23 @@ def library(kind: Kind) -> list[Path]:
     return [shipped(kind), *[folder for folder in own if folder.is_dir()]]
 
 
-def shipped(kind: Kind) -> Path:
+def shipped(kind: LibraryKind) -> Path:
     """The folder that tpsim itself ships for this kind: in the package, or beside it in a checkout."""
     folders = [root / Path(*_FOLDERS[kind]) for root in (_PACKAGE / "_data", _PACKAGE.parent)]
     return next(folder for folder in folders if folder.is_dir())
 
 
-def is_shipped(kinds: Sequence[Kind], path: Path | str) -> bool:
+def is_shipped(kinds: Sequence[LibraryKind], path: Path | str) -> bool:
     """True for a file of the folders that tpsim itself ships for these kinds."""
     return Path(path).resolve().parent in {shipped(kind).resolve() for kind in kinds}
 
 
-def names(kind: Kind) -> list[str]:
+def names(kind: LibraryKind) -> list[str]:
     """Names of all files of this kind, sorted."""
     return sorted({path.stem for folder in library(kind) for path in folder.glob("*.yaml")})
 
 
-def named(kind: Kind, text: str, beside: Path = Path()) -> Path:
+def named(kind: LibraryKind, text: str, beside: Path = Path()) -> Path:
     """The file that `text` names: one of the library, or a path from the folder `beside`; ``-`` is standard input.
 
     beside  the folder of the file that states it
@@ -87,14 +87,14 @@ def path_from(folder: Path, path: str) -> str:
     return way if way.startswith(".") else f"./{way}"
 
 
-_ASKED: dict[tuple[Kind, Kind], str] = {
+_ASKED: dict[tuple[LibraryKind, LibraryKind], str] = {
     ("scenarios", "models"): "ask of it by flags: --model {} --hw dgx-h100 --seq 4096",
     ("scenarios", "hardware"): "ask of it by flags: --model llama-3-8b --hw {} --seq 4096",
 }
 """What somebody wants who names another thing in the place of a scenario."""
 
 
-def find(kind: Kind, name: str, place: Place | None = None) -> Path:
+def find(kind: LibraryKind, name: str, place: Place | None = None) -> Path:
     """The file of that name, which is the file's name without ``.yaml``; case counts.
 
     place  where the name was written, for the message
@@ -115,7 +115,7 @@ def find(kind: Kind, name: str, place: Place | None = None) -> Path:
     raise unknown(name, _NOUNS[kind], _bases_first(kind, known), place, remedy, lister=_LISTERS.get(kind, ""))
 
 
-def _bases_first(kind: Kind, known: list[str]) -> list[str]:
+def _bases_first(kind: LibraryKind, known: list[str]) -> list[str]:
     """The names, those first that most others extend: who writes ``h100`` means the machine that the others vary."""
     files = [path for folder in library(kind) for path in folder.glob("*.yaml")]
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
@@ -143,7 +143,9 @@ def _standard_input(most: int) -> bytes:
 
 def _file(path: Path, most: int) -> bytes:
     try:
-        _refuse_pipe(path)
+        # nobody may ever write into a named pipe, and reading would wait; those that a shell makes are fed
+        if S_ISFIFO(path.stat().st_mode) and not str(path).startswith(("/dev/fd/", "/proc/")):
+            raise InputError.one("unreadable-file", f"{path} is a pipe", remedy="give standard input instead, as -")
         with path.open("rb") as file:
             return file.read(most)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -154,12 +156,6 @@ def _file(path: Path, most: int) -> bytes:
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}"
         raise InputError.one("unreadable-file", message, remedy="check its permissions and its name") from None
-
-
-def _refuse_pipe(path: Path) -> None:
-    """Nobody may ever write into a named pipe, and reading would wait; those that a shell makes are fed."""
-    if S_ISFIFO(path.stat().st_mode) and not str(path).startswith(("/dev/fd/", "/proc/")):
-        raise InputError.one("unreadable-file", f"{path} is a pipe", remedy="give standard input instead, as -")
 
 
 def _absent(path: Path) -> str:

@@ -216,7 +216,7 @@ def _unknown(
     """The problem of an unknown field, and the missing field that it is a misspelling of."""
     *around, last = wrong.keys
     here, name = tuple(around), str(last)
-    data = _held(document.data, here)
+    data = document.value(*here)
     owner = model_at(model, here, data)
     place = document.key_place(*wrong.keys)
     message = f'"{name}" is not a field of {noun(owner)}'
@@ -241,17 +241,10 @@ def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]
 
 def _missing(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:
     *around, last = wrong.keys
-    owner = model_at(model, tuple(around), _held(document.data, around))
+    owner = model_at(model, tuple(around), document.value(*around))
     value = example(owner, str(last)) if owner and last in owner.model_fields else ""
     place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
     return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {last}: {value or '...'}", note)
-
-
-def _held(data: Any, keys: Iterable[str | int]) -> Any:
-    """What stands at `keys`."""
-    for key in keys:
-        data = data[key]
-    return data
 
 
 def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:

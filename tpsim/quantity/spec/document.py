@@ -44,6 +44,13 @@ class Document:
     spots: Mapping[Keys, Spot] = field(default_factory=dict, repr=False, compare=False)
     below: tuple[tuple[str, str], ...] = ()
 
+    def value(self, *keys: str | int) -> Any:
+        """What stands at `keys`."""
+        value: Any = self.data
+        for key in keys:
+            value = value[key]
+        return value
+
     def place(self, *keys: str | int) -> Place | None:
         """Where that value stands; its key if it fills several lines, the nearest map around it if it is not there.
 
@@ -196,19 +203,13 @@ EXTENDS = "extends"
 
 
 def _named(document: Document, keys: Keys, load: Load) -> Document:
-    """The document that is named at `keys`."""
-    name: Any = document.data
-    for key in keys:
-        name = name[key]
+    name = document.value(*keys)
     if not isinstance(name, str):
         raise InputError.one("bad-value", "extends is not a name", document.place(*keys), "write one name or file")
     try:
         return load(name, document.folder(*keys))
     except InputError as error:  # that there is none is a mistake where the name stands
-        place = document.place(*keys)
-        raise InputError(
-            problem if problem.place else replace(problem, place=place) for problem in error.problems
-        ) from None
+        raise error.at(document.place(*keys)) from None
 
 
 def _laid_on(base: Document, over: Document) -> Document:

@@ -14,7 +14,7 @@ from tpsim.cost.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpsim.cost.turns import Way
+    from tpsim.cost.turns import ChannelState
 
 
 class Steady(Turns):
@@ -45,7 +45,7 @@ class Steady(Turns):
         """What opens a gap of a rank."""
         return self._open
 
-    def lacks(self, way: Way, sign: int) -> bool:
+    def lacks(self, way: ChannelState, sign: int) -> bool:
         """True if a rank in a gap waits for a message that it gives (1) or takes (-1)."""
         return bool(way.given) if sign > 0 else way.ahead < 0
 
@@ -69,7 +69,7 @@ class Steady(Turns):
             if way.given:
                 self._let_off(way)
 
-    def _let_off(self, way: Way) -> None:
+    def _let_off(self, way: ChannelState) -> None:
         """What has been given sets off, in order, but what its taker must have come for."""
         given, caught, there = way.given, way.caught, way.there
         while given and (there or not caught[0]):
@@ -94,7 +94,6 @@ class Paired(Turns):
     """
 
     def __init__(self, *args: Any) -> None:
-        """All ranks before their first actions."""
         super().__init__(*args)
         known: dict[tuple[int, int], tuple[int, int]] = {}
         sends_on = [{part.act for part in example} == {"F"} for example in self.schedule.kinds.examples]

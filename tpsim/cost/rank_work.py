@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Own:
+class RankWork:
     """What a rank does whoever its neighbours are.
 
     rows    the collectives that it takes part in, with its calls
@@ -43,7 +43,7 @@ class Own:
         return wires_s(row for row in self.rows if not row.call.shared)
 
 
-class Span(NamedTuple):
+class RankSpan(NamedTuple):
     """A rank from the start of its first action until it has ended, in seconds from the first start of all."""
 
     rank: int
@@ -57,7 +57,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Full:
+class FullLinks:
     """The links that a rank fills longest, and whether it must wait for them.
 
     tasks_s  when its tasks have ended, as if every sort of collective had links of its own
