@@ -94,7 +94,7 @@ def test_no_way_of_two_axes_is_cheaper_than_the_first_plan(shape, seed):
     assert ways > 10
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_way_of_three_axes_is_cheaper_than_the_first_plan(seed):
     rng = np.random.default_rng(seed)
     every, prices = made_up(rng, "XYZ", MATRICES)
@@ -103,7 +103,7 @@ def test_no_way_of_three_axes_is_cheaper_than_the_first_plan(seed):
     assert ways > 10
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(seed, monkeypatch):
     monkeypatch.setattr(meetings, "EFFORT", 0)
     rng = np.random.default_rng(seed)

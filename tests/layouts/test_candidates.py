@@ -34,6 +34,8 @@ LATENT = {
 
 TARDY = {"hardware": {"extends": "dgx-h100", "chip": {"interruption": "1 ms"}}, "practice": "fsdp2"}
 
+LATE = "ranks that wait for the last of them, once per step or in every microbatch"
+
 SPACES = {
     "tensor and data": (TINY, WORK, 4, ["pp=1", "microbatches"], 3),
     "stages that block": (TINY, WORK, 4, ["dp=1,2", "schedule=gpipe,1f1b", "microbatches=2,4,8", *KINDS], 7),
@@ -60,12 +62,12 @@ SPACES = {
         ["zero=3", "microbatches=1,4", "schedule=1f1b"],
         1,
     ),
-    "ranks that wait for the last of them, once per step or in every microbatch": (
+    LATE: (
         {**TINY, **TARDY},
         WORK,
         8,
-        ["tp=1,2", "schedule=1f1b,interleaved,zb-h2", "microbatches=2,4,8", *KINDS],
-        11,
+        ["tp=1", "schedule=1f1b,interleaved,zb-h2", "microbatches=2,4", "zero=0,1,3", "recompute=none"],
+        1,
     ),
     "the norm of all gradients": (
         {**TINY, "practice": {"clip": "norm"}},
@@ -491,8 +493,7 @@ def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_b
 
 
 def test_waits_for_the_last_rank_are_in_a_bound_before_it_is_issued():
-    vary = ["tp=1", "schedule=1f1b,interleaved,zb-h2", "microbatches=2,4", "zero=0,1,3", "recompute=none"]
-    found = weighed({**TINY, **TARDY}, WORK, 8, vary, 1)
+    found = weighed(*SPACES[LATE])
     for one, _ in found:
         one.family.bound(nearer=False)
     near = [one.step_s / plan.step.time_s for one, plan in found]
