@@ -208,6 +208,11 @@ def test_an_output_called_as_stdout_is_answered_with_the_flag_that_stdout_obeys(
     assert "  = stdout gets what -f says: -f json; suffixes: .trace.json, " in said
 
 
+def test_several_sizes_of_a_role_are_answered_so_too(tpsim):
+    ran = tpsim("search", "qwen2-7b-h100", "--chips", "8", "--tp", "1,2")
+    assert ran.err.endswith("  = search several: --vary tp=1,2\n")
+
+
 @pytest.mark.parametrize("flag", ["chips", "zero", "microbatches", "seq", "batch"])
 def test_several_values_for_a_flag_of_a_search_are_answered_with_how_to_vary_it(tpsim, flag):
     ran = tpsim("search", "qwen2-7b-h100", f"--{flag}", "1,2")
