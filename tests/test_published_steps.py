@@ -18,7 +18,7 @@ import steps_changes
 import steps_computed
 import steps_fit
 import tpsim
-from steps_runs import by_set, chosen, every, runs
+from steps_runs import by_set, chosen, every, runs, unscored
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.machine.evidence import evidence
 
@@ -59,6 +59,13 @@ def named(name):
 )
 def test_a_run_is_planned_as_the_page_lists_it(run):
     assert float(f"{run.planned():.4g}") == pytest.approx(listed()[run.row["id"]], rel=1e-3)
+
+
+@pytest.mark.parametrize("run", [unscored()[0], unscored()[-1]], ids=lambda run: run.row["id"])
+def test_a_run_that_is_not_scored_is_listed_as_it_is_planned(run):
+    listed_so = parts("Not scored")[0]
+    assert listed_so.keys() == {each.row["id"] for each in unscored()}
+    assert float(listed_so[run.row["id"]][3]) == pytest.approx(run.planned(), rel=1e-3)
 
 
 def test_sets_are_scored_by_what_is_listed():

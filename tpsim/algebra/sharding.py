@@ -181,14 +181,14 @@ def extent(dim: str, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
     return dim.extent(dims, axes) if isinstance(dim, FlatDim) else dims[dim]
 
 
-def line_in(type_: Sharding) -> FlatDim | None:
+def flat_dim(type_: Sharding) -> FlatDim | None:
     """The line that is a dim of a type; None without one."""
     return next((dim for dim in type_.dims if isinstance(dim, FlatDim)), None)
 
 
 def unpacked(type_: Sharding) -> Sharding:
     """The type as it was before it was laid out in a line, whatever it owes; any other as it is."""
-    line = line_in(type_)
+    line = flat_dim(type_)
     return line.of.owing(type_.owes) if line else type_
 
 

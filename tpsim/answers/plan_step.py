@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.stages import work_of
 from tpsim.cost.compute import flops_counted
@@ -19,6 +19,7 @@ from tpsim.report.record import Number, Of, Record, Seconds
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
+    from tpsim.program.tokens import Counted
     from tpsim.question.requirements import Limit
 
 
@@ -78,7 +79,7 @@ class PlanStep(Step):
         """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
         return self.counted_by(self.plan.question.assume.mfu)
 
-    def counted_by(self, by: Literal["full", "causal"]) -> tuple[Any, Any]:
+    def counted_by(self, by: Counted) -> tuple[Any, Any]:
         """The same where `assume.mfu` says this of attention."""
         plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
         masked, stages = [kernel for kernel in plan.lowered.kernels if kernel.mask], plan.question.stages

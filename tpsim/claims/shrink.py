@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh, sized
-from tpsim.algebra.sharding import line_in
+from tpsim.algebra.sharding import flat_dim
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import joined
@@ -267,7 +267,7 @@ def shrunk_dims(
     """
     types = list(_types(program))
     sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
-    filled = {axis for type_ in types if (line := line_in(type_)) for axis in line.ways}
+    filled = {axis for type_ in types if (line := flat_dim(type_)) for axis in line.ways}
     sizes["h"] += bool(filled) and not sizes["h"] % mesh.size(*filled)  # so that there is something to fill up
     tied = old["s"] == old["t"]
     if tied:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Where
+    from tpsim.program.tokens import Counted
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Kernel:
         dims = {"t": 1, "w": 1, **sizes.dims}
         return over(flops * seen_pairs(self.mask, dims), dims["s"] * dims[keys_of(self.scores.dims)])
 
-    def counted(self, flops: Any, sizes: Sizes, by: Literal["full", "causal"]) -> Any:
+    def counted(self, flops: Any, sizes: Sizes, by: Counted) -> Any:
         """Those of so many FLOPs that shares of peak count: of attention what its mask lets through, or s by s.
 
         Of a window no keys are counted that no token of it reads, whichever way later ones are.

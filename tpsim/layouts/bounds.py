@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.layouts.figures import Once
 from tpsim.layouts.walk import SPLIT, begins, named
+from tpsim.quantity.once import Once
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -55,27 +55,16 @@ class Bounds(Once):
             return np.stack([self._once((name, chunk, ends), partial(of, chunk, ends=ends))[cells] for chunk in chunks])
 
         def late(acts: str) -> Any:
-            return self._late_once_s(sorts, acts)[:, cells]
+            waits = partial(figures.stragglers.late_s, acts=acts, once=True)
+            return self._stack(f"late {acts}", sorts, lambda chunk: figures.whole(waits(chunk)), ends=False)[:, cells]
 
         actions = named(schedule)
         works = np.stack([acted(acts) for acts in actions])
         fresh = np.maximum(lane("fresh") - works[0], 0) + late("F")
         m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
         once, shared = wholes("once", figures.once_s), wholes("shared", figures.shared_s)
-        pipe = _Pipe(
-            schedule,
-            sorts,
-            m,
-            hop,
-            works,
-            fresh,
-            lane("reduced"),
-            lane("last"),
-            late(actions[-1]),
-            once[0],
-            once[1:],
-            shared,
-        )
+        behind = lane("reduced"), lane("last"), late(actions[-1])
+        pipe = _Pipe(schedule, sorts, m, hop, works, fresh, *behind, once[0], once[1:], shared)
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
         return pipe.step_s(waits, together=figures.example.practice.clip == "norm")
 
@@ -90,7 +79,6 @@ class Bounds(Once):
 
     def _rough_s(self, sorts: Sorts, actions: tuple[str, ...]) -> Any:
         figures, hop, acts = self.figures, self.figures.calls.hop_s, "FB" if actions == SPLIT else "FBW"
-
         m, p = figures.microbatches, sorts.ranks
 
         def worked(chunk: Chunk, of: tuple[int, ...], acts: str, m: Any = 1) -> Any:
@@ -103,13 +91,6 @@ class Bounds(Once):
         away = worked(sorts.ahead, sorts.of[: p - 1], acts) + 2 * (p - 1) * hop
         busy = worked(sorts.wholes[-1], sorts.of[p - 1 :: p], acts, m)
         return np.maximum(worked(sorts.all, sorts.of, "FBW", m) / p, busy + away)
-
-    def _late_once_s(self, sorts: Sorts, acts: str) -> Any:
-        """Seconds that chunks of every sort wait more in the first microbatch forward, or behind the last one."""
-        return self._stack(f"late {acts}", sorts, lambda chunk: self._once_s(chunk, acts), ends=False)
-
-    def _once_s(self, chunk: Chunk, acts: str) -> Any:
-        return self.figures.whole(self.figures.stragglers.late_s(chunk, acts, once=True))
 
     def _stack(self, name: str, sorts: Sorts, of: Callable[[Chunk], Any], ends: bool) -> Any:
         """Seconds of every sort of chunk, in all cells."""
@@ -162,8 +143,9 @@ class _Pipe:
         acts[1:] += np.einsum("brsc,sc->brc", lasts[1:], self.late)
         forth = self._forth(ranks)
         idle = np.maximum(forth - acts[0], 0)
-        whole = m * (sorts.on @ works[:2].sum(axis=0)) + sorts.on @ (self.fresh + self._fused(self.late))
-        split = m * (sorts.on @ works[2:].sum(axis=0)) + sorts.on @ (self.late - self._fused(self.late))
+        fused = self.late * self._fused
+        whole = m * (sorts.on @ works[:2].sum(axis=0)) + sorts.on @ (self.fresh + fused)
+        split = m * (sorts.on @ works[2:].sum(axis=0)) + sorts.on @ (self.late - fused)
         held_up = np.maximum(idle, waits.of(ranks, sorts.ranks)) if waits else idle
         ends = [whole + split + held_up]
         if self.reduced.any() or self.last.any():
@@ -177,13 +159,14 @@ class _Pipe:
         home = whole + np.maximum(held_up + self._back(sorts.before, ranks), idle - acts[1] + self._home(ranks))
         return np.maximum(there + home + self.first_s + self.shared_s[0], own + together * there).max(axis=0)
 
-    def _fused(self, late: Any) -> Any:
-        """What a backward waits that is not run in two parts."""
-        return late * (len(self.works) < len(SPLIT))
+    @property
+    def _fused(self) -> bool:
+        """True where backward is not run in two parts."""
+        return len(self.works) < len(SPLIT)
 
     def _back(self, through: Any, hops: Any) -> Any:
         """From when the last microbatch goes back through so many chunks until it is home."""
-        return through @ (self.works[1] + self._fused(self.late)) + hops * self.hop + (hops > 0) * self._behind
+        return through @ (self.works[1] + self.late * self._fused) + hops * self.hop + (hops > 0) * self._behind
 
     def _forth(self, ranks: Any) -> Any:
         """From when a rank begins until a microbatch can come back to it, which has to go all the way first."""
@@ -193,7 +176,7 @@ class _Pipe:
 
     def _home(self, ranks: Any) -> Any:
         """From when the last microbatch goes back through such a rank for the first time, where backward is one."""
-        if len(self.works) == len(SPLIT):
+        if not self._fused:
             return -np.inf
         return self._back(self.sorts.until, len(self.sorts.of) - self.sorts.ranks + ranks)
 
@@ -201,7 +184,7 @@ class _Pipe:
     def _behind(self) -> Any:
         """What the last action of all takes beyond its B: it is on the first chunk."""
         end = self.works[-1][0] + self.late[0]
-        return np.maximum(end, self.reduced[0] + self.last[0]) - (end if len(self.works) < len(SPLIT) else 0)
+        return np.maximum(end, self.reduced[0] + self.last[0]) - end * self._fused
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ and a plan leaves it out.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.practice import Ahead, Bucket
 from tpsim.program.stages import Chunk, Stages
+from tpsim.quantity.once import Once
 from tpsim.quantity.size import total
 from tpsim.question.routing import routed
 
@@ -49,18 +50,6 @@ ANYWHERE = Stages(1, ())
 
 FAR = 10**9
 """Layers ahead: where a distance is counted in elements, weights come no later than if they were gathered at once."""
-
-
-@dataclass
-class Once:
-    """What is asked for the same things again and again: it works out each once, by a key."""
-
-    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = compute()
-        return self._known[key]
 
 
 @dataclass

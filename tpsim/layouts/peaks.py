@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.cost.peak import Courses
-from tpsim.layouts.figures import Once
 from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.program.stages import Chunk
+from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,6 +13,7 @@ import numpy as np
 
 from tpsim.cost.piece import GRADIENTS, WEIGHTS
 from tpsim.machine.chip_seconds import late_s
+from tpsim.quantity.once import Once
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Stragglers:
+class Stragglers(Once):
     """Of one program.
 
     sent     its calls
@@ -39,24 +40,19 @@ class Stragglers:
     works_s: Callable[[Chunk, str], Any]
     ranks: Any
 
-    def __post_init__(self) -> None:
-        self._known: dict[tuple[Any, str, bool], Any] = {}
-
     def late_s(self, chunk: Chunk, acts: str, *, once: bool = False) -> Any:
         """Seconds that an action waits; once: more, where the first one gathers, or the last one sums."""
-        key = chunk, acts, once
-        if key not in self._known:
-            meetings = total(many * self._met(kind, acts, once=once) for kind, many in chunk.stack)
-            met = np.any(meetings)
-            self._known[key] = late_s(self.machine, self.works_s(chunk, acts), meetings, self.ranks) if met else 0
-        return self._known[key]
 
-    def _met(self, kind: str, acts: str, *, once: bool) -> Any:
+        def waits() -> Any:
+            meetings = total(many * self._meetings(kind, acts, once=once) for kind, many in chunk.stack)
+            met = np.any(meetings)
+            return late_s(self.machine, self.works_s(chunk, acts), meetings, self.ranks) if met else 0
+
+        return self._once((chunk, acts, once), waits)
+
+    def _meetings(self, kind: str, acts: str, *, once: bool) -> Any:
         """How often a layer of a kind meets in an action."""
-        key = kind, acts, once
-        if key not in self._known:
-            self._known[key] = self._once(kind, acts) if once else self._often(acts, kind)
-        return self._known[key]
+        return self._once((kind, acts, once), lambda: self._at_ends(kind, acts) if once else self._often(acts, kind))
 
     def _often(self, acts: str, *kinds: str) -> Any:
         """How often a layer of some kinds, or of any, meets in every microbatch: over weights, and over gradients."""
@@ -64,8 +60,8 @@ class Stragglers:
         here = [sent for sent in often if not kinds or sent.call.where.kind in kinds]
         return total(self._any([sent for sent in here if sent.lane == lane]) for lane in (WEIGHTS, GRADIENTS))
 
-    def _once(self, kind: str, acts: str) -> Any:
-        """Likewise once per step: not where any do in all microbatches, of which these were some."""
+    def _at_ends(self, kind: str, acts: str) -> Any:
+        """Likewise once, in the first microbatch or the last one: not where any do in all, as these do then, too."""
         lane = WEIGHTS if acts == "F" else GRADIENTS if "W" in acts else ""
         sent = [sent for sent in self.sent if sent.beside and not sent.often and sent.lane == lane]
         met = self._any([sent for sent in sent if sent.call.per_layer and sent.call.where.kind == kind])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Order = Literal["contiguous", "zigzag", "striped"]
 
+Counted = Literal["full", "causal"]
+"""What is counted of a masked square of scores: all of it, or what the mask lets through."""
 
 TOKENS = frozenset({"s", "t"})
 """The dims that have a token of a sequence each: as queries, as keys."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra import reshard
 from tpsim.algebra.legality import owed_after, split_alike
 from tpsim.algebra.moves import Move, as_streamed
-from tpsim.algebra.sharding import FlatDim, Owed, Sharding, ShardingError, joined, line_in, unpacked
+from tpsim.algebra.sharding import FlatDim, Owed, Sharding, ShardingError, flat_dim, joined, unpacked
 from tpsim.program.dims import ROWS
 from tpsim.program.op import (
     Array,
@@ -214,7 +214,7 @@ class Trace:
         circle    what is scattered so begins at its home, and takes a hop more to be there again
         """
         region, name = region or self.region, name or x.name
-        if x.dims != to.dims and (line := line_in(to) or line_in(x.type)):
+        if x.dims != to.dims and (line := flat_dim(to) or flat_dim(x.type)):
             return self._lined(x, to, line, because, region=region, name=name)
         moves = self.path(x, to, self.order)
         return self._moved(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress, groupby, zip_longest
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpsim.program.lifetimes import is_gather, lifetimes
 from tpsim.program.op import Array, Op
 from tpsim.program.stages import Chunk, Stages
+from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.op import Program
@@ -31,8 +32,8 @@ def turnover(program: Program) -> Turnover:
     return Turnover(lifetimes(program), program.ahead)
 
 
-@dataclass(frozen=True, eq=False)
-class Turnover:
+@dataclass(eq=False)
+class Turnover(Once):
     """What the kinds of actions of a program make and free.
 
     lifetimes  the arrays of its microbatches
@@ -41,7 +42,6 @@ class Turnover:
 
     lifetimes: Lifetimes
     ahead: int
-    _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def runs(self, chunk: Chunk, acts: str) -> list[tuple[Changes, int]]:
         """What changes, in order, and how often that repeats: what is received, ends, layers, ends, what is sent.
@@ -71,11 +71,6 @@ class Turnover:
             return tuple(compress(ops, gathers)), tuple(op for op, flag in zip(ops, gathers, strict=True) if not flag)
 
         return self._once(("layer", kind, acts), split)  # type: ignore[no-any-return]  # put there
-
-    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = compute()
-        return self._known[key]
 
     @cached_property
     def _parts(self) -> Mapping[str, list[Op]]:

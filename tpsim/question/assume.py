@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from tpsim.program.tokens import Counted
 from tpsim.quantity.spec import Bytes, OrShort, Seconds, Share, Strict, alone
 
 
@@ -94,7 +95,7 @@ class Assume(Strict):
     matmul_efficiency: Annotated[ValueFields, OrShort("number", "string")] | None = None
     memory: Overheads = Field(default_factory=Overheads.model_construct)
     routing: RoutingFields = RoutingFields.model_construct()
-    mfu: Literal["full", "causal"] = Field(
+    mfu: Counted = Field(
         default="full", description="what shares of peak count of attention: its whole s by s, or what its mask shows"
     )
     price_per_chip_hour: Annotated[PriceFields, OrShort("number")] | None = None

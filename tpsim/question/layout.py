@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.algebra.sharding import line_in
+from tpsim.algebra.sharding import flat_dim
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
 from tpsim.program.frameworks import PRACTICES
@@ -329,7 +329,7 @@ def _filled(question: Question) -> float:
         parameters += [(parameter, many) for parameter in layer_parameters(model, model.kinds[name], practice)]
     for parameter, many in parameters:
         type_ = question.layout.home(parameter.dims, "state", parameter.rows)
-        if line := line_in(type_):
+        if line := flat_dim(type_):
             padded += many * type_.local_elements(dims, axes)
             own += many * line.of.local_elements(dims, axes) / question.mesh.size(*line.ways)
     return 1 - own / padded

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.algebra.sharding import extent, line_in
+from tpsim.algebra.sharding import extent, flat_dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -130,7 +130,7 @@ class Grid:
 
     def relaid(self, array: Block, before: Sharding, after: Sharding, shape: Mapping[str, int]) -> Block:
         """A whole array as a type has it whose dims lie in a line, or did before."""
-        line = line_in(after) or line_in(before)
+        line = flat_dim(after) or flat_dim(before)
         if before.dims == after.dims or line is None:
             return array
         if line in after.dims:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.algebra.sharding import line_in, unpacked
+from tpsim.algebra.sharding import flat_dim, unpacked
 from tpsim.program.op import Array, Combine, Dispatch, Join, Leaf, Op, Program, Reshard
 from tpsim.reference import streamed
 from tpsim.reference.calls import Call, Tally, bytes_of
@@ -156,7 +156,7 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     """The blocks of an array after all moves of a change of type."""
     (x,), dtype = op.inputs, op.output.dtype
     blocks = {device: run.blocks[x][device] for device in run.holders(op.where)}
-    line = None if x.dims == op.output.dims else line_in(op.output.type) or line_in(x.type)
+    line = None if x.dims == op.output.dims else flat_dim(op.output.type) or flat_dim(x.type)
     if line and line in op.output.dims:
         blocks = run.grid.lined(blocks, line, run.sizes)
     for move in op.moves:

@@ -1,0 +1,19 @@
+"""What is asked for the same things again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(eq=False)
+class Once:
+    """Works out each thing once, by a key."""
+
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
