@@ -45,10 +45,14 @@ class PlanStep(Step):
         return float(self.compute.seconds.get("update", 0))
 
     @property
+    def waits(self) -> dict[str, Any]:
+        """Seconds that its rank waits for its host, and for stragglers."""
+        return {"host": self.host_s, "stragglers": self.stragglers_s}
+
+    @property
     def own_waits(self) -> str:
-        """What its rank waits for its host and for stragglers, as terms of the step: `` + host 3 ms``."""
-        waits = {"host": self.host_s, "stragglers": self.stragglers_s}
-        return "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in waits.items() if s)
+        """These as terms of the step: `` + host 3 ms``."""
+        return "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in self.waits.items() if s)
 
     @property
     def tokens_per_s(self) -> float:

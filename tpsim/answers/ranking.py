@@ -240,13 +240,14 @@ class Planned:
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """The seconds of its step: compute, exposed communication by role, the bubble."""
+        """The seconds of its step: compute, exposed communication by role, the bubble, what its rank waits besides."""
         return _parts(self.plan)
 
 
 def _parts(plan: PlanResult) -> dict[str, float]:
     names = {axis: WORDS[role] for role, axes in plan.question.layout.roles.items() for axis in axes if role in WORDS}
-    parts = {"compute": float(plan.step.compute_s), "bubble": float(plan.step.bubble_s)}
+    whole = {"compute": plan.step.compute_s, "bubble": plan.step.bubble_s, **plan.step.waits}
+    parts = {name: float(seconds) for name, seconds in whole.items()}
     for axis, row in plan.totals["by_axis"].items():
         name = " and ".join(dict.fromkeys(names.get(name, name) for name in axis.split(",")))
         parts[name] = parts.get(name, 0) + float(row.exposed_s)

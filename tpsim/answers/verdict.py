@@ -139,8 +139,7 @@ def bars(plan: PlanResult) -> Iterator[Bar]:
         **{f"exposed over {axis}": seconds for seconds, axis in exposed[:MOST_AXES]},
         "exposed over other axes": sum(seconds for seconds, _ in exposed[MOST_AXES:]),
         "bubble": step.bubble_s,
-        "host": step.host_s,
-        "stragglers": step.stragglers_s,
+        **step.waits,
     }
     seen = {name: size for name, size in parts.items() if size > SMALL * step.time_s}
     shares = ((f"{name} {percent(float(size / step.time_s))}", float(size)) for name, size in seen.items())
