@@ -126,7 +126,7 @@ FAULTS = [
     Fault(
         "a weight gathered in the first microbatch serves all",
         text.Text.use,
-        'trace.where.index("microbatches"), ',
+        "trace.where.microbatch, ",
         "0, ",
         f"verify {LLAMA}",
         "finite_differences",
@@ -436,7 +436,7 @@ FAULTS = [
         "gradients of all layers travel together",
         collectives._company,
         "where.loops,",
-        'where.index("microbatches"),',
+        "where.microbatch,",
         f"verify {SP}",
         "collectives",
     ),

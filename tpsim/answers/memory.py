@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.memory import Memory, bucket_bytes, held_in, memory, spare_bytes
+from tpsim.cost.memory import Memory, bucket_bytes, held_in, spare_bytes, standing
 from tpsim.cost.peak import Courses, Peak, peak
 from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
@@ -15,7 +15,6 @@ from tpsim.report.record import Bytes, Count, Number, Of
 
 if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Program
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
     from tpsim.question.assume import Overheads
@@ -133,8 +132,10 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
     for rank, order in enumerate(question.orders.orders):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
         if here not in known:  # ranks with chunks alike hold the same
-            states = memory(program, sizes.of_stage(stages.loops(rank)), partial(stages.runs, rank=rank))
-            spare = _spare_bytes(question, program, sizes.of_stage(stages.loops(rank)), rank)
+            own, stands = sizes.of_stage(stages.loops(rank)), standing(program, partial(stages.runs, rank=rank))
+            states = stands.memory(own)
+            last, tied = any(chunk.last for chunk in here), question.model.tie_embeddings
+            spare = spare_bytes(stands.parameters, own, dict(question.practice.keeps), last=last, tied=tied)
             known[here] = {
                 "spare_bytes": spare,
                 "bucket_bytes": bucket_bytes(buffers, states.parameters_bytes, whole),
@@ -151,19 +152,6 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
             overheads=question.assume.memory,
             margin=margin(question.practice.keeps).share,
         )
-
-
-def _spare_bytes(question: Question, program: Program, sizes: Sizes, rank: int) -> Any:
-    """What the stack of a rank holds all the time."""
-    stages = question.stages
-    return spare_bytes(
-        program,
-        sizes,
-        dict(question.practice.keeps),
-        lambda where: stages.runs(where, rank),
-        last=any(chunk.last for chunk in stages.of(rank)),
-        tied=question.model.tie_embeddings,
-    )
 
 
 def fullest(chips: Iterable[ChipMemory]) -> ChipMemory:

@@ -191,7 +191,7 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
     for ran_call in ledger.made:
         where = ran_call.op.where
         for phase in (where.phase, "total"):
-            sums[where.index("layers"), where.index("microbatches"), phase] += injected(ran_call.call)
+            sums[where.layer, where.microbatch, phase] += injected(ran_call.call)
     here = [kind for kind in dict.fromkeys(kinds) if loops[kind] != 0]
     for (phase, total), kind in product(plan.per_layer.items(), here):
         text = replace(total, rows=tuple(row for row in total.rows if row.call.where.kind == kind)).formula

@@ -8,7 +8,8 @@ tasks are kernels, products and collective calls in the order in which a framewo
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.collectives import ROWS
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
+    from tpsim.cost.segments import Runs, Segment
     from tpsim.program.op import Array, Op, Where
     from tpsim.program.practice import Practice
     from tpsim.program.stages import Stages
+
+FEW = 4
+"""Equal layers that are issued for all: what is issued for those in the middle is the same for each by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,27 @@ class Actions:
         return self._known[lane]  # type: ignore[no-any-return]  # put there above
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
-        """The tasks: parts of the stack in a row, in the order of issue, with buckets and what is gathered ahead."""
+        """The tasks in the order of issue; of many equal layers a few are issued, if one more of them adds one run.
+
+        What is issued for a layer hangs on those that are near: on what is gathered ahead, and is not yet awaited.
+        """
+        few = [(kind, n if n <= FEW + 1 else FEW) for kind, n in chunk.stack]
+        issued = partial(self._issued, acts=acts, once=once)
+        whole = list(issued(replace(chunk, stack=tuple(few))))
+        for at, (kind, n) in enumerate(chunk.stack):
+            if many := n - few[at][1]:
+                more = replace(chunk, stack=(*few[:at], (kind, FEW + 1), *few[at + 1 :]))
+                if (place := _longer(whole, issued(more))) is None:
+                    return Action(issued(chunk))
+                segment, count = whole[place]
+                whole[place] = segment, count + many
+        return Action(tuple(whole))
+
+    def _issued(self, chunk: Chunk, *, acts: str, once: bool) -> Runs:
+        """Segments of a chunk, each with how often it follows itself, with buckets and what is gathered ahead."""
+        key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once)
+        if key in self._known:
+            return self._known[key]  # type: ignore[no-any-return]  # put there below
         nodes: list[Node] = []
         starts: list[int] = []
         gives: tuple[int, ...] = ()
@@ -123,7 +148,8 @@ class Actions:
         limit = bucket.limit(shards=self.shards, first=chunk.first)
         order = list(bucketed(nodes, order, limit, self._size(bucket.elements is not None)))
         order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
-        return Action(runs(nodes, order, starts))
+        self._known[key] = runs(nodes, order, starts)
+        return self._known[key]  # type: ignore[no-any-return]  # put there above
 
     def _size(self, in_elements: bool) -> Callable[[Piece], Any]:
         return lambda piece: self.elements(piece.call) if in_elements and piece.call else piece.share
@@ -133,7 +159,7 @@ class Actions:
         key = (*ends, acts, place, once)
         if key not in self._known:
             ops = [op for op in self._at().get(place, ()) if self._runs(op.where, chunk)]
-            often = [op for op in ops if op.where.act in acts and op.where.index("microbatches") is not None]
+            often = [op for op in ops if op.where.act in acts and op.where.microbatch is not None]
             added = [op for op in ops if once and self._once(op, acts)]
             self._known[key] = Builder(self, chunk, acts, place, often, added).part()
         return self._known[key]  # type: ignore[no-any-return]  # put there above
@@ -167,21 +193,19 @@ class Actions:
         if "readers" not in self._known:
             by_array: defaultdict[Array, list[Op]] = defaultdict(list)
             for op in self.ops:
-                for x in op.inputs if op.where.index("microbatches") is not None else ():
+                for x in op.inputs if op.where.microbatch is not None else ():
                     by_array[x].append(op)
             self._known["readers"] = by_array
         return self._known["readers"]  # type: ignore[no-any-return]  # put there above
 
     def _runs(self, where: Where, chunk: Chunk) -> bool:
-        return bool(where.index("layers") is not None or self.stages.times(where, chunk))
+        return bool(where.layer is not None or self.stages.times(where, chunk))
 
     def _once(self, op: Op, acts: str) -> bool:
         """True for a move of the whole step that is issued in this action."""
         lane = WEIGHTS if acts == "F" else GRADIENTS
         calls = self.of(op)
-        return op.where.index("microbatches") is None and any(
-            self.beside_once(call) and LANE[call.op] == lane for call in calls
-        )
+        return op.where.microbatch is None and any(self.beside_once(call) and LANE[call.op] == lane for call in calls)
 
     def of(self, op: Op) -> list[Collective]:
         """The calls that an op's moves travel in, the first first."""
@@ -205,6 +229,15 @@ def _places(chunk: Chunk, acts: str) -> tuple[tuple[str, int], ...]:
     return places if acts == "F" else places[::-1]
 
 
+def _longer(few: Sequence[tuple[Segment, int]], more: Runs) -> int | None:
+    """The only run that is longer by one among more; None if there is none, or more than that differs."""
+    unlike = [at for at, (run, other) in enumerate(zip(few, more, strict=False)) if run != other]
+    if len(few) != len(more) or len(unlike) != 1:
+        return None
+    (segment, count), (other, counted) = few[unlike[0]], more[unlike[0]]
+    return unlike[0] if segment == other and 1 < count == counted - 1 else None
+
+
 def _order(call: Collective, array: Array) -> int:
     """Where the move of an array stands among those of its op."""
     return min(part.place for part in call.parts if part.output is array)
@@ -212,7 +245,7 @@ def _order(call: Collective, array: Array) -> int:
 
 def _place(where: Where) -> str:
     """The part of the stack that an op belongs to."""
-    if where.index("layers") is not None:
+    if where.layer is not None:
         return where.kind
     if where.place == "side":
         return ("exit", "entry")[where.chunks[0]]

@@ -105,12 +105,12 @@ class Collective:
     @property
     def per_microbatch(self) -> bool:
         """True if it runs in every microbatch, False if once per step."""
-        return self.where.index("microbatches") is not None
+        return self.where.microbatch is not None
 
     @property
     def per_layer(self) -> bool:
         """True if it runs in every layer."""
-        return self.where.index("layers") is not None
+        return self.where.layer is not None
 
     @property
     def shared(self) -> bool:

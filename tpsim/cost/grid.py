@@ -141,7 +141,7 @@ class Traced:
             both = reduce(Timed.then, each)
             timed = timed.then(both.times(len(list(same))))
         once = [row for row in rows if not row.call.per_microbatch and not actions.beside_once(row.call)]
-        updates = [s * kernel.count(sizes) for kernel, s in pairs if kernel.where.index("microbatches") is None]
+        updates = [s * kernel.count(sizes) for kernel, s in pairs if kernel.where.microbatch is None]
         ended = largest(timed.through.seconds, timed.tail.seconds) + total([*(row.busy_s for row in once), *updates])
         return largest(ended, *wires_s(rows).values()), timed.stragglers_s
 

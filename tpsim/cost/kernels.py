@@ -49,7 +49,7 @@ def behind(
     op        the first of its ops
     gathered  weights that no kernel has read yet; those that this one reads are taken out
     """
-    if copies == "fused" or op.where.index("microbatches") is None:
+    if copies == "fused" or op.where.microbatch is None:
         return
     for x in [x for x in reads if x in gathered]:
         gathered.remove(x)
@@ -64,7 +64,7 @@ def behind(
 
 def as_made(copies: str, op: Op, writes: tuple[Array, ...]) -> tuple[Array, ...]:
     """What a kernel writes: gradients as it makes them, where it does not add them up."""
-    if copies == "fused" or op.where.index("microbatches") is None:
+    if copies == "fused" or op.where.microbatch is None:
         return writes
     return tuple(replace(x, dtype=_made(op)) if x.role == "gradient" else x for x in writes)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.dtypes import DTYPE_BYTES
-from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import BUFFERS, is_gather, is_view, lifetimes
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.program.text import READ
@@ -119,7 +118,7 @@ def _gradients(program: Program) -> list[Array]:
     buffers: list[Array] = []
     while left:
         op = makers[left.pop()]
-        moved = isinstance(op, Reshard | Join) and op.where.index("microbatches") is None
+        moved = isinstance(op, Reshard | Join) and op.where.microbatch is None
         left += reversed(op.inputs) if moved else ()
         buffers += () if moved else (op.output,)
     return buffers
@@ -145,35 +144,27 @@ def _widest(ops: Iterable[Op]) -> Array | None:
 
 
 def spare_bytes(
-    program: Program,
-    sizes: Sizes,
-    keeps: Mapping[str, Any],
-    here: Callable[[Where], bool],
-    *,
-    last: bool,
-    tied: bool,
+    parameters: Mapping[Array, Where], sizes: Sizes, keeps: Mapping[str, Any], *, last: bool, tied: bool
 ) -> Any:
     """Bytes that a stack holds all the time, of what `STANDING` names.
 
-    keeps   bytes per element, by what they are of
-    here    what a rank has
-    last    True for the rank that has the head, which a tied embedding stands for
+    parameters  of a rank, with where each is made
+    keeps       bytes per element, by what they are of
+    last        True for the rank that has the head, which a tied embedding stands for
     """
     per_element = keeps.get("weights", 0)
     if not per_element:
         return 0
-    leaves = [op for op in program.ops if isinstance(op, Leaf) and op.output.role == "param"]
-    leaves_here = [op for op in leaves if here(op.where)]
     head = "E" if tied else "O"
-    layers = {op.output.name: op for op in leaves_here if op.where.index(ALIKE) is not None and _multiplies(op)}
-    once = [*layers.values(), *(op for op in leaves_here if op.output.name == head and last)]
-    return per_element * total(_of_one_expert(op.output.type, sizes) for op in once)
+    layers = {x.name: x for x, where in parameters.items() if where.layer is not None and _multiplies(x, where)}
+    once = [*layers.values(), *(x for x in parameters if x.name == head and last)]
+    return per_element * total(_of_one_expert(x.type, sizes) for x in once)
 
 
-def _multiplies(leaf: Op) -> bool:
+def _multiplies(parameter: Array, where: Where) -> bool:
     """True for weights of products that add gradients up themselves: all but biases, gains and routers'."""
-    dims = {*unpacked(leaf.output.type).dims}
-    return leaf.where.block != "router" and any({read} < dims for read in READ)
+    dims = {*unpacked(parameter.type).dims}
+    return where.block != "router" and any({read} < dims for read in READ)
 
 
 def _of_one_expert(type_: Sharding, sizes: Sizes) -> Any:
@@ -232,7 +223,7 @@ class Kept:
     @property
     def per_layer(self) -> bool:
         """True if every layer keeps one: what is kept belongs to where it is read last."""
-        return self.reader.where.index("layers") is not None
+        return self.reader.where.layer is not None
 
 
 def kept(program: Program, sizes: Sizes, keeps: Sequence[Extra] = ()) -> tuple[Kept, ...]:

@@ -78,7 +78,7 @@ class Builder:
             self._add(op, producer)
         lanes = Counter(piece.lane for piece in self.pieces)
         shares = {lane: Fraction(1, many) for lane, many in lanes.items()}
-        shared = [replace(piece, share=shares[piece.lane]) for piece in self.pieces]
+        shared = [replace(piece, share=shares[piece.lane]) if piece.call else piece for piece in self.pieces]
         nodes = tuple(Node(piece, tuple(sorted(reads))) for piece, reads in zip(shared, self.reads, strict=True))
         return Part(nodes, frozenset(self.takes), self._gives())
 
@@ -120,7 +120,7 @@ class Builder:
     def _comes_from_outside(self, x: Array, producer: Mapping[Array, Op]) -> bool:
         maker = producer[x].where
         inside = maker.act in self.acts or maker.place == "cut"
-        return x not in self.made and x.role != "param" and inside and maker.index("microbatches") is not None
+        return x not in self.made and x.role != "param" and inside and maker.microbatch is not None
 
     def _moves(self, op: Op, reads: frozenset[int]) -> frozenset[int]:
         """The calls of an op, each behind the one before it; those that travel together are one node."""
@@ -180,9 +180,10 @@ class Builder:
         calls = [(node, self.pieces[node].call) for node in sorted(reads)]
         if op.where.kernel:
             return tuple(node for node, call in calls if call and call.streamed)
-        if not Piece(op.where.act, (op,)).may_be_cut or any(self._alike(op, x) for x in op.inputs):
+        gathers = tuple(node for node, call in calls if call and self._cuts(call, "all_gather"))
+        if not gathers or not Piece(op.where.act, (op,)).may_be_cut or any(self._alike(op, x) for x in op.inputs):
             return ()
-        return tuple(node for node, call in calls if call and self._cuts(call, "all_gather"))[:1]
+        return gathers[:1]
 
     def _alike(self, op: Op, x: Array) -> bool:
         """True if other products of its act read `x` as well."""

@@ -83,7 +83,7 @@ class Row(Record):
     def layer(self) -> int | str | None:
         """An index, a range such as 0-95, the kind where there are several, or null outside the layers."""
         where, layers = self.call.where, self.sizes.stack or self.sizes.loops[ALIKE]
-        index = where.index(ALIKE)
+        index = where.layer
         if index is None:
             return None
         if where.kind != ALIKE:

@@ -28,6 +28,9 @@ class Untimed(NamedTuple):
 
 Segment = tuple[Untimed, ...]
 
+Runs = tuple[tuple[Segment, int], ...]
+"""Segments in order, each with how often it follows itself."""
+
 
 def apart(segment: Segment) -> Segment:
     """The same with a step for every piece."""
@@ -52,8 +55,8 @@ def joined(segments: Iterable[Segment]) -> Segment:
     return tuple(steps)
 
 
-def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> tuple[tuple[Segment, int], ...]:
-    """Segments and how often each follows itself; starts: the first node of each run of a part of the stack."""
+def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Runs:
+    """Nodes in an order as segments; starts: the first node of each run of a part of the stack."""
     return tuple((segment, len(list(alike))) for segment, alike in groupby(_segments(nodes, order, starts)))
 
 

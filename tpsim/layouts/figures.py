@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Segment
     from tpsim.program.keeps import BufferSize
-    from tpsim.program.op import Array, Where
+    from tpsim.program.op import Array, Op, Where
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 
@@ -113,36 +113,40 @@ class Figures(Once):
         return seconds
 
     def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        action = self._actions(party).action(chunk, acts)
+        action = self._actions[party].action(chunk, acts)
         alone = total(n * self._segment_s(run) for run, n in action.runs)
         return self.whole(alone + action.late_s(self.piece_s, self.example.machine, self.stragglers.ranks))
 
     @cached_property
     def _parties(self) -> Any:
         """Of every mesh the number of the first one in which the same calls are issued in microbatches."""
-        known = {axes: self._issued(dict(axes)) for axes in dict.fromkeys(self.calls.axes)}
-        issued = [known[axes] for axes in self.calls.axes]
-        return np.array([issued.index(call) for call in issued])
+        issued = [*map(id, self._actions)]
+        return np.array([issued.index(actions) for actions in issued])
 
-    def _issued(self, axes: Mapping[str, int] | None) -> list[Collective]:
-        """The calls of actions: those of microbatches, but for messages; with axes those with somebody to talk to."""
-        calls = self.lowered.collectives
-        issued = [call for call in calls if call.per_microbatch and call.where.place != "cut" and not call.shared]
-        return issued if axes is None else [*travelling(issued, axes)]
-
-    def _actions(self, party: int) -> Actions:
-        """The actions of all layouts on such meshes: those that count elements issue no later than here."""
-        practice = self.example.practice
-        ahead = practice.ahead if practice.ahead.elements is None else Ahead(layers=FAR)
-        practice = replace(practice, ahead=ahead, bucket=Bucket())
-        calls = self._issued(self.meshes[party].mesh.axes)
-        actions = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
-        return self._once(("actions", party), actions)  # type: ignore[no-any-return]  # put there above
+    @cached_property
+    def _actions(self) -> list[Actions]:
+        """The actions on every mesh: with the calls that have somebody to talk to."""
+        known = {axes: self._with([*travelling(self._issued, dict(axes))]) for axes in dict.fromkeys(self.calls.axes)}
+        return [known[axes] for axes in self.calls.axes]
 
     @cached_property
     def _all(self) -> Actions:
         """The actions with every call, though nobody takes part in it."""
-        return Actions(self.lowered.program.ops, ANYWHERE, self._issued(None), self.example.practice, 1, lambda _: 1)
+        return self._with(self._issued)
+
+    @cached_property
+    def _issued(self) -> list[Collective]:
+        """The calls of actions: those of microbatches, but for messages."""
+        calls = self.lowered.collectives
+        return [call for call in calls if call.per_microbatch and call.where.place != "cut" and not call.shared]
+
+    def _with(self, calls: Sequence[Collective]) -> Actions:
+        """Actions with such calls: where a layout counts elements, it issues no earlier than they do."""
+        practice = self.example.practice
+        ahead = practice.ahead if practice.ahead.elements is None else Ahead(layers=FAR)
+        practice = replace(practice, ahead=ahead, bucket=Bucket())
+        actions = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
+        return self._once(("actions", *map(id, calls)), actions)  # type: ignore[no-any-return]  # put there above
 
     def _segment_s(self, segment: Segment) -> Any:
         return self._once(
@@ -152,12 +156,11 @@ class Figures(Once):
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""
-        return piece_s(
-            piece,
-            self.calls.call_s,
-            lambda op: self.kernel_s(self._kernels[id(op)]) if id(op) in self._kernels else 0,
-            self.calls.share,
-        )
+
+        def op_s(op: Op) -> Any:
+            return self.kernel_s(self._kernels[id(op)]) if id(op) in self._kernels else 0
+
+        return self._once(piece, lambda: piece_s(piece, self.calls.call_s, op_s, self.calls.share))
 
     def kernel_s(self, kernel: Any) -> Any:
         """Seconds of one run of a kernel."""
@@ -185,7 +188,7 @@ class Figures(Once):
 
     def _shared_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         for call in self.lowered.collectives:
-            if ends and call.shared and not self._actions(0).beside_once(call):
+            if ends and call.shared and not self._actions[0].beside_once(call):
                 yield call.where, self.calls.call_s(call)
 
     def worked_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
@@ -271,7 +274,7 @@ class Figures(Once):
     @cached_property
     def _sent(self) -> list[Sent]:
         """The calls of ranks alone, at some part of the stack."""
-        actions, rows = self._actions(0), list[Sent]()
+        actions, rows = self._actions[0], list[Sent]()
         for call in self.lowered.collectives:
             if not call.shared and call.where.place not in ("cut", "step"):
                 beside = actions.beside(call) if call.per_microbatch else actions.beside_once(call)
@@ -281,13 +284,16 @@ class Figures(Once):
 
     def works(self, acts: str) -> Iterator[tuple[Where, Any]]:
         """Where kernels of such acts stand, and their seconds."""
-        for kernel in self.lowered.kernels:
-            if in_microbatch(kernel.where) and kernel.where.act in acts:
-                yield kernel.where, self.kernel_s(kernel)
+        return ((where, seconds) for where, seconds in self._works if where.act in acts)
+
+    @cached_property
+    def _works(self) -> list[tuple[Where, Any]]:
+        kernels = (kernel for kernel in self.lowered.kernels if in_microbatch(kernel.where))
+        return [(kernel.where, self.kernel_s(kernel)) for kernel in kernels]
 
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""
-        return not (call.per_microbatch or call.shared or self._actions(0).beside_once(call))
+        return not (call.per_microbatch or call.shared or self._actions[0].beside_once(call))
 
     def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
         """Of what stands at some places: all that a chunk runs, its ends and its layers."""
@@ -305,15 +311,9 @@ class Figures(Once):
     def standing_bytes(self, rank: Chunk) -> Any:
         """What a chip of a rank with all of this holds from step to step, its stack's copies among them."""
         example, keeps = self.example, dict(self.example.practice.keeps)
-        spare = spare_bytes(
-            self.lowered.program,
-            self.sizes,
-            keeps,
-            lambda where: ANYWHERE.times(where, rank) > 0,
-            last=rank.last,
-            tied=example.model.tie_embeddings,
-        )
         stands = self._once("stands", lambda: standing(self.lowered.program))
+        here = {array: where for array, where in stands.parameters.items() if ANYWHERE.times(where, rank) > 0}
+        spare = spare_bytes(here, self.sizes, keeps, last=rank.last, tied=example.model.tie_embeddings)
         parameters = self._stacked("parameters", lambda: self._bytes(stands.parameters), rank)
         others = (stands.gradients, stands.optimizer, stands.caches)
         states = self._stacked("states", lambda: chain.from_iterable(map(self._bytes, others)), rank)
@@ -340,7 +340,7 @@ def _by_place(figures: Iterable[tuple[Where, Any]]) -> tuple[Mapping[str, Any], 
     layers: defaultdict[str, Any] = defaultdict(int)
     others: dict[Hashable, tuple[Where, Any]] = {}
     for where, seconds in figures:
-        if where.index(ALIKE) is not None:
+        if where.layer is not None:
             layers[where.kind] = layers[where.kind] + seconds
         else:
             place = where.place, where.act, where.chunks

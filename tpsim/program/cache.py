@@ -159,7 +159,7 @@ def sampled(text: Served, x: Array) -> Array:
 
 def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
     """The caches with the step's own rows, which are brought to where these lie."""
-    trace, layer, arrays = text.trace, text.trace.where.index("layers"), []
+    trace, layer, arrays = text.trace, text.trace.where.layer, []
     with text.inside("attention", "cache", "cache.append"):
         for name, new in rows.items():
             cache = text.caches[name, layer]

@@ -191,5 +191,5 @@ def is_edge(trace: Trace, op: Reshard) -> bool:
     """True where an activation enters another part of the stack: one cotangent is handed back there."""
     (x,) = op.inputs
     producer = trace.producer[x].where
-    parted = (producer.place, producer.index("layers")) != (op.where.place, op.where.index("layers"))
+    parted = (producer.place, producer.layer) != (op.where.place, op.where.layer)
     return parted and x.active and x.role != "param"

@@ -70,14 +70,14 @@ class Text:
 
     def has(self, name: str) -> bool:
         """True if there is such a parameter here."""
-        return (name, self.trace.where.index("layers")) in self.weights
+        return (name, self.trace.where.layer) in self.weights
 
     def use(self, name: str) -> Array:
         """A parameter as the current region wants it; stored shards are gathered here, once per microbatch."""
         trace = self.trace
-        weight = self.weights.get((name, trace.where.index("layers"))) or self.weights[name, None]
+        weight = self.weights.get((name, trace.where.layer)) or self.weights[name, None]
         wanted = trace.layout.type_in(unpacked(weight.type).dims, trace.region)
-        use = weight, wanted, trace.where.index("microbatches"), trace.where.chunks
+        use = weight, wanted, trace.where.microbatch, trace.where.chunks
         if use not in self.used:
             because = f"{weight.name} is stored as {weight.type} and used as {wanted}"
             self.used[use] = trace.reshard(weight, wanted, because)

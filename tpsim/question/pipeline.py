@@ -88,7 +88,7 @@ def balance(question: Question, memo: Memo) -> Split:
     def seconds(chunk: Chunk) -> float:
         alone = Stages(1, (chunk,))
         here = sizes.of_stage(alone.loops(0))
-        often = [kernel for kernel in lowered.kernels if kernel.where.index("microbatches") is not None]
+        often = [kernel for kernel in lowered.kernels if kernel.where.microbatch is not None]
         kernels = [kernel for kernel in often if alone.runs(kernel.where, 0)]
         work = compute(kernels, here, question.machine, question.products, question.matmul_efficiency).time_s
         calls = [row for row in rows if row.call.per_microbatch and row.call.where.place not in ("cut", "side")]

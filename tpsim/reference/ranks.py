@@ -71,7 +71,7 @@ class Ranks:
     def _sort(self, op: Op) -> None:
         """Whose work an op is; a cut is the message of the pass that makes what it sends."""
         where, (chunk,) = op.where, op.where.chunks
-        part = Pass(where.act, chunk, where.index("microbatches") or 0)  # type: ignore[arg-type]  # no update inside
+        part = Pass(where.act, chunk, where.microbatch or 0)  # type: ignore[arg-type]  # no update inside
         if where.place != "cut":
             self._work[part].append(op)
         elif (sender := self.schedule.wanted(part)) is not None:

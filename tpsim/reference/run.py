@@ -224,7 +224,7 @@ SAME = 1e-9
 
 def label(array: Array, op: Op) -> str:
     """Call a leaf by its name with its layer before and its microbatch behind."""
-    layer, microbatch = op.where.index("layers"), op.where.index("microbatches")
+    layer, microbatch = op.where.layer, op.where.microbatch
     return f"{'' if layer is None else f'{layer}.'}{array.name}{'' if microbatch is None else f'.{microbatch}'}"
 
 
