@@ -62,8 +62,7 @@ def lower(
     stacks = stacks_of(layers, practice, model)
 
     def gone() -> Begun:
-        trace = Trace(layout, order, ROOT, path=path)
-        return _forward(Text(trace, model, practice, dtypes, leaves_of(trace, model, practice, dtypes, stacks)), stacks)
+        return _begun(model, layout, practice, dtypes, order, stacks=stacks, path=path)
 
     def turned() -> Begun:
         return _backward(once("forward", gone).under(layout, practice))
@@ -77,6 +76,20 @@ def lower(
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
     ops, results = (*begun.text.trace.ops, *end.behind(begun.read)), {"loss": begun.loss, **end.results}
     return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
+
+
+def forward_ops(
+    model: Model,
+    layout: Layout,
+    practice: Practice,
+    dtypes: Dtypes,
+    order: tuple[str, ...],
+    *,
+    layers: int | tuple[int | Layers, ...] | None = None,
+) -> Sequence[Op]:
+    """The forward of one microbatch; arguments and errors as of `lower`."""
+    practice = practice.under(layout)
+    return _begun(model, layout, practice, dtypes, order, stacks=stacks_of(layers, practice, model)).forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,20 @@ class End:
             else replace(op, inputs=tuple(instead.get(x, x) for x in op.inputs))
             for op in self.ops
         ]
+
+
+def _begun(
+    model: Model,
+    layout: Layout,
+    practice: Practice,
+    dtypes: Dtypes,
+    order: tuple[str, ...],
+    *,
+    stacks: tuple[tuple[str, ...], ...],
+    path: Path = book_path,
+) -> Begun:
+    trace = Trace(layout, order, ROOT, path=path)
+    return _forward(Text(trace, model, practice, dtypes, leaves_of(trace, model, practice, dtypes, stacks)), stacks)
 
 
 def _forward(text: Text, stacks: tuple[tuple[str, ...], ...], microbatch: int = 0) -> Begun:

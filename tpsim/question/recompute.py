@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra
 from tpsim.program.kinds import one_each
 from tpsim.program.lifetimes import lifetimes
-from tpsim.program.lower import lower
+from tpsim.program.lower import forward_ops, lower
 from tpsim.program.op import Reshard
 from tpsim.program.practice import FULL
 from tpsim.program.saved import kind
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tpsim.program.layout import Layout
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.model import Model
-    from tpsim.program.op import Program
+    from tpsim.program.op import Op
     from tpsim.program.practice import Bucket, Practice
     from tpsim.quantity.errors import At
     from tpsim.question.memo import Memo
     from tpsim.question.stated import Stated
+
+T = TypeVar("T")
 
 SELECTIVE = "attention"
 """The kernel whose inside is worth the least FLOPs per byte (Korthikanti et al. 2022, section 5)."""
@@ -43,7 +45,7 @@ def recomputing(read: Stated, practice: Practice, model: Model, laid: Layout, me
     """
     fields = read.file.recompute
     if fields.drop:
-        kernels, arrays = memo.layer(model, laid, practice, lambda: _names(_program(practice, model, laid)))
+        kernels, arrays = memo.layer(model, laid, practice, lambda: _names(_traced(forward_ops, practice, model, laid)))
         _known(fields.drop, kernels, arrays, read.at)
     base = fields.base or ("full" if fields.layers and not fields.drop else "none")
     dropped = tuple(dict.fromkeys((*DROPS[base], *fields.drop)))
@@ -67,11 +69,11 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
         if asked not in KEEPS:
             raise unknown(asked, "list of what a stack keeps", KEEPS, read.at("practice", "keeps"))
         return replace(practice, keeps=KEEPS[asked])
-    kept = lifetimes(_program(practice, model, laid, dtypes))
+    kept = lifetimes(_traced(lower, practice, model, laid, dtypes))
     own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in kept.makers)  # of one name the narrowest
     gradients = {GRADIENTS: max(-DTYPE_BYTES[array.dtype] for array in kept.added)} if kept.added else {}
     _check_kept(asked, {**dict.fromkeys(STANDING, 0), **gradients, **dict(own)}, read)
-    _check_stream(asked, lifetimes(_program(practice, model, laid, dtypes, runs=2)), read)
+    _check_stream(asked, lifetimes(_traced(lower, practice, model, laid, dtypes, runs=2)), read)
     return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
 
 
@@ -146,9 +148,9 @@ def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
         raise InputError.one("too-many-layers", message, at("recompute", "layers"), remedy)
 
 
-def _names(program: Program) -> tuple[set[str], set[str]]:
+def _names(forward: Sequence[Op]) -> tuple[set[str], set[str]]:
     """The kernels of a layer's forward, and the arrays that it makes."""
-    ops = [op for op in program.ops if op.where.act == "F" and op.where.place == "layer"]
+    ops = [op for op in forward if op.where.place == "layer"]
     kernels = {op.where.kernel for op in ops if op.where.kernel}
     here = {op.output for op in ops}
     edges = {op.output for op in ops if isinstance(op, Reshard) and not here & {*op.inputs}}
@@ -163,8 +165,16 @@ def _known(names: tuple[str, ...], kernels: set[str], arrays: set[str], at: At) 
             raise unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays}), place)
 
 
-def _program(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes | None = None, *, runs: int = 1) -> Program:
-    """The program of a model with so many layers of each kind, and a cut behind them if it has stages."""
+def _traced(
+    trace: Callable[..., T],
+    practice: Practice,
+    model: Model,
+    laid: Layout,
+    dtypes: Dtypes | None = None,
+    *,
+    runs: int = 1,
+) -> T:
+    """What is traced of a model with so many layers of each kind, and a cut behind them if it has stages."""
     axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
     layers = tuple((kind, runs * many) for kind, many in one_each(practice, model.stack))
-    return lower(model, laid, practice, dtypes or Dtypes(), axes, layers=(layers, ()) if laid.stages else (layers,))
+    return trace(model, laid, practice, dtypes or Dtypes(), axes, layers=(layers, ()) if laid.stages else (layers,))
