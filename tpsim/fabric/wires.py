@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import permutations
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -94,15 +95,23 @@ class Slices:
         if not self.known:
             yield tuple(part)
             return
-        turned_shapes = {turned for shape in self.shapes for turned in permutations(shape)}
+        whole = set[tuple[int, ...]]()
         if self.multiple is not None:
-            turned_shapes.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
-        yield from sorted(shape for shape in turned_shapes if _holds(shape, part) and _holds(most, shape))
+            whole.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
+        yield from sorted(
+            shape for shape in whole | _turned(self.shapes) if _holds(shape, part) and _holds(most, shape)
+        )
 
     def __str__(self) -> str:
         """In words: ``1x1, 2x2, multiples of 4``."""
         several = [] if self.multiple is None else [f"multiples of {self.multiple}"]
         return ", ".join([*map(by, self.shapes), *several]) or "any"
+
+
+@cache
+def _turned(shapes: tuple[tuple[int, ...], ...]) -> frozenset[tuple[int, ...]]:
+    """Shapes however they are turned."""
+    return frozenset(turned for shape in shapes for turned in permutations(shape))
 
 
 ANY = Slices()
