@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -53,13 +55,19 @@ def in_arrays(study: Study) -> int:
     return count
 
 
+def samples(*several: Sequence[int]) -> list[tuple[int, ...]]:
+    """Layouts of one structure, evenly among all."""
+    shape = [*map(len, several)]
+    places = range(0, prod(shape), prod(shape) // (SCALARS // len(STRUCTURES)) + 1)
+    return [tuple(sizes[i] for sizes, i in zip(several, np.unravel_index(at, shape), strict=True)) for at in places]
+
+
 def one_by_one(study: Study) -> int:
     """Layouts priced as plain numbers."""
     count = 0
     for structure in STRUCTURES:
-        layouts = [*product(TENSOR_SIZES[structure["tensor"]], DATA_SIZES, BATCHES)]
         found = study.traced(**structure)
-        for tp, dp, each in (some := layouts[:: len(layouts) // (SCALARS // len(STRUCTURES)) + 1]):
+        for tp, dp, each in (some := samples(TENSOR_SIZES[structure["tensor"]], DATA_SIZES, BATCHES)):
             study.priced(found, tp=tp, dp=dp, batch=dp * each)
         count += len(some)
     return count

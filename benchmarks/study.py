@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tpsim.cost.grid import Priced, Traced, traced
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.wires import Segment, joined
@@ -91,7 +89,8 @@ def _uneven(message: str) -> InputError:
 
 def _is_whole(size: Size) -> bool:
     """True for a whole number, or an array of these."""
-    return bool(np.all(np.asarray(size, dtype=float) % 1 == 0))
+    whole = size % 1 == 0
+    return whole if isinstance(whole, bool) else bool(whole.all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

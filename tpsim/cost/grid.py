@@ -7,7 +7,7 @@ chips an axis has, and the batch, are only sizes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +125,7 @@ class Traced:
         def op_s(op: Op) -> Any:
             return seconds_of.get(id(op), 0)
 
+        @cache
         def seconds(piece: Piece) -> Any:
             return piece_s(piece, call_s, op_s, share)
 

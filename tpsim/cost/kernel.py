@@ -138,6 +138,8 @@ class Kernel:
 
     def memory_bytes(self, sizes: Sizes) -> Any:
         """Bytes read and written in one run of one device."""
+        if not (self._on_rows or self._of_chunk):
+            return total(local_bytes(x, sizes) * count for x, count in self._moved)
         return total(product((local_bytes(x, sizes), count, self._share(x.dims, sizes))) for x, count in self._moved)
 
     def local_elements(self, side: Sharding, sizes: Sizes) -> Any:

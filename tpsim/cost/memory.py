@@ -67,7 +67,7 @@ class Memory(Record):
 class Standing:
     """What of a program stands on one chip from step to step, whatever the sizes: arrays, with where each is made.
 
-    ops  that are run there
+    widest  of activations with both a batch and a vocabulary dim the one that is least sharded
     """
 
     program: Program
@@ -75,16 +75,15 @@ class Standing:
     gradients: Mapping[Array, Where]
     optimizer: Mapping[Array, Where]
     caches: Mapping[Array, Where]
-    ops: Sequence[Op]
+    widest: Array | None
 
     def memory(self, sizes: Sizes) -> Memory:
         """The bytes of all of it."""
-        widest = _widest(self.ops)
         return Memory(
             parameters_bytes=_held(self.program, self.parameters, sizes),
             gradients_bytes=_held(self.program, self.gradients, sizes),
             optimizer_bytes=_held(self.program, self.optimizer, sizes),
-            logits_bytes=local_bytes(widest, sizes) if widest else 0,
+            logits_bytes=local_bytes(self.widest, sizes) if self.widest else 0,
             cache_bytes=_held(self.program, self.caches, sizes) if self.caches else None,
         )
 
@@ -108,7 +107,7 @@ def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -
         if isinstance(op, Leaf) or op.output in buffers:
             role: Role = "gradient" if op.output in buffers else op.output.role
             arrays[role][op.output] = op.where.outside("microbatches")
-    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], ops)
+    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], _widest(ops))
 
 
 def _gradients(program: Program) -> list[Array]:
@@ -138,7 +137,6 @@ def local_bytes(array: Array, sizes: Sizes) -> Any:
 
 
 def _widest(ops: Iterable[Op]) -> Array | None:
-    """The least sharded activation with both a batch and a vocabulary dim."""
     wide = [op.output for op in ops if {"b", "v"} <= {*op.output.dims} and op.output.role == "activation"]
     return min(wide, key=lambda array: len(array.type.sharded_axes)) if wide else None
 
