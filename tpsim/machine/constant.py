@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, GetJsonSchemaHandler
@@ -12,7 +13,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.units import Dimension
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
@@ -51,26 +52,36 @@ class HasConstants:
 
     def constants(self) -> list[Constant]:
         """Every figure that is there, in the order of the fields."""
-        return [*_constants(self)]
+        constants: list[Constant] = []
+        _add(self, constants)
+        return constants
 
 
-def _constants(part: Any) -> Iterator[Constant]:
+PARTS = (HasConstants, dict, tuple)
+"""What figures may stand in."""
+FIGURES = (Constant, *PARTS)
+
+
+def _add(part: Any, constants: list[Constant]) -> None:
     for _, inner in inside(part):
-        if isinstance(inner, Constant):
-            yield inner
-        elif inner and isinstance(inner, HasConstants | dict | tuple):
-            yield from _constants(inner)
+        if type(inner) is Constant:
+            constants.append(inner)
+        elif isinstance(inner, PARTS):
+            _add(inner, constants)
 
 
 @cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.init)
+def _fields(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The fields of a kind of part, and what reads them all; a name twice over makes it read several."""
+    names = tuple(field.name for field in fields(kind) if field.init)
+    return names, attrgetter(*names, names[-1])
 
 
 def inside(part: HasConstants | dict[Any, Any] | tuple[Any, ...]) -> Iterable[tuple[Any, Any]]:
     """What may have figures in a part: fields by name, a map's values by key, a tuple's by place."""
     if isinstance(part, HasConstants):
-        return [(name, getattr(part, name)) for name in _names(type(part))]  # type: ignore[arg-type]  # a class is hashable
+        names, read = _fields(type(part))  # type: ignore[arg-type]  # a class is hashable
+        return zip(names, read(part), strict=False)
     return part.items() if isinstance(part, dict) else enumerate(part)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpsim.fabric.wires import ANY
-from tpsim.machine.constant import Constant, HasConstants, Kind, inside
+from tpsim.machine.constant import FIGURES, Constant, HasConstants, Kind, inside
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import largest, over
 
@@ -237,19 +237,16 @@ class Machine(HasConstants):
         return self.chip.peak[own]
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Constant | HasConstants | dict[Any, Any] | tuple[Any, ...])
 
 
 def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     """A machine, or a part of one, with every constant in it changed; a part in which none is stays what it is."""
     if isinstance(part, Constant):
         return change(part)  # type: ignore[return-value]  # what is watched stands for a constant
-    if not isinstance(part, HasConstants | dict | tuple):
-        return part
     new = {}
     for name, value in inside(part):
-        other = changed(value, change)
-        if other is not value:
+        if isinstance(value, FIGURES) and (other := changed(value, change)) is not value:
             new[name] = other
     if not new:
         return part
