@@ -106,5 +106,5 @@ def generation_sections() -> Iterator[str]:
 
 def over_hopper(table: Measured) -> float:
     """Latencies of a table's machine over those of the generation before."""
-    older, own = (one.levels[0].hop_latency.value for one in (load_once(OLDER), load_once(table.machine)))
+    older, own = (one.levels[0].link.hop_latency.value for one in (load_once(OLDER), load_once(table.machine)))
     return float(own / older)

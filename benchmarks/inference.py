@@ -77,7 +77,7 @@ def scenario(name: str, tp: int, stages: int, work: Mapping[str, int]) -> dict[s
 def bare_s(plan: PlanResult, output: int) -> float:
     """Seconds of weights and cache by the datasheet's bandwidth, and of the prompt's FLOPs by its peak: no more."""
     chip, prompt, stages = plan.question.machine.chip, plan.prefill, len(plan.each)
-    read = stages * float(plan.memory.static_bytes) / chip.memory_bandwidth.value
+    read = stages * float(plan.memory.static_bytes) / chip.memory.bandwidth.value
     work = stages * float(prompt.compute.flops) / chip.peak["bf16"].value if prompt else 0
     return max(work, read) + (output - 1) * read
 

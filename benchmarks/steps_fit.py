@@ -29,7 +29,8 @@ def shipped(name: str) -> Mapping[str, float]:
     """The constants of a set as its profile has them."""
     run = next(run for run in runs() if run.row["set"] == name)
     chip = tpsim.plan(run.scenario()).question.machine.chip
-    found = (chip.matmul_efficiency, chip.memory_efficiency, chip.attention_forward, chip.interruption)
+    fused = chip.attention_efficiency and chip.attention_efficiency.forward
+    found = (chip.matmul_efficiency, chip.memory_efficiency, fused, chip.interruption)
     shares = {name: float(one.value) for name, one in zip((*CHIP, "interruption"), found, strict=True) if one}
     if run.asked["practice"].get("attention") == "plain":
         del shares["attention_efficiency"]

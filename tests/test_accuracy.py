@@ -76,7 +76,7 @@ def test_a_node_of_blackwell_is_predicted_within_the_goals_by_what_another_table
 def test_the_shipped_latencies_of_blackwell_are_those_that_its_tables_tell_over_hoppers():
     hopper, blackwell = (script().load_once(name).levels[0] for name in ("dgx-h100", "dgx-b200"))
     factor = accuracy_generations.told(held_out())
-    assert blackwell.hop_latency.value / hopper.hop_latency.value == pytest.approx(factor, rel=0.01)
+    assert blackwell.link.hop_latency.value / hopper.link.hop_latency.value == pytest.approx(factor, rel=0.01)
     pairs = zip(hopper.constants(), blackwell.constants(), strict=True)
     ratios = [
         (new.value / old.value, factor)

@@ -204,7 +204,7 @@ def test_the_update_reads_and_writes_every_state_once_and_a_shard_of_them_under_
     """Llama-3 8B: gradient 4, master and two moments read and written 24, weight 2 bytes a parameter, over memory."""
     whole, shard = (plan("llama3-8b-b200-fsdp", zero=zero, overrides=("practice.clip=none",)) for zero in (0, 1))
     chip, dp = whole.question.machine.chip, whole.chips
-    seconds = 30 * 8_030_261_248 / chip.memory_bandwidth.value / chip.memory_efficiency.value
+    seconds = 30 * 8_030_261_248 / chip.memory.bandwidth.value / chip.memory_efficiency.value
     assert whole.to_json()["result"]["step"]["update_s"] == pytest.approx(seconds, rel=0.01)
     assert shard.step.update_s == pytest.approx(seconds / dp, rel=0.05)
 

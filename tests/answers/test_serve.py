@@ -282,7 +282,7 @@ def test_a_new_chunk_reads_its_own_tokens_alone():
         for tokens in (8192, 8193)
     )
     fewer = 64 * (36 * 8191 - 12) * 4096 / 8
-    bandwidth = full.question.machine.chip.memory_bandwidth.value * full.question.machine.chip.memory_efficiency.value
+    bandwidth = full.question.machine.chip.memory.bandwidth.value * full.question.machine.chip.memory_efficiency.value
     assert full.step.compute_s - first.step.compute_s == pytest.approx(fewer / bandwidth, rel=1e-3)
     assert first.memory.cache_bytes > full.memory.cache_bytes  # where the old ones stood there is still room
 

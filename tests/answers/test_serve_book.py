@@ -139,7 +139,7 @@ def critical(plan, kernel, dtype):
     """Tokens at which a product with a weight takes as long as to read that."""
     machine, tokens = plan.question.machine, plan.question.workload.global_batch
     (weight,) = (x for x in kernel.reads if x.role == "param")
-    read_s = local_bytes(weight, plan.sizes) / machine.chip.memory_bandwidth.value
+    read_s = local_bytes(weight, plan.sizes) / machine.chip.memory.bandwidth.value
     return read_s * machine.peak(dtype).value * tokens / kernel.flops(plan.sizes)
 
 

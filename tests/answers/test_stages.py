@@ -180,7 +180,7 @@ def test_a_send_takes_its_bytes_over_one_port():
     result = staged(cost_model="book")
     (level,) = (level for level in result.question.machine.levels if level.name == "network")
     (row,) = (row for row in result.rows if row.collective == "send")
-    assert row.timing.time_s == pytest.approx(50_331_648 / level.bandwidth.value, rel=1e-12)
+    assert row.timing.time_s == pytest.approx(50_331_648 / level.link.bandwidth.value, rel=1e-12)
 
 
 def test_stages_share_the_work_of_one_device():

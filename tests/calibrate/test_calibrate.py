@@ -133,7 +133,7 @@ def test_only_levels_that_were_measured_are_fitted(machine):
 def test_a_share_cannot_pass_all_of_it(machine):
     (share,) = [one for one in adjustable(machine, {"port"}) if one.name == "levels.port.link.efficiency"]
     assert share.largest == 1.0
-    assert calibrate(machine, [measured(machine, {}, "all_gather", 8)]).machine.level("port").efficiency.value <= 1
+    assert calibrate(machine, [measured(machine, {}, "all_gather", 8)]).machine.level("port").link.efficiency.value <= 1
 
 
 def test_a_machine_adjusted_by_nothing_is_the_same(machine):

@@ -9,13 +9,13 @@ import pytest
 
 from tests.machines import OWN
 from tpsim.fabric.wires import ONE_LINK
-from tpsim.machine.profile_fields import LevelFields
+from tpsim.machine.parts import Level
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_topology_says_what_one_link_is():
-    choices = LevelFields.model_json_schema()["properties"]["topology"]
+    choices = Level.model_json_schema()["properties"]["topology"]
     assert list(ONE_LINK) == choices["enum"]
     assert choices["enumDescriptions"] == [*ONE_LINK.values()]
     assert "ONE for all its devices" in ONE_LINK["host"]

@@ -70,7 +70,7 @@ def test_without_a_tile_the_chips_efficiency_is_the_whole_factor(program, sizes)
 def test_thin_products_take_their_memory_traffic(program, sizes):
     thin = replace(sizes, dims={**sizes.dims, "b": 4, "s": 1})
     moved = (8192 + 28672 // 8 + 8192 * 28672 // 8) * 2
-    bandwidth = BARE.chip.memory_bandwidth.value * BARE.chip.memory_efficiency.value
+    bandwidth = BARE.chip.memory.bandwidth.value * BARE.chip.memory_efficiency.value
     assert kernel_s(kernels(program)[0], thin, BARE, "f16", None) == pytest.approx(moved / bandwidth)
 
 

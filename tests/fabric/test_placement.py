@@ -15,9 +15,9 @@ from tpsim.quantity.errors import InputError
 NODES = (WireLevel("nvlink", "switch", (8,)), WireLevel("network", "switch"))
 V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16)), WireLevel("dcn", "switch"))
 V5P = (WireLevel("ici", "torus", (16, 20, 28), Wrap(cube=(4, 4, 4))), WireLevel("dcn", "switch"))
-PODS = Slices(((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)))
+PODS = Slices(shapes=((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)))
 SOLD_V5E = (WireLevel("ici", "torus", (16, 16), Wrap(axis=16), PODS), WireLevel("dcn", "switch"))
-CUBES = Slices(((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)), multiple=4)
+CUBES = Slices(shapes=((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)), multiple=4)
 SOLD_V5P = (WireLevel("ici", "torus", (16, 20, 28), Wrap(cube=(4, 4, 4)), CUBES), WireLevel("dcn", "switch"))
 
 
@@ -270,7 +270,7 @@ def test_an_axis_too_large_for_its_level_is_told_which_level_it_may_take_too():
 
 
 def test_a_mesh_that_no_slice_holds_is_refused_with_those_there_are():
-    small = (WireLevel("ici", "torus", (16, 16), Wrap(), Slices(((2, 2), (4, 4)))),)
+    small = (WireLevel("ici", "torus", (16, 16), Wrap(), Slices(shapes=((2, 2), (4, 4)))),)
     with pytest.raises(InputError) as error:
         alone(small, {"X": 64})
     assert str(error.value) == (

@@ -15,7 +15,7 @@ from tpsim import VERBS
 from tpsim.cli.main import tpsim
 from tpsim.guard.lock import Lock
 from tpsim.machine.algorithms import OFFERED
-from tpsim.machine.profile_fields import HardwareFile
+from tpsim.machine.hardware_file import HardwareFile
 from tpsim.program.model_file import ModelFile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import suggest

@@ -66,7 +66,7 @@ def perturbed(case, path, factor):
     """The plan on a machine with one constant a factor larger; one that is 0 gets something."""
 
     def larger(one):
-        return replace(one, value=(one.value or 1e-3) * factor) if one.path == path else one
+        return one.but(value=(one.value or 1e-3) * factor) if one.path == path else one
 
     question = plan_of(case).question
     machines = {name: changed(getattr(question, name), larger) for name in ("machine", "base_machine")}

@@ -25,14 +25,14 @@ load = cache(profile.load)
 def test_the_headline_figures_of_a_machine_are_those_read_elsewhere(name):
     expected, machine = EXPECTED[name], load(name)
     inner, outer, chip = machine.levels[0], machine.levels[-1], machine.chip
-    assert inner.bandwidth.value == pytest.approx(expected["link"] * 1e9)
+    assert inner.link.bandwidth.value == pytest.approx(expected["link"] * 1e9)
     assert prod(inner.shape) == expected["members"]
     if expected["network"] is None:
         assert outer is inner
     else:
-        part = outer.uplink.value / expected["members"] if outer.uplink else outer.bandwidth.value
-        assert min(part, outer.bandwidth.value) == pytest.approx(expected["network"] * 1e9)
-    memory = [chip.memory_capacity.value / 1e9, chip.memory_bandwidth.value / 1e9]
+        part = outer.link.uplink.value / expected["members"] if outer.link.uplink else outer.link.bandwidth.value
+        assert min(part, outer.link.bandwidth.value) == pytest.approx(expected["network"] * 1e9)
+    memory = [chip.memory.capacity.value / 1e9, chip.memory.bandwidth.value / 1e9]
     assert memory == pytest.approx(expected["memory"], rel=1e-4)
     assert chip.peak["bf16"].value == expected["bf16"] * 1e12
 
@@ -73,5 +73,5 @@ def test_large_arrays_take_no_less_than_the_links_that_a_chip_has(name):
     machine = load(name)
     level, volume = machine.levels[0], SIZES[-1]
     links = 2 * len(level.shape) if level.topology == "torus" else 3 if level.topology == "mesh" else 1
-    fastest = volume * 3 / 4 / (links * level.bandwidth.value)
+    fastest = volume * 3 / 4 / (links * level.link.bandwidth.value)
     assert timing.time(machine, inside(machine), "all_gather", volume).time_s > fastest

@@ -48,14 +48,14 @@ def test_a_profile_in_another_folder_is_made_of_a_shipped_chip_by_its_name(tmp_p
     mine, theirs = load(rack(tmp_path, "h100")), load("dgx-h100")
     assert mine.chip == theirs.chip
     assert mine.level("nvlink").protocols == theirs.level("nvlink").protocols
-    assert mine.level("nvlink").hop_latency == theirs.level("nvlink").hop_latency
+    assert mine.level("nvlink").link.hop_latency == theirs.level("nvlink").link.hop_latency
     assert mine.level("nvlink").shape == (4,)
 
 
 def test_a_machine_overrides_a_figure_of_its_chip_in_place(tmp_path):
     machine = load(rack(tmp_path, "{extends: h100, memory: {capacity: 94 GB}}"))
-    assert (machine.chip.memory_capacity.value, machine.chip.memory_capacity.kind) == (94e9, "guess")
-    assert machine.chip.memory_bandwidth == load("dgx-h100").chip.memory_bandwidth
+    assert (machine.chip.memory.capacity.value, machine.chip.memory.capacity.kind) == (94e9, "guess")
+    assert machine.chip.memory.bandwidth == load("dgx-h100").chip.memory.bandwidth
 
 
 def test_a_chip_offers_no_algorithm_that_the_machine_does_not_list(tmp_path):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tpsim.answers.hw import hw_validate
+from tpsim.machine.hardware_file import HardwareFile
+from tpsim.machine.parts import DTYPES
 from tpsim.machine.profile import load
-from tpsim.machine.profile_fields import DTYPES, HardwareFile
 from tpsim.program.dtypes import FORMATS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -70,7 +71,7 @@ def test_the_library_holds_the_machines_that_scenarios_name():
 
 def test_a_figure_knows_where_it_stands_and_where_it_is_from():
     machine = load("tpu-v5e")
-    constant = machine.level("ici").bandwidth
+    constant = machine.level("ici").link.bandwidth
     assert (constant.value, constant.path, constant.kind) == (45e9, "levels.ici.link.bandwidth", "stated")
     assert machine.sources[constant.source].title.startswith("How to Scale Your Model")
 
@@ -78,7 +79,7 @@ def test_a_figure_knows_where_it_stands_and_where_it_is_from():
 def test_a_profile_of_ones_own_may_write_bare_quantities_which_count_as_guesses(tmp_path):
     path = mine(tmp_path)
     machine = load(path)
-    assert machine.level("loop").bandwidth.value == 45e9
+    assert machine.level("loop").link.bandwidth.value == 45e9
     assert {constant.kind for constant in machine.constants()} == {"guess"}
     assert hw_validate(path).problems == []
 
@@ -125,7 +126,7 @@ def test_a_profile_can_extend_another_one(tmp_path):
         "tpsim: hardware/1\nname: fast\nextends: dgx-h100\nchip: {memory: {capacity: {value: 141 GB, kind: guess}}}\n"
     )
     fast = load(path)
-    assert fast.chip.memory_capacity.value == 141e9
+    assert fast.chip.memory.capacity.value == 141e9
     assert fast.levels == load("dgx-h100").levels
 
 
@@ -137,9 +138,9 @@ def test_a_profile_that_extends_another_states_only_what_differs_on_a_level(tmp_
     )
     slow, whole = load(path), load("dgx-h100")
     assert slow.level("nvlink") == whole.level("nvlink")
-    card = slow.level("network").bandwidth
+    card = slow.level("network").link.bandwidth
     assert (card.value, card.kind, card.source, card.note) == (25e9, "guess", "", "")
-    assert slow.level("network").hop_latency == whole.level("network").hop_latency
+    assert slow.level("network").link.hop_latency == whole.level("network").link.hop_latency
 
 
 def test_a_level_that_the_other_machine_has_not_is_answered_with_the_nearest_one(tmp_path):
@@ -285,7 +286,7 @@ def test_a_slice_that_is_no_shape_is_told_the_form_not_that_it_is_no_text(tmp_pa
 
 def test_a_peak_may_be_stated_for_every_dtype_that_a_workload_may_name():
     assert {name for name, one in FORMATS.items() if one.block == 1} < set(DTYPES)
-    schema = HardwareFile.model_json_schema()["$defs"]["ChipFields"]["properties"]["peak"]
+    schema = HardwareFile.model_json_schema()["$defs"]["Chip"]["properties"]["peak"]
     assert schema["propertyNames"] == {"enum": list(DTYPES)}
 
 

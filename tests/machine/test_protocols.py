@@ -194,11 +194,11 @@ def cut(name, kind, V, g, count):
     inner, outer = machine(name).levels[:2]
     if count > 1:
         sums = kind == "all_reduce" and "in-network" in outer.algorithms
-        return (V if sums else pushed(kind, V, count)) / (g * outer.bandwidth.value)
+        return (V if sums else pushed(kind, V, count)) / (g * outer.link.bandwidth.value)
     links = {"mesh": max(g - 1, 1), "host": 1 / g}.get(inner.topology, 1)
     least = pushed(kind, V, g)
     sums = kind == "all_reduce" and "in-switch" in inner.algorithms
-    return (min(least, V) if sums else least) / (links * inner.bandwidth.value)
+    return (min(least, V) if sums else least) / (links * inner.link.bandwidth.value)
 
 
 @given(

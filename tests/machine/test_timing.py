@@ -39,7 +39,7 @@ def nodes(inner, outer):
 
 
 def lockstep(of: Machine) -> Machine:
-    return replace(of, levels=tuple(replace(level, steps="lockstep") for level in of.levels))
+    return replace(of, levels=tuple(level.but(steps="lockstep") for level in of.levels))
 
 
 # Worked figures --------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_the_book_pays_the_hops_of_an_all_reduce_twice():
 def port_and_nic(name, algorithm="flat-ring"):
     """Both levels' links: seconds per step, bytes per second of the link, and bytes per second reached."""
     links = [tuned(level, algorithm, "simple") for level in machine(name).levels]
-    return [(link.hop_s, link.level.bandwidth.value, link.bandwidth) for link in links]
+    return [(link.hop_s, link.level.link.bandwidth.value, link.bandwidth) for link in links]
 
 
 def test_every_level_of_an_exchange_in_turn_carries_what_changes_place_on_it():

@@ -80,8 +80,8 @@ def test_every_guess_lies_among_what_the_machines_of_the_library_have():
     for sort, group in levels.items():
         guess = guesses.levels[sort]
         for value, held in (
-            (guess.link.efficiency.value, [level.efficiency.value for level in group]),
-            (guess.link.hop_latency.value, [level.hop_latency.value for level in group]),
+            (guess.link.efficiency.value, [level.link.efficiency.value for level in group]),
+            (guess.link.hop_latency.value, [level.link.hop_latency.value for level in group]),
             (guess.launch.value, [one.value for level in group for one in level.launch.values()]),
         ):
             assert min(held) <= value <= max(held), sort
@@ -100,7 +100,7 @@ def test_what_a_datasheet_does_not_say_is_a_guess_of_the_machine(sheet):
     assert guessed(machine) == LEFT_OUT
     assert {one.kind for one in machine.constants() if not one.stated} == {"guess"}
     port, card = machine.levels
-    assert port.hop_latency.value == guesses.levels["joined"].link.hop_latency.value
+    assert port.link.hop_latency.value == guesses.levels["joined"].link.hop_latency.value
     assert card.launched(None).value == guesses.levels["network"].launch.value
     assert compute_s(machine, 989e12, "bf16") == pytest.approx(1 / guesses.chip.matmul_efficiency.value)
 
@@ -109,7 +109,7 @@ def test_chips_wired_to_their_neighbours_have_guesses_of_their_own(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(OWN, encoding="utf-8")
     (loop,) = load(path).levels
-    assert loop.hop_latency.value == unstated().levels["wired"].link.hop_latency.value
+    assert loop.link.hop_latency.value == unstated().levels["wired"].link.hop_latency.value
 
 
 def test_a_plan_counts_and_prints_each_figure_that_is_left_out(sheet, capsys):

@@ -40,7 +40,7 @@ def moved(name, paths, factor):
     """The machine with some constants a factor larger; one that is 0 gets something."""
 
     def larger(one):
-        return replace(one, value=(one.value or 1e-3) * factor) if one.path in paths else one
+        return one.but(value=(one.value or 1e-3) * factor) if one.path in paths else one
 
     return changed(machine(name), larger)
 

@@ -69,8 +69,8 @@ def test_a_scenario_may_state_a_map_for_its_machine(tmp_path):
         encoding="utf-8",
     )
     question = resolve(tmp_path / "case.yaml")
-    assert (question.machine.name, question.machine.chip.memory_capacity.value) == ("rack", 90e9)
-    assert question.base_machine.chip.memory_capacity.value == 80e9
+    assert (question.machine.name, question.machine.chip.memory.capacity.value) == ("rack", 90e9)
+    assert question.base_machine.chip.memory.capacity.value == 80e9
 
 
 def test_a_mistake_in_what_is_set_points_at_the_text_that_sets_it():

@@ -58,7 +58,7 @@ def here(request, tmp_path, monkeypatch):
 def test_a_chain_of_extends_over_folders_is_the_same_question_from_every_folder(here, case, absolute):
     path = here / "asked" / "team" / f"{case}.yaml"
     question = resolve(path if absolute else os.path.relpath(path))
-    assert (question.model.layers, question.machine.chip.memory_capacity.value) == (2, 40e9)
+    assert (question.model.layers, question.machine.chip.memory.capacity.value) == (2, 40e9)
     assert question.model.vocab_padded == {"plain": 512, "case": 1024, "padded": 2048}[case]
     links = {"plain": [], "case": [], "padded": ["team/case.yaml"]}[case]
     own = [*links, "base.yaml", "models/own.yaml", "machines/lab/mine.yaml", "machines/rack.yaml"]
@@ -68,8 +68,8 @@ def test_a_chain_of_extends_over_folders_is_the_same_question_from_every_folder(
 
 
 def test_a_machine_that_extends_one_of_another_folder_is_the_same_from_every_folder(here):
-    assert load(here / "asked/machines/lab/mine.yaml").chip.memory_capacity.value == 40e9
-    assert load(os.path.relpath(here / "asked/machines/lab/mine.yaml")).level("nvlink").bandwidth.value == 450e9
+    assert load(here / "asked/machines/lab/mine.yaml").chip.memory.capacity.value == 40e9
+    assert load(os.path.relpath(here / "asked/machines/lab/mine.yaml")).level("nvlink").link.bandwidth.value == 450e9
 
 
 def test_a_path_from_a_flag_is_one_from_the_current_folder(here, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_fitted_profile_extends_its_base_from_where_it_lands(here, out):
     for folder in (*FOLDERS, "away"):
         os.chdir(here / folder)
         assert load(here / out).chip == load(here / "asked/machines/lab/mine.yaml").chip
-        assert load(os.path.relpath(here / out)).chip.memory_capacity.value == 40e9
+        assert load(os.path.relpath(here / out)).chip.memory.capacity.value == 40e9
 
 
 @pytest.mark.parametrize("here", FOLDERS[-1:], indirect=True)
@@ -116,5 +116,5 @@ def test_a_saved_scenario_holds_from_every_folder(here, capsys):
         os.chdir(here / folder)
         question = resolve(saved)
         assert (question.model.layers, question.model.vocab_padded) == (2, 2048)
-        assert question.machine.chip.memory_capacity.value == 40e9
+        assert question.machine.chip.memory.capacity.value == 40e9
     assert capsys.readouterr().err == ""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from tpsim.machine.parts import Counted, Rendezvous, Tile, Tuning
-from tpsim.machine.profile_fields import CountedFields, RendezvousFields, TileFields, TuningFields, WayFields
 from tpsim.program import copies, keeps, schedules, tokens
 from tpsim.program.practice import Ahead, Bucket, Overlap, Practice, Rows
 from tpsim.question.scenario_file import AheadFields, BucketFields, OverlapFields, PracticeFields, RowsFields
@@ -48,16 +45,3 @@ def test_a_scenario_states_the_switches_that_a_program_has_and_what_these_can_be
     assert set(file.model_fields) - BUNDLED == set(had) - BUNDLED - {"levels"}
     for name in set(file.model_fields) - BUNDLED - READ:
         assert taken(stated[name]) == taken(had[name]), name
-
-
-@pytest.mark.parametrize(
-    ("files", "value"),
-    [
-        ((TileFields,), Tile),
-        ((CountedFields,), Counted),
-        ((RendezvousFields,), Rendezvous),
-        ((WayFields, TuningFields), Tuning),
-    ],
-)
-def test_a_machine_has_every_figure_that_its_file_states(files, value):
-    assert {name for file in files for name in file.model_fields} == {field.name for field in fields(value)}

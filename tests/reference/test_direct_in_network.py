@@ -10,8 +10,8 @@ import pytest
 
 from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
-from tpsim.machine.parts import Tuning
 from tpsim.machine.profile import load as machine
+from tpsim.machine.tunings import Tuning
 from tpsim.quantity.errors import InputError
 from tpsim.reference.collectives import Stretch
 from tpsim.reference.linkload import load
@@ -51,7 +51,7 @@ def test_it_is_taken_only_where_it_is_forced_or_a_profile_offers_it():
     free = timing.time(of, route, "all_reduce", 2**26)
     assert NAME not in free.algorithm
     inner, outer = of.levels
-    offers = replace(outer, algorithms={"in-network": outer.algorithms["in-network"], NAME: Tuning()})
+    offers = outer.but(algorithms={"in-network": outer.algorithms["in-network"], NAME: Tuning()})
     offering = timing.time(replace(of, levels=(inner, offers)), route, "all_reduce", 2**26)
     assert offering.algorithm == NAME
     forced = timing.time(of, route, "all_reduce", 2**26, algorithm=NAME)

@@ -211,11 +211,11 @@ def seconds(name, mesh, have, want, V, **options):
 def test_seconds_are_hops_and_the_busiest_link_of_the_slowest_level():
     slices = seconds("tpu-v4", {"X": 2, "Y": 4}, "XY", "YX", 8 * 2**24)
     v4 = profile.load("tpu-v4")
-    assert slices.bandwidth_s == pytest.approx(slices.link_total / v4.levels[0].bandwidth.value)
+    assert slices.bandwidth_s == pytest.approx(slices.link_total / v4.levels[0].link.bandwidth.value)
     nodes = seconds("dgx-h100", {"X": 4, "Y": 8}, "XY", "YX", 32 * 2**24)
     network = profile.load("dgx-h100").level("network")
     assert (nodes.steps, nodes.link_total) == (1, 2**24), "straight through the switch that joins both"
-    assert nodes.bandwidth_s >= 2**24 / network.bandwidth.value
+    assert nodes.bandwidth_s >= 2**24 / network.link.bandwidth.value
 
 
 def test_the_book_takes_the_longest_way_or_the_busiest_link():

@@ -180,7 +180,7 @@ def per_second(hw, mesh, expr):
 
 def loaded(hw, size):
     """Seconds to read so many bytes from one chip's memory at all of its bandwidth, as the book counts."""
-    return over(size, load(hw).chip.memory_bandwidth.value)
+    return over(size, load(hw).chip.memory.bandwidth.value)
 
 
 def seconds(expr, mesh, hw, dims, *ops, **options):

@@ -100,7 +100,7 @@ def smallest_slice():
     """Chips of the smallest slice that is sold whose memory holds the parameters."""
     machine = load("tpu-v5e")
     sold = sorted(math.prod(shape) for shape in machine.levels[0].slices.shapes)
-    have = machine.chip.memory_capacity.value
+    have = machine.chip.memory.capacity.value
     return next(n for n in sold if held("W[P_Y]", f"Y={n}", f"P={EXPERTS}", "int8") <= have)
 
 
@@ -118,13 +118,13 @@ ANSWERS = {
         "t_load": Answer(lambda: loaded("tpu-v5e", held("W[P_ZY]", "Z=16,Y=8", f"P={EXPERTS}", "int8"))),
         "min_chips_exact": Answer(
             lambda: equal(
-                held_in_symbols("W[P_Y]", {"P": EXPERTS}, "int8", Y=Y), load("tpu-v5e").chip.memory_capacity.value, "Y"
+                held_in_symbols("W[P_Y]", {"P": EXPERTS}, "int8", Y=Y), load("tpu-v5e").chip.memory.capacity.value, "Y"
             ),
             COUNT,
         ),
         "min_slice_chips": Answer(smallest_slice, COUNT),
         "free_hbm": Answer(
-            lambda: load("tpu-v5e").chip.memory_capacity.value - held("W[P_ZY]", "Z=16,Y=8", f"P={EXPERTS}", "int8"),
+            lambda: load("tpu-v5e").chip.memory.capacity.value - held("W[P_ZY]", "Z=16,Y=8", f"P={EXPERTS}", "int8"),
             COUNT,
         ),
     },

@@ -132,7 +132,7 @@ class GridResult(Answer):
     @property
     def fits(self) -> NDArray[np.bool_]:
         """True where a chip has room, however little."""
-        return np.asarray(self.peak_bytes <= self.question.machine.chip.memory_capacity.value)
+        return np.asarray(self.peak_bytes <= self.question.machine.chip.memory.capacity.value)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

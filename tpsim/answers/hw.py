@@ -58,11 +58,11 @@ class HwResult(Answer):
                 "shape": list(level.shape),
                 "steps": level.steps,
                 "wrap": str(level.wrap) if level.topology == "torus" else None,
-                "wrap_kind": level.wrap_kind,
-                "wrap_source": level.wrap_source,
+                "wrap_kind": level.wrap.kind,
+                "wrap_source": level.wrap.source,
                 "slices": str(level.slices) if level.slices.known else None,
-                "slices_kind": level.slices_kind,
-                "slices_source": level.slices_source,
+                "slices_kind": level.slices.kind,
+                "slices_source": level.slices.source,
                 "algorithms": list(level.algorithms),
                 "alone": [name for name, tuning in level.algorithms.items() if tuning.alone],
             }
@@ -78,7 +78,7 @@ class HwResult(Answer):
     def sources(self) -> dict[str, dict[str, Any]]:
         """Where its constants are from."""
         return {
-            key: {"title": source.title, "read": source.read or None, "sha256": source.sha256}
+            key: {"title": source.title, "read": source.read or None, "sha256": source.sha256 or ()}
             for key, source in self.machine.sources.items()
         }
 
@@ -266,8 +266,8 @@ def _row(machine: Machine) -> dict[str, Any]:
     return {
         "hardware": machine.name,
         "bf16_flops_per_s": machine.chip.peak["bf16"].value if "bf16" in machine.chip.peak else None,
-        "memory_bytes": machine.chip.memory_capacity.value,
-        "memory_bytes_per_s": machine.chip.memory_bandwidth.value,
+        "memory_bytes": machine.chip.memory.capacity.value,
+        "memory_bytes_per_s": machine.chip.memory.bandwidth.value,
         "levels": ", ".join(f"{level.name} {'x'.join(map(str, level.shape))}".strip() for level in machine.levels),
         "constants": len(constants),
         "guesses": _guesses(machine),

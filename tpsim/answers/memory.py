@@ -127,7 +127,7 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
     program = lowered.program
     courses = Courses(lowered.turnover, sizes, question.practice.keeps, buffers)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
-    capacity = float(question.machine.chip.memory_capacity.value)
+    capacity = float(question.machine.chip.memory.capacity.value)
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, order in enumerate(question.orders.orders):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))

@@ -37,7 +37,7 @@ def held_at_peak(question: Question, memo: Memo) -> tuple[float, float]:
 
 def spare_bytes(question: Question) -> float:
     """Bytes of a chip that are free in a layout that surely fits."""
-    return margin(question.practice.keeps).share * float(question.machine.chip.memory_capacity.value)
+    return margin(question.practice.keeps).share * float(question.machine.chip.memory.capacity.value)
 
 
 def measured(pareto: str) -> By:

@@ -43,12 +43,10 @@ class Described:
 
 
 DESCRIBED: tuple[Described, ...] = (
-    Described("hardware", "file", "tpsim.machine.profile_fields", "HardwareFile", "a machine"),
+    Described("hardware", "file", "tpsim.machine.hardware_file", "HardwareFile", "a machine"),
     Described("model", "file", "tpsim.question.formats", "ModelFiles", "a model"),
     Described("scenario", "file", "tpsim.question.formats", "AnyScenario", "a scenario"),
-    Described(
-        "chip", "file", "tpsim.machine.profile_fields", "ChipFile", "a chip that machines are made of", part=True
-    ),
+    Described("chip", "file", "tpsim.machine.chips", "ChipFile", "a chip that machines are made of", part=True),
     Described("lock", "file", "tpsim.guard.lock", "Lock", "what tpsim check holds scenarios to"),
     Described("plan", "output", "tpsim.answers.plan", "PlanResult", "what tpsim plan -f json prints"),
     Described("search", "output", "tpsim.answers.search", "SearchResult", "what tpsim search -f json prints"),

@@ -45,7 +45,7 @@ def bettered(machine: Machine, factor: float, chosen: Callable[[Constant], bool]
 
     def change(constant: Constant) -> Constant:
         value = constant.value / factor if constant.dimension in LESS_IS_BETTER else constant.value * factor
-        return replace(constant, value=value) if chosen(constant) else constant
+        return constant.but(value=value) if chosen(constant) else constant
 
     return replace(changed(machine, change), measured=())
 
@@ -184,7 +184,7 @@ def unlocked(result: SearchResult, plans: int, memo: Memo) -> Answered | None:
         return None
     today, space = result.best.planned, result.best.planned.candidate.space
     machine = today.plan.question.machine
-    capacity = float(machine.chip.memory_capacity.value)
+    capacity = float(machine.chip.memory.capacity.value)
     sizes = [capacity, *(size for size in memories() if size > capacity)]
     most = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
     evaluation = evaluate([replace(space, machine=most)], memo, held_at_peak)

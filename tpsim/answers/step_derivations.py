@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived, of_rank
@@ -177,16 +178,16 @@ def _roofline(result: PlanResult) -> Iterator[str]:
     """The constants that kernels meet; an efficiency that the scenario assumes replaces the chip's."""
     chip, stated = result.question.machine.chip, result.question.assume.matmul_efficiency
     yield constant_said(result.question.machine.peak(result.question.products))
-    yield constant_said(chip.memory_bandwidth)
+    yield constant_said(chip.memory.bandwidth)
     yield constant_said(chip.memory_efficiency)
     if stated is not None:
         yield f"assume.matmul_efficiency {stated.value:g} (the scenario)"
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
     else:
-        kernels = (chip.attention_forward, chip.attention_backward, chip.kernel_pause)
-        parts = (chip.matmul_efficiency, *(chip.tile.constants() if chip.tile else ()), *kernels)
-        yield from (constant_said(constant) for constant in parts if constant is not None)
+        parts = (part.constants() for part in (chip.tile, chip.attention_efficiency) if part)
+        pause = [chip.kernel_pause] if chip.kernel_pause else []
+        yield from map(constant_said, (chip.matmul_efficiency, *chain.from_iterable(parts), *pause))
 
 
 SERVED: Mapping[str, tuple[str, Dimension]] = {

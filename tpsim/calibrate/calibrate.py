@@ -103,7 +103,8 @@ def adjustable(machine: Machine, levels: Collection[str]) -> Iterator[FitParamet
     all of it. What costs nothing stays so.
     """
     for level in (level for level in machine.levels if level.name in levels):
-        figure = level.efficiency if level.efficiency.value == RATIO else level.bandwidth
+        link = level.link
+        figure = link.efficiency if link.efficiency.value == RATIO else link.bandwidth
         for constant in level.constants():
             inner = constant.path.split(".")[2:]
             role = "launch" if inner[0] == "launch" else inner[-1]
@@ -118,7 +119,7 @@ def adjusted(machine: Machine, values: Mapping[str, float]) -> Machine:
     """The machine with other values for the constants at these paths."""
 
     def other(constant: Constant) -> Constant:
-        return replace(constant, value=values[constant.path]) if constant.path in values else constant
+        return constant.but(value=values[constant.path]) if constant.path in values else constant
 
     return changed(machine, other)
 
@@ -132,8 +133,8 @@ def with_harness(machine: Machine, harness: str) -> Machine:
     def launched(level: Level) -> Level:
         path = f"levels.{level.name}.launch.{harness}"
         default = next(iter(level.launch.values()))
-        own = replace(default, path=path, kind="guess", source="", note="as the default harness")
-        return replace(level, launch={**level.launch, harness: level.launch.get(harness, own)})
+        own = default.but(path=path, kind="guess", source="", note="as the default harness")
+        return level.but(launch={**level.launch, harness: level.launch.get(harness, own)})
 
     return replace(machine, levels=tuple(map(launched, machine.levels)))
 

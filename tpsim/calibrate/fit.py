@@ -166,7 +166,7 @@ def _doubts(result: FitResult) -> Iterator[str]:
 
 def _too_fast(machine: Machine, curve: MeasuredCurve) -> Iterator[str]:
     """Knots that are faster than the wires are: what their busiest link carries takes longer at its full rate."""
-    rate = max(machine.level(segment.level).bandwidth.value for segment in curve.route)
+    rate = max(machine.level(segment.level).link.bandwidth.value for segment in curve.route)
     for knot in curve.knots:
         timed = timing.time(machine, curve.route, curve.kind, int(knot.V), launch=curve.launch)
         least = float(timed.link_total) / rate

@@ -13,7 +13,7 @@ import numpy as np
 
 from tpsim.answers.hw import curve_record
 from tpsim.machine.curve_file import fields_of
-from tpsim.machine.profile_fields import DEFAULT
+from tpsim.machine.parts import DEFAULT
 from tpsim.quantity.spec import is_path, path_from
 from tpsim.quantity.spec.document import VALUE, merge
 from tpsim.quantity.units import show

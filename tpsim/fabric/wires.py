@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, cast
+
+from pydantic import Field
+from pydantic_core import core_schema
 
 from tpsim.quantity.size import Size, product
+from tpsim.quantity.spec import Strict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pydantic import GetCoreSchemaHandler
 
 LevelTopology = Literal["torus", "ring", "one_way_ring", "line", "switch", "mesh", "host"]
 SegmentTopology = Literal["ring", "one_way_ring", "line", "switch", "mesh", "host"]
@@ -36,19 +42,18 @@ ONE_LINK: Mapping[LevelTopology, str] = {
 """What a level's bandwidth is of: one link, in one direction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wrap:
+class Wrap(Strict):
     """When the ends of a physical axis are joined, so that a ring closes.
 
-    axis    only on an axis of exactly this length
-    cube    only if every axis of the slice is a multiple of its side here
-    always  on every axis longer than two chips
     A machine without wraparound has none of them.
     """
 
-    axis: int | None = None
-    cube: tuple[int, ...] | None = None
-    always: bool = False
+    noun: ClassVar[str] = "a wraparound rule"
+    axis: int | None = Field(default=None, gt=2, description="only on an axis of this length")
+    cube: tuple[Annotated[int, Field(gt=0)], ...] | None = Field(
+        default=None, description="only if each axis of the slice is a multiple of its side"
+    )
+    always: bool = Field(default=False, description="on every axis longer than 2")
 
     def closes(self, extent: int, slice_shape: Sequence[int]) -> bool:
         """True if a whole physical axis of `extent` chips is a closed ring in a slice of this shape.
@@ -73,17 +78,27 @@ PAIR = 2
 """Chips that one cable joins: a ring of two would need a second one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
+class _Sides:
+    """A shape that files write as ``2x4``."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """A text in files, numbers elsewhere."""
+        text = core_schema.str_schema(pattern=r"^[1-9]\d*(x[1-9]\d*)*$")
+        sides = core_schema.no_info_after_validator_function(lambda shape: tuple(map(int, shape.split("x"))), text)
+        return core_schema.json_or_python_schema(sides, handler(source))
+
+
+class Slices(Strict):
     """Which parts of a torus can be had as a machine of their own, their axes in any order.
 
-    shapes    one by one
-    multiple  every shape, too, whose axes are all multiples of this
     With neither, nothing is known of them: any part may be one.
     """
 
-    shapes: tuple[tuple[int, ...], ...] = ()
-    multiple: int | None = None
+    noun: ClassVar[str] = "a statement of slices"
+    shapes: tuple[Annotated[tuple[int, ...], _Sides()], ...] = Field(
+        default=(), description="2x4: chips along axes, in any order"
+    )
+    multiple: int | None = Field(default=None, gt=1, description="and every shape whose axes are all multiples of this")
 
     @property
     def known(self) -> bool:
@@ -114,7 +129,7 @@ def _turned(shapes: tuple[tuple[int, ...], ...]) -> frozenset[tuple[int, ...]]:
     return frozenset(turned for shape in shapes for turned in permutations(shape))
 
 
-ANY = Slices()
+ANY = Slices.model_construct()
 """Nothing is known of which parts can be had."""
 
 

@@ -203,7 +203,7 @@ NEUTRAL = {"bytes_per_s": 1000, "seconds": 3, "ratio": 1, "flops_per_s": 10**6, 
 
 def neutral(machine: Machine) -> Machine:
     """The machine with every constant replaced by a whole number, so that only structure is left, and no curve."""
-    return changed(replace(machine, measured=()), lambda constant: replace(constant, value=NEUTRAL[constant.dimension]))
+    return changed(replace(machine, measured=()), lambda constant: constant.but(value=NEUTRAL[constant.dimension]))
 
 
 def program_formulas(lowered: Lowered) -> Iterator[tuple[str, Formula]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,6 @@ from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import STATES_FIT
-from tpsim.machine.constant import Constant
 from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Watched, changed
 from tpsim.question.memo import structure
@@ -52,7 +51,7 @@ def machine_facts(machine: Machine) -> Iterator[tuple[str, ConstantFact]]:
     figures = {constant.path: constant for constant in machine.constants()}
     for path, figure in figures.items():
         source = machine.sources.get(figure.source)
-        title = f"{source.title} (read {source.read})" if source else ""
+        title = f"{source.title} (read {source.read or ''})" if source else ""
         yield path, ConstantFact(value=figure.value, source=title, kind=figure.kind, dimension=figure.dimension)
     for stated in properties(machine):
         if stated.path not in figures:  # a single launch is a figure, and no list of harnesses
@@ -71,15 +70,20 @@ def properties(machine: Machine) -> Iterator[Property]:
 
 def _stated(level: Level) -> Iterator[tuple[str, Any]]:
     """Of a map its keys, since what a level offers and in which order counts."""
-    for stated in fields(level):
-        value = getattr(level, stated.name)
-        if stated.name == "name" or value is None or value == stated.default or isinstance(value, Constant):
-            continue
-        if isinstance(value, Mapping):
-            value = ", ".join(map(str, value))
-        elif isinstance(value, tuple | list):
-            value = " x ".join(map(str, value))
-        yield stated.name, str(value) if is_dataclass(value) else value
+    wrap, slices = level.wrap, level.slices
+    stated = {
+        "topology": level.topology,
+        "shape": " x ".join(map(str, level.shape)),
+        "wrap": str(wrap),
+        "steps": level.steps,
+        **{name: ", ".join(getattr(level, name)) for name in ("launch", "protocols", "algorithms")},
+        "wrap_source": wrap.source,
+        "wrap_kind": wrap.kind,
+        "slices": str(slices) if slices.known else None,
+        "slices_source": slices.source,
+        "slices_kind": slices.kind,
+    }
+    yield from ((name, value) for name, value in stated.items() if value is not None)
 
 
 def program_name(question: Question) -> str:
@@ -149,7 +153,7 @@ class Uses:
         late = self._of_machine(["chip.interruption"] if self.plan.stragglers_s else [])
         step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
         prompt = self._of_prompt() or step
-        room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory_capacity.value))
+        room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory.capacity.value))
         demands = {
             "best": (*room, *step, *memory),
             "step": step,

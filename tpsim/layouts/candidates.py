@@ -287,7 +287,7 @@ class _Evaluator:
         """What a chip holds, and what that leaves of it."""
         question = self.group.example
         beside = question.assume.memory.beside(peak_bytes)
-        return peak_bytes, float(question.machine.chip.memory_capacity.value) - (peak_bytes + beside)
+        return peak_bytes, float(question.machine.chip.memory.capacity.value) - (peak_bytes + beside)
 
     def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
         """Layouts that are split by the seconds of their layers: each asked for itself, its kernels their bound."""

@@ -43,8 +43,10 @@ def attention_s(machine: Machine, flops: Size, dtype: str, *, backward: bool, ef
 
     efficiency  replaces the profile's; a profile without one takes that of matrix products
     """
-    own = machine.chip.attention_backward if backward else machine.chip.attention_forward
-    return compute_s(machine, flops, dtype, own.value if efficiency is None and own is not None else efficiency)
+    own = machine.chip.attention_efficiency
+    if efficiency is None and own is not None:
+        efficiency = (own.backward if backward else own.forward).value
+    return compute_s(machine, flops, dtype, efficiency)
 
 
 def compute_s(machine: Machine, flops: Size, dtype: str, efficiency: float | None = None) -> Any:
@@ -58,7 +60,7 @@ def compute_s(machine: Machine, flops: Size, dtype: str, efficiency: float | Non
 
 def memory_s(machine: Machine, volume: Size) -> Any:
     """Seconds to read or write `volume` bytes of one chip's memory."""
-    return over(volume, machine.chip.memory_bandwidth.value * machine.chip.memory_efficiency.value)
+    return over(volume, machine.chip.memory.bandwidth.value * machine.chip.memory_efficiency.value)
 
 
 def pause_s(machine: Machine) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from tpsim.machine.algorithms import OFFERED
-from tpsim.machine.profile_fields import DTYPES, ChipFields, ChipFile
+from tpsim.machine.parts import DTYPES, Chip, Level, Source
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.quantity.spec.checked import header_problem
@@ -17,6 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.quantity.spec import Document
+
+
+class ChipFile(spec.Strict):
+    """A chip or a generation of chips: what machines that are made of it have in common."""
+
+    noun: ClassVar[str] = "a chip file"
+    tpsim: Literal["chip/1"]
+    extends: str | None = Field(None, description="a chip that this one changes")
+    name: str
+    sources: dict[str, Source] = Field(default_factory=dict)
+    chip: Chip | None = None
+    levels: dict[str, Level] = Field(
+        {}, description="what is the chip's of a machine's levels, by name: of those algorithms and protocols it states"
+    )
 
 
 def chip_of(machine: Document, name: str, beside: Path) -> Document:
@@ -54,7 +70,7 @@ def _read(name: str, beside: Path) -> Document:
         raise InputError([wrong])
     for key in document.data:
         if key not in ChipFile.model_fields:
-            remedy = "write it under chip" if key in ChipFields.model_fields else ""
+            remedy = "write it under chip" if key in Chip.model_fields else ""
             raise unknown(key, "field of a chip file", ChipFile.model_fields, document.key_place(key), remedy)
     return document
 

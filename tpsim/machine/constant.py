@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, GetJsonSchemaHandler
+from pydantic import Field, GetJsonSchemaHandler, model_validator
 
 from tpsim.quantity import spec
-from tpsim.quantity.units import Dimension
+from tpsim.quantity.units import Dimension  # noqa: TC001 - pydantic reads types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,40 +22,66 @@ if TYPE_CHECKING:
 
 Kind = Literal["datasheet", "stated", "measured", "derived", "guess"]
 
+PROVENANCE = ("source", "kind", "note")
+"""What may be told of a figure beside its value."""
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A figure in SI units with its provenance.
 
-    source       key of the machine's sources; "" for a guess without one
-    path         where it stands: ``levels.ici.link.bandwidth``, a level by its name
-    note         how it was derived or measured
-    stated_kind  False if the file gives no kind: then it counts as a guess
-    stated       False if the file leaves the figure out: then it is tpsim's guess
-    file         the path of the file that states it, which need not be the machine's own; "" without one
+class Constant(spec.Value):
+    """A figure in SI units with its provenance; a bare quantity is one without, and counts as a guess.
+
+    source  key of the machine's sources; "" for a guess without one
+    path    where it stands: ``levels.ici.link.bandwidth``, a level by its name; this and the next two are no fields of
+            a file, but what reading it adds
+    file    the path of the file that states it, which need not be the machine's own; "" without one
+    stated  False if the file leaves the figure out: then it is tpsim's guess
     """
 
-    value: float
-    dimension: Dimension
-    source: str
-    kind: Kind
-    path: str
-    note: str = ""
-    stated_kind: bool = True
-    stated: bool = True
-    file: str = field(default="", compare=False)
+    noun: ClassVar[str] = "a constant"
+    dimension: ClassVar[Dimension]
+    path: ClassVar[str] = ""
+    file: ClassVar[str] = ""
+    stated: ClassVar[bool] = True
+
+    source: Annotated[str, spec.OrNothing(str)] = spec.left_out("", "a key of sources")
+    kind: Annotated[Kind, spec.OrNothing(lambda: "guess")] = spec.left_out("guess")
+    note: Annotated[str, spec.OrNothing(str)] = spec.left_out("", "how it was derived or measured")
+    if TYPE_CHECKING:
+        value: float  # of each dimension a type of its own
+
+    @model_validator(mode="before")
+    @classmethod
+    def _quantity(cls, value: Any) -> Any:
+        """A quantity stands alone for a map of it; what is nothing is not stated."""
+        fields = value if isinstance(value, Mapping) else {"value": value}
+        return {name: part for name, part in fields.items() if part is not None or name not in PROVENANCE}
+
+    @property
+    def stated_kind(self) -> bool:
+        """False if the file gives no kind: then it counts as a guess."""
+        return "kind" in self.model_fields_set
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The map, or the quantity alone."""
+        fields = handler.resolve_ref_schema(handler(schema))
+        return {"anyOf": [fields["properties"]["value"], fields]}
 
 
 class HasConstants:
-    """What figures make up: a machine, and every part of it that has some; a dataclass each."""
+    """What figures make up: a machine, and every part of it that has some; fields in another order where `told` is."""
 
     __slots__ = ()
+    told: ClassVar[tuple[str, ...]] = ()
 
     def constants(self) -> list[Constant]:
         """Every figure that is there, in the order of the fields."""
         constants: list[Constant] = []
         _add(self, constants)
         return constants
+
+    def but(self, **changes: Any) -> Self:
+        """The same with some fields changed."""
+        return replace(self, **changes)  # type: ignore[type-var]  # a machine is a dataclass, a part of it a value
 
 
 PARTS = (HasConstants, dict, tuple)
@@ -64,7 +91,7 @@ FIGURES = (Constant, *PARTS)
 
 def _add(part: Any, constants: list[Constant]) -> None:
     for _, inner in inside(part):
-        if type(inner) is Constant:
+        if isinstance(inner, Constant):
             constants.append(inner)
         elif isinstance(inner, PARTS):
             _add(inner, constants)
@@ -73,7 +100,8 @@ def _add(part: Any, constants: list[Constant]) -> None:
 @cache
 def _fields(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """The fields of a kind of part, and what reads them all; a name twice over makes it read several."""
-    names = tuple(field.name for field in fields(kind) if field.init)
+    own = kind.model_fields if issubclass(kind, spec.Value) else [field.name for field in fields(kind) if field.init]
+    names = kind.told or tuple(own)
     return names, attrgetter(*names, names[-1])
 
 
@@ -85,81 +113,49 @@ def inside(part: HasConstants | dict[Any, Any] | tuple[Any, ...]) -> Iterable[tu
     return part.items() if isinstance(part, dict) else enumerate(part)
 
 
-class ConstantFields(spec.Strict):
-    """A figure with its provenance; a bare quantity is one without, and counts as a guess."""
-
-    noun: ClassVar[str] = "a constant"
-    dimension: ClassVar[Dimension]
-    source: str | None = Field(None, description="a key of sources")
-    kind: Kind | None = None
-    note: str | None = Field(None, description="how it was derived or measured")
-
-    _quantity = spec.alone("value")
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The map, or the quantity alone."""
-        fields = handler.resolve_ref_schema(handler(schema))
-        return {"anyOf": [fields["properties"]["value"], fields]}
-
-    def at(self, path: str, file: str, *, stated: bool = True) -> Constant:
-        """The figure that stands at a path of a file."""
-        return Constant(
-            self.value,  # type: ignore[attr-defined]  # of every figure, each of a type of its own
-            self.dimension,
-            self.source or "",
-            self.kind or "guess",
-            path,
-            self.note or "",
-            self.kind is not None,
-            stated,
-            file,
-        )
-
-
-class BandwidthFields(ConstantFields):
+class Bandwidth(Constant):
     """Bytes per second."""
 
     dimension = "bytes_per_s"
     value: spec.BytesPerSecond
 
 
-class LatencyFields(ConstantFields):
+class Latency(Constant):
     """Seconds."""
 
     dimension = "seconds"
     value: spec.Seconds
 
 
-class MemoryFields(ConstantFields):
+class Memory(Constant):
     """Bytes."""
 
     dimension = "bytes"
     value: spec.Bytes
 
 
-class PeakFields(ConstantFields):
+class Peak(Constant):
     """Floating point operations per second."""
 
     dimension = "flops_per_s"
     value: spec.FlopsPerSecond
 
 
-class RatioFields(ConstantFields):
+class Ratio(Constant):
     """A share: more than 0, at most 1."""
 
     dimension = "ratio"
     value: spec.Share
 
 
-class CountFields(ConstantFields):
+class Count(Constant):
     """A number of things."""
 
     dimension = "count"
     value: Annotated[int, Field(ge=1)]
 
 
-class MoneyFields(ConstantFields):
+class Money(Constant):
     """A price, in whatever money."""
 
     dimension = "count"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.machine.parts import Tuning
+from tpsim.machine.tunings import Protocol, Tuning
+from tpsim.machine.tunings import Way as TunedWay
 from tpsim.quantity.size import largest, over, root, smallest, where_positive
 
 if TYPE_CHECKING:
@@ -124,12 +124,12 @@ FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class LevelFigures:
-    """A level's figures for one algorithm with one protocol, in SI units, by their names in a `Tuning`; None: unstated.
+    """A level's figures for one algorithm with one protocol, in SI units, by their names in `Protocol`; None: unstated.
 
     Each is looked up once, when it is first read: a machine tells which constants were.
     """
 
-    def __init__(self, level: Level, tunings: tuple[Tuning, ...] = ()) -> None:
+    def __init__(self, level: Level, tunings: tuple[TunedWay, Tuning, Protocol] | tuple[()] = ()) -> None:
         """tunings: what differs from the level, the most particular first."""
         self.level, self.tunings = level, tunings
 
@@ -137,7 +137,7 @@ class LevelFigures:
         """What the most particular tuning says, else the level."""
         if figure not in FIGURES:
             raise AttributeError(figure)
-        parts = (*self.tunings, self.level) if figure in OF_LEVELS else self.tunings
+        parts = (*self.tunings, self.level.link) if figure in OF_LEVELS else self.tunings
         values = (getattr(part, figure, None) for part in parts)
         stated = next((value for value in values if value is not None), None)
         known = self.__dict__[figure] = getattr(stated, "value", stated)
@@ -147,7 +147,7 @@ class LevelFigures:
 OF_LEVELS = frozenset({"bandwidth", "efficiency", "hop_latency"})
 """What every level states."""
 
-FIGURES = OF_LEVELS.union(field.name for field in fields(Tuning))
+FIGURES = OF_LEVELS.union(Protocol.model_fields)
 """The names of all figures."""
 
 
@@ -174,7 +174,7 @@ class Link(NamedTuple):
     @property
     def port(self) -> Any:
         """Bytes per second of one link in one direction, or its part of an uplink that has less for each."""
-        own, uplink = self.figures.bandwidth, self.level.uplink
+        own, uplink = self.figures.bandwidth, self.level.link.uplink
         return own if uplink is None or self.sharing is None else smallest(own, over(uplink.value, self.sharing))
 
     @property
@@ -248,7 +248,7 @@ class Link(NamedTuple):
         return latency, bandwidth, longer + over(latency + bandwidth - longer, largest(steps, 1))
 
 
-PLAIN = Tuning()
+PLAIN, PLAIN_WAY = Tuning.model_construct(), TunedWay.model_construct()
 """Nothing differs."""
 
 
@@ -260,7 +260,9 @@ def tuned(level: Level, algorithm: str, protocol: str) -> Link | None:
         return None
     if not own.protocols and own is PLAIN and not level.protocols:
         return Link(LevelFigures(level))
-    return Link(LevelFigures(level, (own.protocols.get(protocol, PLAIN), own, level.protocols.get(protocol, PLAIN))))
+    return Link(
+        LevelFigures(level, (own.protocols.get(protocol, PLAIN_WAY), own, level.protocols.get(protocol, PLAIN)))
+    )
 
 
 def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_s: Any) -> Cost:

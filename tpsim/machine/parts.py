@@ -1,182 +1,225 @@
-"""A machine: chip, levels of its network, what its algorithms are tuned by, and where each figure comes from."""
+"""A machine: chip, levels of its network, what its algorithms are tuned by, and where each figure comes from.
+
+What files state of it is read as it stands here; see `profile`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from tpsim.fabric.wires import ANY
-from tpsim.machine.constant import FIGURES, Constant, HasConstants, Kind, inside
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
+from tpsim.machine.constant import (
+    Bandwidth,
+    FIGURES,
+    Constant,
+    Count,
+    HasConstants,
+    Kind,
+    Latency,
+    Memory,
+    Money,
+    Peak,
+    Ratio,
+    inside,
+)
+from tpsim.machine.tunings import Protocol, Tuning
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from tpsim.fabric.wires import LevelTopology, Slices, Wrap
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.quantity.errors import Problem
 
+DEFAULT = "default"
+"""The harness that a single launch latency belongs to."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted(HasConstants):
-    """What a library counts with when it chooses among its ways: not what they take.
+HARNESSES = ("threads", "graph", "process", "framework", DEFAULT)
+"""Ways of launching that profiles and logs name alike: a thread per device, a graph, one process, a framework."""
 
-    latency      per call
-    hop_latency  of one step
-    bandwidth    bytes per second of what each device must inject, whatever the algorithm ("bus bandwidth")
-    """
+DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "fp8", "fp6", "fp4", "int8", "int4", "int32")
+"""What a chip may state a peak for: all that a workload may name, and what makers state beside it."""
 
-    latency: Constant
-    hop_latency: Constant
-    bandwidth: Constant
+UNSTATED: Any = None
+"""A figure that a file leaves out, until tpsim's guess stands for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendezvous(HasConstants):
-    """From which size on a message waits for its receiver instead of going ahead into a buffer.
+class Source(spec.Value):
+    """Where figures were read."""
 
-    above    bytes of the longest message that does not wait
-    latency  what each step of longer ones takes on top of its hop
-    """
-
-    above: Constant
-    latency: Constant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning(HasConstants):
-    """What differs from its level for one algorithm, one protocol, or one algorithm with one protocol.
-
-    None is the figure of whatever is less particular: algorithm with protocol, algorithm, protocol, level.
-
-    launch         replaces the level's default launch
-    latency        per call, whatever the size, on top of the launch; None: nothing
-    hop_latency    of one step
-    efficiency     share of the bandwidth that large messages reach
-    own_bandwidth  bytes per second at which a device passes on what it sends to itself; None costs nothing
-    chunk_latency  what each chunk costs that a message is cut into; None costs nothing
-    device_latency  per call and device that takes part; None costs nothing
-    channels       how many share what is sent at once; a message opens one after the other
-    channel_bytes  of a step that fill a channel before the next one opens; None opens all of them at once
-    largest_message  bytes to one device above which another protocol is taken; of a way that is counted: no limit
-    counted        of an algorithm's protocol: what the library counts with when it chooses; None: it takes the least
-    rendezvous     which messages wait for their receiver; None: no step takes longer than its hop
-    protocols      of an algorithm: those that it can use, with what differs; none: all of the level's
-    alone          of an algorithm: only for a collective that stays on this level
-    """
-
-    launch: Constant | None = None
-    latency: Constant | None = None
-    hop_latency: Constant | None = None
-    efficiency: Constant | None = None
-    own_bandwidth: Constant | None = None
-    chunk_latency: Constant | None = None
-    device_latency: Constant | None = None
-    channels: Constant | None = None
-    channel_bytes: Constant | None = None
-    largest_message: Constant | None = None
-    rendezvous: Rendezvous | None = None
-    counted: Counted | None = None
-    protocols: Mapping[str, Tuning] = field(default_factory=dict)
-    alone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where figures were read, and when; or the logs that they were fitted to, by their hashes."""
-
+    noun: ClassVar[str] = "a source"
     title: str
-    read: str = ""
-    sha256: tuple[str, ...] = ()
+    read: str | None = Field(None, description="the day on which it was read")
+    sha256: tuple[str, ...] | None = Field(None, description="of the logs that figures were fitted to")
 
     def __str__(self) -> str:
-        of = f"read {self.read}" if self.read else "sha256 " + ", ".join(digest[:12] for digest in self.sha256)
+        of = f"read {self.read}" if self.read else "sha256 " + ", ".join(digest[:12] for digest in self.sha256 or ())
         return f"{self.title} ({of})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile(HasConstants):
-    """What a product is cut into: a tile is what one unit of the chip works on, and all units make a wave.
+class Hbm(spec.Value, HasConstants):
+    """The chip's memory."""
 
-    least      rows or columns that kernels for few rows cut tiles down to; None: the tile is the unit, and stays whole
-    odd_heads  share of the peak of attention's products whose head dim is no multiple of 8; None: that of others
-    """
-
-    rows: Constant
-    columns: Constant
-    units: Constant
-    least: Constant | None = None
-    odd_heads: Constant | None = None
+    noun: ClassVar[str] = "a memory"
+    capacity: Memory
+    bandwidth: Bandwidth
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chip(HasConstants):
-    """One chip: dense peaks per dtype, memory, its way to the host, and what kernels reach.
+class Host(spec.Value, HasConstants):
+    """The chip's way to its host."""
 
-    generation         of chips between which collectives take alike, beside their bytes; "" if none is stated
-    matmul_efficiency  share of the peak that products reach; with a tile, share that whole waves of it reach
-    memory_efficiency  share of the memory's bandwidth
-    attention_forward, attention_backward  share of the peak that fused attention reaches; None: that of products
-    kernel_pause       seconds between two kernels; None: none
-    interruption       seconds by which ranks come late to each other, see `chip_seconds.late_s`; None: never
-    price_per_hour     in whatever money; None if none is stated
-    """
-
-    peak: Mapping[str, Constant]
-    memory_capacity: Constant
-    memory_bandwidth: Constant
-    matmul_efficiency: Constant
-    memory_efficiency: Constant
-    tile: Tile | None = None
-    attention_forward: Constant | None = None
-    attention_backward: Constant | None = None
-    kernel_pause: Constant | None = None
-    interruption: Constant | None = None
-    host_bandwidth: Constant | None = None
-    price_per_hour: Constant | None = None
-    generation: str = ""
+    noun: ClassVar[str] = "a host"
+    bandwidth: Bandwidth = Field(description="one direction, per chip")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level(HasConstants):
-    """One level of the network, with the figures of ONE link in ONE direction.
+class Tile(spec.Value, HasConstants):
+    """What a product is cut into."""
 
-    shape        members along each physical axis at most; empty without bound
-    steps        whether steps wait for each other, or chunks stream through
-    efficiency   share of the bandwidth that large messages reach
-    hop_latency  of one step
-    launch       per collective and harness, the first one is the default
-    algorithms   those offered, with what differs for them; none: the plain ones of the topology
-    protocols    ways to carry bytes from one device to the next, with what differs for them; none: a single one
-    pipelined    share of the shorter levels' bandwidth time that is hidden in a run that ends on this level
-    uplink       bytes per second into the level of all devices of a node together, in one direction; None: as many as
-                 their links carry. A node is all that is joined below one member
-    wrap_source  key of the sources that states the wraparound rule; None if none is stated
-    wrap_kind    what kind of knowledge it is; None if it is not stated
-    slices       which parts of a torus can be had; any if none are stated
-    slices_source, slices_kind  of that statement, as of the wraparound rule
-    """
+    noun: ClassVar[str] = "a tile"
+    rows: Count
+    columns: Count
+    units: Count = Field(description="of the chip that work on a tile each")
+    least: Count | None = Field(None, description="rows or columns of the lowest tile; none: tiles stay whole")
+    odd_heads: Ratio | None = Field(
+        None, description="share of peak of attention's products whose head dim is no multiple of 8"
+    )
 
-    name: str
-    topology: LevelTopology
-    shape: tuple[int, ...]
-    wrap: Wrap
-    steps: Literal["lockstep", "streamed"]
-    bandwidth: Constant
-    efficiency: Constant
-    hop_latency: Constant
-    uplink: Constant | None = None
-    pipelined: Constant | None = None
-    launch: Mapping[str, Constant]
-    protocols: Mapping[str, Tuning] = field(default_factory=dict)
-    algorithms: Mapping[str, Tuning]
-    wrap_source: str | None = None
-    wrap_kind: Kind | None = None
-    slices: Slices = ANY
-    slices_source: str | None = None
-    slices_kind: Kind | None = None
+
+class Attention(spec.Value, HasConstants):
+    """Share of peak that fused attention reaches."""
+
+    noun: ClassVar[str] = "an attention efficiency"
+    forward: Ratio
+    backward: Ratio
+
+
+def _stated_peaks(several: Mapping[str, Peak | None]) -> Mapping[str, Peak]:
+    """Without those that a chip has not though the one that it extends has them."""
+    return {dtype: peak for dtype, peak in several.items() if peak is not None}
+
+
+class Chip(spec.Value, HasConstants):
+    """One chip."""
+
+    noun: ClassVar[str] = "a chip"
+    told: ClassVar[tuple[str, ...]] = (
+        *("peak", "memory", "matmul_efficiency", "memory_efficiency", "tile", "attention_efficiency", "kernel_pause"),
+        *("interruption", "host", "price_per_hour"),
+    )
+    extends: str | None = Field(None, description="a chip of the library, or its file, that this one changes")
+    generation: Annotated[str, spec.OrNothing(str)] = spec.left_out(
+        "", "of chips between which collectives take alike, beside their bytes"
+    )
+    peak: Annotated[dict[str, Annotated[Peak, spec.OrNothing(lambda: None)]], AfterValidator(_stated_peaks)] = Field(
+        description="per dtype, dense; null: none, though the machine that this one extends has it",
+        json_schema_extra={"propertyNames": {"enum": list(DTYPES)}},
+    )
+    memory: Hbm
+    host: Host | None = None
+    matmul_efficiency: Annotated[Ratio, spec.OrNothing(lambda: None)] = Field(
+        UNSTATED, description="share of peak that matrix products reach; with a tile, that whole waves of it reach"
+    )
+    memory_efficiency: Annotated[Ratio, spec.OrNothing(lambda: None)] = Field(
+        UNSTATED, description="share of the memory's bandwidth that kernels reach"
+    )
+    tile: Tile | None = Field(None, description="of matrix products; none: the efficiency is the whole factor")
+    attention_efficiency: Attention | None = Field(
+        None, description="share of peak that fused attention reaches; none: that of matrix products"
+    )
+    kernel_pause: Latency | None = Field(None, description="between two kernels on the chip; none: none")
+    interruption: Latency | None = Field(
+        None, description="of a rank: in t seconds the longest of its pauses takes sqrt(t x this); none: none"
+    )
+    price_per_hour: Money | None = Field(None, description="in whatever money; a scenario may assume another one")
+
+
+class WrapFields(Wrap):
+    """When the ends of an axis are joined."""
+
+    source: str | None = None
+    kind: Kind | None = None
+
+
+class SlicesFields(Slices):
+    """Which parts of a torus can be had."""
+
+    source: str | None = None
+    kind: Kind | None = None
+
+
+class Link(spec.Value, HasConstants):
+    """One link, one direction."""
+
+    noun: ClassVar[str] = "a link"
+    told: ClassVar[tuple[str, ...]] = ("bandwidth", "efficiency", "hop_latency", "uplink")
+    bandwidth: Bandwidth = Field(description="ONE link, ONE direction")
+    uplink: Bandwidth | None = Field(
+        None,
+        description="of a switched level: what all devices of a node (all that is joined below one member) share of it,"
+        " one direction; none: each has its link to itself",
+    )
+    efficiency: Annotated[Ratio, spec.OrNothing(lambda: None)] = Field(
+        UNSTATED, description="share of it that large messages reach"
+    )
+    hop_latency: Annotated[Latency, spec.OrNothing(lambda: None)] = UNSTATED
+
+
+class _OneOrMore:
+    """JSON Schema of a map of constants, or nothing, that may be written as one constant."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        several, nothing = handler(schema)["anyOf"]
+        return {"anyOf": [several["additionalProperties"], several, nothing]}
+
+
+def _named(data: Any) -> Any:
+    """One launch latency is that of the default harness."""
+    several = isinstance(data, Mapping) and "value" not in data
+    return data if several else {DEFAULT: data}
+
+
+Launches = Annotated[dict[str, Latency], BeforeValidator(_named), spec.OrNothing(dict), _OneOrMore()]
+Tunings = dict[str, Annotated[Tuning, spec.OrNothing(Tuning.model_construct)]]
+Protocols = dict[str, Annotated[Protocol, spec.OrNothing(Protocol.model_construct)]]
+
+
+class Level(spec.Value, HasConstants):
+    """One level of the network."""
+
+    noun: ClassVar[str] = "a level"
+    told: ClassVar[tuple[str, ...]] = ("link", "pipelined", "launch", "protocols", "algorithms")
+    name: str = Field(pattern="^[A-Za-z][A-Za-z0-9_-]*$")
+    topology: LevelTopology = Field(
+        description="how its members are joined; ONE link is - " + " - ".join(map(": ".join, ONE_LINK.items())),
+        json_schema_extra={"enumDescriptions": list(ONE_LINK.values())},
+    )
+    steps: Literal["lockstep", "streamed"] = "lockstep"
+    shape: tuple[Annotated[int, Field(gt=0)], ...] = Field(
+        (), description="members along each axis at most; none: no bound"
+    )
+    wrap: Annotated[WrapFields, spec.OrNothing(WrapFields.model_construct)] = spec.left_out(
+        WrapFields.model_construct()
+    )
+    slices: Annotated[SlicesFields, spec.OrNothing(SlicesFields.model_construct)] = spec.left_out(
+        SlicesFields.model_construct(), "those that are sold, of a torus; none: any part of it"
+    )
+    launch: Launches = spec.left_out({}, "per collective; per harness where known")
+    algorithms: Annotated[Tunings, spec.OrNothing(dict)] = spec.left_out({}, "those offered; none: the plain ones")
+    protocols: Annotated[Protocols, spec.OrNothing(dict)] = spec.left_out({}, "how bytes are carried; none: one way")
+    pipelined: Ratio | None = Field(
+        None, description="share of the inner levels' bandwidth time that is hidden behind this level's, or hides it"
+    )
+    link: Link
 
     def launched(self, harness: str | None) -> Constant | None:
         """The launch of a harness, of the default one for None; a guess of tpsim's is that of all.
@@ -189,12 +232,12 @@ class Level(HasConstants):
     @property
     def shared(self) -> bool:
         """True if the devices of a node share an uplink."""
-        return self.uplink is not None
+        return self.link.uplink is not None
 
     def passing_s(self, link_total: Any, uplink: Any, share: float = 1) -> Any:
         """Seconds of bytes on the busiest link, and on the busiest node's uplink: the slower of the two."""
-        own = over(link_total, self.bandwidth.value * share)
-        return own if self.uplink is None else largest(own, over(uplink, self.uplink.value * share))
+        own = over(link_total, self.link.bandwidth.value * share)
+        return own if self.link.uplink is None else largest(own, over(uplink, self.link.uplink.value * share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +294,7 @@ def changed(part: T, change: Callable[[Constant], Constant | Watched]) -> T:
     if not new:
         return part
     if isinstance(part, HasConstants):
-        return replace(part, **new)  # type: ignore[type-var]  # a dataclass
+        return part.but(**new)
     whole = {**dict(inside(part)), **new}
     return whole if isinstance(part, dict) else tuple(whole.values())  # type: ignore[return-value]  # of the same types
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tpsim.fabric.wires import ANY, Wrap
 from tpsim.machine import curve_file
 from tpsim.machine.chips import PARTS, made_of
-from tpsim.machine.constant import ConstantFields
-from tpsim.machine.parts import Chip, Level, Machine, Source, Tuning
-from tpsim.machine.profile_fields import DEFAULT, HardwareFile
-from tpsim.machine.profile_misfits import misfits
+from tpsim.machine.constant import Constant, HasConstants, inside
+from tpsim.machine.hardware_file import HardwareFile, misfits
+from tpsim.machine.parts import DEFAULT, Machine
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from tpsim.machine.constant import Constant
-    from tpsim.machine.profile_fields import LevelFields
-    from tpsim.machine.unstated import UnstatedFile
+    from tpsim.machine.parts import Level
+    from tpsim.machine.unstated import UnstatedFile, UnstatedLevel
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
 
@@ -153,9 +150,12 @@ def _keys(path: str, document: Document) -> tuple[str | int, ...]:
     return (first, names.index(rest[0]), *rest[1:])
 
 
+V = TypeVar("V", bound=spec.Value)
+
+
 @dataclass
 class _Reading:
-    """Turns the fields of a file into a machine, and collects what is wrong beyond their form."""
+    """Makes a machine of what a file states, and collects what is wrong beyond the form of that."""
 
     fields: HardwareFile
     document: Document
@@ -165,14 +165,11 @@ class _Reading:
 
     def machine(self) -> Machine:
         """The machine; look at `wrong` afterwards."""
-        fields = self.fields
-        sources = {
-            name: Source(source.title, source.read or "", tuple(source.sha256 or ()))
-            for name, source in fields.sources.items()
-        }
-        levels = tuple(map(self._level, fields.levels))
-        file = self.document
-        return Machine(fields.name, sources, self._chip(), levels, file.path, file.sha256, file.below)
+        fields, file = self.fields, self.document
+        levels = tuple(self._level(level, f"levels.{level.name}") for level in fields.levels)
+        chip = self._located(fields.chip, "chip")
+        chip = self._filled(chip, "chip", lambda: self.unstated.chip)
+        return Machine(fields.name, fields.sources, chip, levels, file.path, file.sha256, file.below)
 
     @cached_property
     def unstated(self) -> UnstatedFile:
@@ -181,85 +178,44 @@ class _Reading:
 
         return unstated()
 
-    def _value(self, fields: Any, path: str) -> Any:
-        """What stands at a path: a constant for a figure, what a map of figures means for the map, None for nothing."""
-        if isinstance(fields, ConstantFields):
-            return self._constant(fields, path)
-        if isinstance(fields, spec.Strict):
-            inner = {name: self._value(getattr(fields, name), f"{path}.{name}") for name in type(fields).model_fields}
-            return fields.meaning(**{name: value for name, value in inner.items() if value is not None})  # type: ignore[attr-defined]  # of every map of figures
-        return self._tunings(fields, path) if isinstance(fields, dict) else fields
+    def _level(self, level: Level, path: str) -> Level:
+        def guesses() -> UnstatedLevel:
+            return self.unstated.level(level.topology, level.shape)
 
-    def _constant(self, fields: ConstantFields, path: str) -> Constant:
+        located: Level = self._located(level, path)
+        link = self._filled(located.link, f"{path}.link", lambda: guesses().link)
+        launch = located.launch or {DEFAULT: _guess(guesses().launch, f"{path}.launch")}
+        return located.but(link=link, launch=launch)
+
+    def _located(self, part: Any, path: str) -> Any:
+        """A part of the machine whose constants know where they stand; a single launch stands without a name."""
+        if isinstance(part, Constant):
+            return self._constant(part, path)
+        if isinstance(part, HasConstants | dict):
+            alone = {DEFAULT: path} if isinstance(part, dict) and {*part} == {DEFAULT} else {}
+            new = {name: self._located(inner, alone.get(name, f"{path}.{name}")) for name, inner in inside(part)}
+            return new if isinstance(part, dict) else part.but(**new)
+        return part
+
+    def _constant(self, constant: Constant, path: str) -> Constant:
         keys, sources = _keys(path, self.document), self.fields.sources
-        if fields.source is not None and fields.source not in sources:
+        if "source" in constant.model_fields_set and constant.source not in sources:
             place = self.document.place(*keys, "source")
-            self.wrong += unknown(fields.source, "source", sources, place, "add it to sources").problems
+            self.wrong += unknown(constant.source, "source", sources, place, "add it to sources").problems
         place = self.document.place(*keys)
-        return fields.at(path, place.file if place else "")
+        return constant.but(path=path, file=place.file if place else "")
 
-    def _tunings(self, several: Mapping[str, Any] | None, path: str) -> dict[str, Tuning]:
-        return {name: self._value(tuning, f"{path}.{name}") or Tuning() for name, tuning in (several or {}).items()}
+    def _filled(self, part: V, path: str, guesses: Callable[[], spec.Strict]) -> V:
+        """A part with tpsim's guesses for figures that the file leaves out."""
+        left = [name for name in GUESSED if name in type(part).model_fields and getattr(part, name) is None]
+        return part.but(**{name: _guess(getattr(guesses(), name), f"{path}.{name}") for name in left}) if left else part
 
-    def _figure(self, around: Any, path: str, *names: str, guesses: Callable[[], Any] | None = None) -> Any:
-        """What the file states there, else tpsim's guess if there is one."""
-        whole = ".".join((path, *names))
-        value = self._value(reduce(lambda part, name: part and getattr(part, name), names, around), whole)
-        if value is not None or guesses is None:
-            return value
-        from tpsim.machine.unstated import file
 
-        guess: ConstantFields = reduce(getattr, names, guesses())
-        return guess.at(whole, str(file()), stated=False)
+GUESSED = ("matmul_efficiency", "memory_efficiency", "efficiency", "hop_latency")
+"""Figures for which a guess stands where the file says nothing."""
 
-    def _chip(self) -> Chip:
-        figure = partial(self._figure, self.fields.chip, "chip")
-        guessed = partial(figure, guesses=lambda: self.unstated.chip)
-        peaks = {dtype: self._value(peak, f"chip.peak.{dtype}") for dtype, peak in self.fields.chip.peak.items()}
-        return Chip(
-            peak={dtype: peak for dtype, peak in peaks.items() if peak is not None},
-            memory_capacity=figure("memory", "capacity"),
-            memory_bandwidth=figure("memory", "bandwidth"),
-            matmul_efficiency=guessed("matmul_efficiency"),
-            memory_efficiency=guessed("memory_efficiency"),
-            tile=figure("tile"),
-            attention_forward=figure("attention_efficiency", "forward"),
-            attention_backward=figure("attention_efficiency", "backward"),
-            kernel_pause=figure("kernel_pause"),
-            interruption=figure("interruption"),
-            price_per_hour=figure("price_per_hour"),
-            host_bandwidth=figure("host", "bandwidth"),
-            generation=self.fields.chip.generation or "",
-        )
 
-    def _level(self, level: LevelFields) -> Level:
-        path, wrap, slices = f"levels.{level.name}", level.wrap, level.slices
-        figure = partial(self._figure, level, path)
-        guessed = partial(figure, guesses=lambda: self.unstated.level(level.topology, level.shape))
-        return Level(
-            name=level.name,
-            topology=level.topology,
-            shape=tuple(level.shape),
-            wrap=wrap.value if wrap else Wrap(),
-            wrap_source=wrap.source if wrap else None,
-            wrap_kind=wrap.kind if wrap else None,
-            slices=slices.value if slices else ANY,
-            slices_source=slices.source if slices else None,
-            slices_kind=slices.kind if slices else None,
-            steps=level.steps,
-            bandwidth=figure("link", "bandwidth"),
-            uplink=figure("link", "uplink"),
-            efficiency=guessed("link", "efficiency"),
-            hop_latency=guessed("link", "hop_latency"),
-            launch=self._launches(level.launch, path) or {DEFAULT: guessed("launch")},
-            algorithms=self._tunings(level.algorithms, f"{path}.algorithms"),
-            protocols=self._tunings(level.protocols, f"{path}.protocols"),
-            pipelined=figure("pipelined"),
-        )
+def _guess(figure: V, path: str) -> V:
+    from tpsim.machine.unstated import file
 
-    def _launches(self, launches: Mapping[str, Any] | None, path: str) -> dict[str, Constant]:
-        """By harness; a single one stands without a name."""
-        at = [f"{path}.launch" + ("" if set(launches or ()) == {DEFAULT} else f".{name}") for name in launches or ()]
-        return {
-            name: self._value(launch, where) for (name, launch), where in zip((launches or {}).items(), at, strict=True)
-        }
+    return figure.but(path=path, file=str(file()), stated=False)

@@ -241,8 +241,8 @@ def limits(machine: Machine, route: Route) -> Iterator[str]:
     """Of each level of the route into which devices of a node share an uplink: what binds them, it or their links."""
     for segment in route:
         level = machine.level(segment.level)
-        if level.uplink is not None and isinstance(segment.sharing, int):
-            own, part = level.bandwidth.value, level.uplink.value / segment.sharing
+        if level.link.uplink is not None and isinstance(segment.sharing, int):
+            own, part = level.link.bandwidth.value, level.link.uplink.value / segment.sharing
             share, link = show(part, "bytes_per_s"), show(own, "bytes_per_s")
             binds = f"which binds: a link alone has {link}" if part < own else f"so that the link of {link} binds"
             yield f"{segment.sharing} of a node share its uplink into {level.name}: {share} for each, {binds}"

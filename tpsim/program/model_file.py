@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tpsim.program.kinds_file import Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
-from tpsim.program.model import Attention, FeedForward, Latent, Model, Moe, Positions, dense
+from tpsim.program.model import FLAT, Attention, FeedForward, Latent, Model, Moe, Positions, dense
 from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import At, InputError, Place, did_you_mean
@@ -125,28 +125,9 @@ def model_of(file: ModelFile | ModelFile2, at: At) -> Model:
         model = model_of_kinds(file, at)
         check_sizes(model, at)
         return model
-    model = dense(
-        name=file.name,
-        hidden=file.hidden,
-        layers=file.layers,
-        heads=file.heads,
-        kv_heads=file.kv_heads or file.heads,
-        head_dim=file.head_dim or _head_dim(file, at),
-        ffn=file.ffn.kind,
-        ffn_hidden=file.ffn.hidden,
-        vocab=file.vocab,
-        vocab_padded=file.vocab_padded or file.vocab,
-        norm=file.norm,
-        bias=file.bias,
-        qkv_bias=file.qkv_bias,
-        positions=file.positions,
-        max_positions=file.max_positions,
-        parallel_residual=file.parallel_residual,
-        shared_norm=file.shared_norm,
-        tie_embeddings=file.tie_embeddings,
-        dropout=file.dropout,
-        params=file.params,
-    )
+    stated = {name: value for name, value in file if name in FLAT and value is not None}
+    stated |= {"head_dim": file.head_dim or _head_dim(file, at), "ffn": file.ffn.kind, "ffn_hidden": file.ffn.hidden}
+    model = dense(**{"kv_heads": file.heads, "vocab_padded": file.vocab, **stated})
     check_sizes(model, at)
     return model
 

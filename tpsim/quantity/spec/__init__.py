@@ -23,12 +23,15 @@ from tpsim.quantity.spec.fields import BytesPerSecond as BytesPerSecond
 from tpsim.quantity.spec.fields import Count as Count
 from tpsim.quantity.spec.fields import Flag as Flag
 from tpsim.quantity.spec.fields import FlopsPerSecond as FlopsPerSecond
+from tpsim.quantity.spec.fields import OrNothing as OrNothing
 from tpsim.quantity.spec.fields import OrShort as OrShort
 from tpsim.quantity.spec.fields import Quantity as Quantity
 from tpsim.quantity.spec.fields import Seconds as Seconds
 from tpsim.quantity.spec.fields import Share as Share
 from tpsim.quantity.spec.fields import Strict as Strict
+from tpsim.quantity.spec.fields import Value as Value
 from tpsim.quantity.spec.fields import alone as alone
+from tpsim.quantity.spec.fields import left_out as left_out
 from tpsim.quantity.spec.fields import schema_of as schema_of
 from tpsim.quantity.spec.text import LARGE as LARGE
 from tpsim.quantity.spec.text import load as load

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema, core_schema
 from tpsim.quantity.units import NUMBER, RULES, Dimension, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pydantic.json_schema import JsonSchemaValue
 
@@ -88,6 +88,44 @@ class Strict(BaseModel):
     noun: ClassVar[str] = ""
 
 
+class Value(Strict):
+    """A map of a file that is itself what the map means. Schemas call it by its class and ``Fields``."""
+
+    model_config = ConfigDict(model_title_generator=lambda kind: f"{kind.__name__}Fields")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Schemas are told the class."""
+        VALUES.add(f"{cls.__module__}.{cls.__qualname__}")
+
+    def but(self, **changes: Any) -> Self:
+        """The same with some fields changed, which are taken to be good: a number may be an array."""
+        return self.model_copy(update=changes)
+
+
+VALUES: set[str] = set()
+"""The classes of values that files state, each with its module."""
+
+
+def left_out(instead: Any, description: str | None = None) -> Any:
+    """A field that a file may leave out, or state as nothing: what it is then."""
+    return Field(instead, description=description, json_schema_extra={"default": None})
+
+
+class OrNothing:
+    """Reads nothing (``null``) as a value of its own instead: `None` is what files may state, and no field has."""
+
+    def __init__(self, instead: Callable[[], Any]) -> None:
+        self.instead = instead
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """The type, or null."""
+        either = core_schema.nullable_schema(handler(source))
+        return core_schema.no_info_after_validator_function(
+            lambda value: self.instead() if value is None else value, either
+        )
+
+
 def alone(field: str, *types: type) -> Any:
     """Lets a value stand alone for a map of which it is that field: any value, or one of these types."""
     short = types or (object,)
@@ -156,7 +194,18 @@ Flag = Annotated[bool, Field(strict=True)]
 
 def schema_of(model: type[BaseModel], id: str) -> dict[str, Any]:  # noqa: A002  # the keyword is JSON Schema's own
     """The JSON Schema of a file format, named `id`."""
-    return {"$schema": DIALECT, "$id": id, **model.model_json_schema()}
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Names(GenerateJsonSchema):
+        """Values by the names that schemas have for them."""
+
+        def get_defs_ref(self, core_mode_ref: Any) -> Any:
+            """With ``Fields``."""
+            ref, mode = core_mode_ref
+            path, _, number = ref.partition(":")
+            return super().get_defs_ref((f"{path}Fields:{number}" if path in VALUES else ref, mode))  # type: ignore[arg-type]  # a string of a type of its own
+
+    return {"$schema": DIALECT, "$id": id, **model.model_json_schema(schema_generator=Names)}
 
 
 def example(model: type[BaseModel], field: str) -> str:

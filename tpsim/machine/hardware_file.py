@@ -1,19 +1,48 @@
-"""What contradicts itself in a hardware file whose fields are each well formed."""
+"""The hardware file as a user writes it, and what contradicts itself in one whose fields are each well formed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from tpsim.fabric.wires import Slices, joined
+from pydantic import Field, GetJsonSchemaHandler
+
+from tpsim.fabric.wires import Slices, by, joined
 from tpsim.machine.algorithms import OFFERED
-from tpsim.machine.profile_fields import DTYPES, HARNESSES
+from tpsim.machine.curve_file import CurveFields
+from tpsim.machine.parts import DTYPES, HARNESSES, Chip, Level, Source
+from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem, suggest, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.machine.profile_fields import HardwareFile, LevelFields, ProtocolFields
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
+    from tpsim.machine.tunings import Protocol
     from tpsim.quantity.spec import Document
+
+
+class _OrName:
+    """JSON Schema of a map that a file of its own may tell, by the file's name."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string"}, handler(schema)]}
+
+
+class HardwareFile(spec.Strict):
+    """A machine."""
+
+    noun: ClassVar[str] = "a machine"
+    tpsim: Literal["hardware/1"]
+    extends: str | None = Field(
+        None, description="a machine that this one changes: maps merge, lists replace, a map changes levels by name"
+    )
+    name: str
+    sources: dict[str, Source] = Field(default_factory=dict)
+    chip: Annotated[Chip, _OrName()] = Field(description="or the name of one of the library, or of its file")
+    levels: list[Level] = Field(min_length=1)
+    measured: list[CurveFields] = Field([], description="what collectives took, over the predicted")
 
 
 def misfits(fields: HardwareFile, document: Document) -> Iterator[Problem]:
@@ -32,11 +61,11 @@ SLIPS = 2
 
 def _strangers(fields: HardwareFile, document: Document) -> Iterator[Problem]:
     """Dtypes that nobody has, and harnesses that are a known one misspelled: a user's own are let through."""
-    for dtype in fields.chip.peak:
+    for dtype in document.value("chip", "peak"):
         if dtype not in DTYPES:
             yield from unknown(dtype, "dtype", DTYPES, document.key_place("chip", "peak", dtype)).problems
     for at, level in enumerate(fields.levels):
-        for harness in level.launch or {}:
+        for harness in level.launch:
             near = suggest(harness, HARNESSES)
             if near and harness not in HARNESSES and abs(len(harness) - len(near)) < SLIPS:
                 place = document.key_place("levels", at, "launch", harness)
@@ -62,42 +91,42 @@ def _levels(fields: HardwareFile, document: Document) -> Iterator[Problem]:
         yield from _wrap_misfits(level, here, document)
         yield from _slice_misfits(level, here, document)
         for key, rule in (("wrap", level.wrap), ("slices", level.slices)):
-            if rule and rule.source is not None and rule.source not in fields.sources:
+            if rule.source is not None and rule.source not in fields.sources:
                 place = document.place(*here, key, "source")
                 yield from unknown(rule.source, "source", fields.sources, place, "add it to sources").problems
-        for name in level.algorithms or {}:
+        for name in level.algorithms:
             if name not in OFFERED:
                 place = document.place(*here, "algorithms", name)
                 yield from unknown(name, "algorithm", sorted(OFFERED), place).problems
         yield from _protocol_misfits(level, here, document)
 
 
-def _protocol_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+def _protocol_misfits(level: Level, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
     """Protocols of an algorithm that its level has not."""
-    for algorithm, fields in (level.algorithms or {}).items():
-        for name in (fields and fields.protocols) or {}:
-            if name not in (level.protocols or {}):
+    for algorithm, tuning in level.algorithms.items():
+        for name in tuning.protocols:
+            if name not in level.protocols:
                 place = document.place(*here, "algorithms", algorithm, "protocols", name)
-                known, remedy = level.protocols or {}, f"add it to the protocols of {level.name}, or leave it out here"
-                yield from unknown(name, f"protocol of level {level.name}", known, place, remedy).problems
-    for keys, tuning in _protocols(level):
-        if tuning is not None and (tuning.channels is None) != (tuning.channel_bytes is None):
-            has, lacks = ("channels", "channel_bytes") if tuning.channels else ("channel_bytes", "channels")
+                remedy = f"add it to the protocols of {level.name}, or leave it out here"
+                yield from unknown(name, f"protocol of level {level.name}", level.protocols, place, remedy).problems
+    for keys, fields in _protocols(level):
+        if (fields.channels is None) != (fields.channel_bytes is None):
+            has, lacks = ("channels", "channel_bytes") if fields.channels else ("channel_bytes", "channels")
             place = document.key_place(*here, *keys, has)
             yield Problem("missing-field", f'"{has}" says nothing without "{lacks}"', place, "write both, or neither")
 
 
-def _protocols(level: LevelFields) -> Iterator[tuple[tuple[str, ...], ProtocolFields | None]]:
+def _protocols(level: Level) -> Iterator[tuple[tuple[str, ...], Protocol]]:
     """Every protocol and algorithm of a level, and the protocols of algorithms, with where they stand."""
-    for name, fields in (level.protocols or {}).items():
-        yield ("protocols", name), fields
-    for algorithm, tuning in (level.algorithms or {}).items():
+    for name, protocol in level.protocols.items():
+        yield ("protocols", name), protocol
+    for algorithm, tuning in level.algorithms.items():
         yield ("algorithms", algorithm), tuning
-        for name, way in ((tuning and tuning.protocols) or {}).items():
+        for name, way in tuning.protocols.items():
             yield ("algorithms", algorithm, "protocols", name), way
 
 
-def _uplink_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+def _uplink_misfits(level: Level, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
     """Uplinks of nodes that there are not, and those that carry less than one of the links below them."""
     uplink, link = level.link.uplink, level.link.bandwidth
     if uplink is None:
@@ -112,9 +141,9 @@ def _uplink_misfits(level: LevelFields, here: tuple[str | int, ...], document: D
         yield Problem("bad-uplink", message, place, "an uplink is what all devices of a node have together")
 
 
-def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+def _wrap_misfits(level: Level, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
     wrap = level.wrap
-    if wrap is None:
+    if document.value(*here).get("wrap") is None:
         return
     place = document.place(*here, "wrap")
     if level.topology != "torus":
@@ -126,20 +155,20 @@ def _wrap_misfits(level: LevelFields, here: tuple[str | int, ...], document: Doc
         yield Problem("bad-wrap", message, document.place(*here, "wrap", "cube"), "give one side per axis")
 
 
-def _slice_misfits(level: LevelFields, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
+def _slice_misfits(level: Level, here: tuple[str | int, ...], document: Document) -> Iterator[Problem]:
     """Slices of what is no torus, none at all, and shapes that are no part of the torus."""
-    if level.slices is None:
+    if document.value(*here).get("slices") is None:
         return
     place = document.place(*here, "slices")
     if level.topology != "torus":
         yield Problem("bad-slices", f"a {level.topology} has no slices", place, "leave slices out")
         return
-    slices, axes = level.slices.value, len(level.shape)
+    slices, axes = level.slices, len(level.shape)
     if not slices.known:
         yield Problem("bad-slices", "slices are neither shapes nor multiples", place, "write shapes: [2x2, 4x4]")
     for at, shape in enumerate(slices.shapes):
-        around = Slices((shape,)).around([1] * axes, level.shape) if len(shape) == axes else ()
+        around = Slices(shapes=(shape,)).around([1] * axes, level.shape) if len(shape) == axes else ()
         if not any(around):
-            message = f"{level.slices.shapes[at]} is no part of a torus of {'x'.join(map(str, level.shape))}"
+            message = f"{by(shape)} is no part of a torus of {by(level.shape)}"
             where = document.place(*here, "slices", "shapes", at)
             yield Problem("bad-slices", message, where, f"give {axes} sides, or make the level's shape larger")
