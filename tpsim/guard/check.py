@@ -18,6 +18,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
+from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,11 @@ class CheckResult(Drifted):
     def ok(self) -> bool:
         """True if nothing moved, or if the lock was brought up to date."""
         return self.updated or not self.drift
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The verdict, a "no" where anything moved, though the lock may be up to date by now."""
+        return (Line(self.verdict, ok=not self.drift),)
 
     @property
     def text(self) -> str:

@@ -92,27 +92,23 @@ NAMED = 6
 def check_page(result: CheckResult, *, verbose: bool) -> Page:
     """What moved since the lock was written; `verbose` adds every number."""
     title = f"tpsim check: {result.path}"
-    return _page(result, title, result.following(verbose=verbose), verbose=verbose, ok=not result.drift)
+    return _page(result, title, result.following(verbose=verbose), verbose=verbose)
 
 
 def diff_page(result: DiffResult, *, verbose: bool) -> Page:
     """What moved from one side to the other; `verbose` adds every number."""
-    ok = all(line.ok for line in result.lines)
-    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose, ok=ok)
+    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose)
 
 
-def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Page:
-    drift = result.drift
+def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Page:
     return Page(
+        result,
         title=title,
-        facts=(("signs", SIGN),) if drift else (),
+        facts=(("signs", SIGN),) if result.moved else (),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=result.notices,
-        verdict=result.verdict,
-        pictures=lambda: result.pictures,
         next_command=following,
-        ok=ok,
-        silent=not drift,
+        silent=not result.moved,
     )
 
 

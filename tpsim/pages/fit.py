@@ -43,11 +43,11 @@ def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = Non
     columns = (*STEPS, *MEMORY) if any(row.measured_bytes for row in result.rows) else STEPS
     machine = profile or result.base
     return Page(
+        result,
         title=result.name,
         facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
         tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
         notes=result.remarks,
-        verdict=result.verdict,
         next_command=shlex.join(["tpsim", "plan", result.rows[0].scenario, "--hw", machine]),
     )
 
@@ -96,11 +96,11 @@ def page(
     runs = result.calibrated.runs
     measured = (("measured", f"{run}, {len(run.V)} point{'s' * (len(run.V) != 1)}: {run.log}") for run in runs)
     return Page(
+        result,
         title=result.name,
         facts=(("base", result.base), *measured),
         tables=(*tables, *points) if result.parameters else (bands, *points),
         notes=tuple(f"warning: {text}" for text in result.warnings),
-        verdict=result.verdict,
         next_command=_next(result, profile or result.base, level),
     )
 

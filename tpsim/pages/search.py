@@ -101,11 +101,10 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
     if verbose:
         tables.append(Table(REFUSED, result.refused, folded=True, title="why layouts are refused"))
     return Page(
+        result,
         title=f"layouts of {result.name}",
         facts=tuple(_facts(result)),
         tables=tuple(tables),
-        verdict=result.lines,
-        pictures=lambda: result.pictures,
         next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else result.to_pad,
     )
 
@@ -176,4 +175,4 @@ def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  
     tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
     facts = (("cells", f"{result.cells:,}, {result.made:,} of them searched now"),)
-    return Page(title="sweep", facts=facts, tables=tuple(tables), verdict=result.lines)
+    return Page(result, title="sweep", facts=facts, tables=tuple(tables))
