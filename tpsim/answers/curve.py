@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tpsim.report.record import Record, Seconds
@@ -78,13 +77,9 @@ def _ways(timed: Callable[[int], Timing], least: int) -> Iterator[WayFrom]:
         if _way(timed(2 * low)) == here:
             low *= 2
         else:
-            low = _first(low, 2 * low, partial(_differs, timed, here))
+            low = _first(low, 2 * low, lambda V, here=here: _way(timed(V)) != here)  # type: ignore[misc]
             here = _way(timed(low))
             yield WayFrom(low, *here)
-
-
-def _differs(timed: Callable[[int], Timing], way: tuple[str, str], V: int) -> bool:
-    return _way(timed(V)) != way
 
 
 def _way(timed: Timing) -> tuple[str, str]:

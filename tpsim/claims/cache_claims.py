@@ -17,6 +17,7 @@ from tpsim.question.memo import program_of
 from tpsim.question.routing import routed
 from tpsim.reference.execute import execute
 from tpsim.reference.run import Run, leaves
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +35,8 @@ def cache_check(question: Question, work: Inference) -> Check:
     """Decoding behind a prompt on the question's devices against prompts that have those tokens, too, on one device."""
     gaps = list(_Replies(question, work).gaps())
     worst = max(gaps)
-    new = "1 token" if work.seq == 1 else f"{work.seq} tokens"
-    seen = f"a prompt read, then {STEPS} steps of {new} decoded: what is sampled from, and the caches, as of prompts "
-    seen += f"with these tokens on one device, relative differences {below(worst, ROUNDING)}"
+    seen = f"a prompt read, then {STEPS} steps of {counted(work.seq, 'token')} decoded: what is sampled from, and the "
+    seen += f"caches, as of prompts with these tokens on one device, relative differences {below(worst, ROUNDING)}"
     wrong = [
         f"step {at} differs by {gap:.1e} from a prompt with its tokens"
         for at, gap in enumerate(gaps)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tpsim.report.answer import Answer, Assumption
+from tpsim.report.answer import Answer, noted
 from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Record
 
@@ -233,6 +233,8 @@ class VerifyResult(Answer):
     runs: tuple[Verified, ...]
     files: tuple[tuple[str, str], ...] = ()
 
+    assumptions = noted("notes", "what has to be known of the runs")
+
     @property
     def notes(self) -> list[str]:
         """What has to be known of the runs, each once."""
@@ -275,8 +277,3 @@ class VerifyResult(Answer):
     def resolved(self) -> Mapping[str, list[str]]:
         """What was run."""
         return {"names": [run.name for run in self.runs]}
-
-    @property
-    def assumptions(self) -> list[Assumption]:
-        """What has to be known of the runs."""
-        return [Assumption(note, "derived") for note in self.notes]

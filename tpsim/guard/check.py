@@ -192,16 +192,12 @@ def _still_there(paths: Sequence[str], lock: Path) -> list[str]:
     here = [path for path in paths if (lock.parent / path).exists()]
     names = [path for path in paths if path not in here and not spec.is_path(path)]
     for name in names:
-        _refuse_unknown(name, lock)
+        try:
+            spec.find("scenarios", name)
+        except InputError as error:
+            document = spec.load(lock, most=spec.LARGE)
+            raise error.at(document.place("paths", document.data["paths"].index(name))) from None
     return [path for path in paths if path in here or path in names]
-
-
-def _refuse_unknown(name: str, lock: Path) -> None:
-    try:
-        spec.find("scenarios", name)
-    except InputError as error:
-        document = spec.load(lock, most=spec.LARGE)
-        raise error.at(document.place("paths", document.data["paths"].index(name))) from None
 
 
 def _home(folder: Path) -> tuple[str, ...]:

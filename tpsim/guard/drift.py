@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.guard.causes import STILL, CauseOfDrift, causes
 from tpsim.guard.moved_numbers import Moved, moved_in
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -158,8 +159,7 @@ def _note(pair: Renamed, old: Lock, new: Lock) -> str:
     _, differing = _compared(pair, old, new)
     if not differing:
         return f"another name, and nothing in it moved: {STILL}"
-    facts = "1 fact" if differing == 1 else f"{differing} facts"
-    return f"another name, and {facts} in it moved, told on their own: by the name {STILL}"
+    return f"another name, and {counted(differing, 'fact')} in it moved, told on their own: by the name {STILL}"
 
 
 def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
 from tpsim.guard.drift_result import SIGN, outcomes, sizes, values
-from tpsim.guard.moved_numbers import change, few, outcome, relative, same
+from tpsim.guard.moved_numbers import change, few, keys, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Page, Table, present
 
@@ -228,7 +228,7 @@ def _wire(fact: ScenarioFact) -> float:
 def _sums(name: str, drift: Drift, of: Callable[[CallName], str]) -> Iterator[Row]:
     """Bytes and seconds of a step, summed over the collectives of each axis or each kind, where they differ."""
     old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
-    for key in dict.fromkeys([*new, *old]):
+    for key in keys(old, new):
         before, after = old.get(key, (0, 0)), new.get(key, (0, 0))
         wire = change(before[0], after[0])
         time = "" if same(before[1], after[1], drift.old.tolerance) else change(before[1], after[1])

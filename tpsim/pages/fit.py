@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.calibrate.step_fitted import StepFitResult, shown
 from tpsim.quantity.units import show
+from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def page(
     tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
     points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
     runs = result.calibrated.runs
-    measured = (("measured", f"{run}, {len(run.V)} point{'s' * (len(run.V) != 1)}: {run.log}") for run in runs)
+    measured = (("measured", f"{run}, {counted(len(run.V), 'point')}: {run.log}") for run in runs)
     return Page(
         result,
         title=result.name,
