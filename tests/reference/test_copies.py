@@ -15,7 +15,7 @@ from tpsim.claims.trial import machine_wiring
 from tpsim.fabric.placement import place
 from tpsim.machine import profile
 from tpsim.program import dispatch
-from tpsim.program.copies import DIMS_OF, CopyLevel, parts_of
+from tpsim.program.copies import DIMS_OF, Level, parts_of
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
@@ -27,7 +27,7 @@ from tpsim.reference.execute import execute
 from tpsim.reference.routing import evenly, own, turned_copies, turns
 from tpsim.reference.run import leaves
 
-NODE, RANK = CopyLevel("node", ("R",)), CopyLevel("rank", ("E",))
+NODE, RANK = Level("node", ("R",)), Level("rank", ("E",))
 BOTH = layout(dp=("R", "E"), ep=("R", "E"))
 INSIDE = layout(dp=("R", "E"), ep=("E",))
 LIMITED = mixture(groups=4, top_groups=2, shared=8, score="sigmoid", choice_bias=True)
@@ -84,7 +84,7 @@ BY_HAND = {
     "a row for each expert": (BOTH, (), {"dispatch.rows": [FLAT], "combine.rows": [FLAT_BACK]}, (6, 10)),
     "a copy for each rank": (  # which has one expert: as many as rows
         BOTH,
-        (CopyLevel("rank", ("R", "E")),),
+        (Level("rank", ("R", "E")),),
         {"dispatch.ranks": [FLAT], "dispatch.rows": [], "combine.rows": [], "combine.ranks": [FLAT_BACK]},
         (6, 10),
     ),
@@ -170,9 +170,9 @@ SOURCES = [0, 2, 4, 6, 1, 3, 5, 7]
 
 LEVELS = {
     "node": (NODE,),
-    "rank": (CopyLevel("rank", ("R", "E")),),
+    "rank": (Level("rank", ("R", "E")),),
     "node_rank": (NODE, RANK),
-    "node, then two axes": (NODE, CopyLevel("rank", ("E", "X"))),
+    "node, then two axes": (NODE, Level("rank", ("E", "X"))),
 }
 LAYOUTS = {
     "over dp": (BOTH, "node_rank"),

@@ -15,7 +15,7 @@ from tpsim.cost.sizes import Sizes
 from tpsim.fabric.placement import place
 from tpsim.machine import chip_seconds, timing
 from tpsim.machine.profile import load
-from tpsim.program.copies import CopyLevel, Router, most_reached, reached
+from tpsim.program.copies import Level, Router, most_reached, reached
 from tpsim.program.dims import completed
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.layout import layout
@@ -62,7 +62,7 @@ def tokens_that_hide_gradients(experts, top):
 
 def between_nodes_s(copies):
     """Of rows that go to experts over Z GPUs and back, a copy for each node: seconds of what leaves the nodes."""
-    program = layer(levels=(CopyLevel("node", ("N",)),), dp=("N", "E"), ep=("N", "E"))
+    program = layer(levels=(Level("node", ("N",)),), dp=("N", "E"), ep=("N", "E"))
     inside, at = place(load("book-h100").levels, Mesh({"N": 2, "E": 8})), in_nodes(copies)
     route = in_length(inside, ("N",), at.axes)
     calls = [one for one in collectives(program, coalesce=False) if one.where.act == "F" and one.axes == ("N",)]
@@ -82,7 +82,7 @@ def in_nodes(copies):
 
 def products_s(copies):
     """Seconds of the products of experts in forward, of two matrices each."""
-    program = layer(levels=(CopyLevel("node", ("N",)),), kind="gelu", dp=("N", "E"), ep=("N", "E"))
+    program = layer(levels=(Level("node", ("N",)),), kind="gelu", dp=("N", "E"), ep=("N", "E"))
     own = [one for one in kernels(program) if one.where.act == "F" and one.where.block == "experts"]
     work = sum(one.flops(in_nodes(copies)) for one in own)
     return chip_seconds.compute_s(load("book-h100"), work, "bf16", 1.0)

@@ -34,14 +34,14 @@ DIMS_OF: Mapping[Of, tuple[str, str, str]] = {"node": ("nn", "cn", "kn"), "rank"
 """The dims of nodes or ranks, of the copies that each gets, and how many of them a token has copies for."""
 
 
-class CopyLevel(NamedTuple):
+class Level(NamedTuple):
     """One step of tokens on their way to experts: over which axes, and what has one copy of a token then."""
 
     of: Of
     axes: tuple[str, ...]
 
 
-def parts_of(levels: Sequence[CopyLevel], axes: Mapping[str, Size]) -> Iterator[tuple[Of, Any]]:
+def parts_of(levels: Sequence[Level], axes: Mapping[str, Size]) -> Iterator[tuple[Of, Any]]:
     """Of each level how many nodes or ranks there are: the axes of all levels so far tell them apart."""
     so_far: tuple[str, ...] = ()
     for level in levels:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import Axes
     from tpsim.algebra.sharding import Owed
-    from tpsim.program.copies import CopyLevel
+    from tpsim.program.copies import Level
     from tpsim.program.layout import Layout
     from tpsim.program.practice import Rows
     from tpsim.program.trace import Trace
@@ -78,7 +78,7 @@ def dispatch(
     chosen: Array,
     *,
     like: Array | None = None,
-    levels: Sequence[CopyLevel] = (),
+    levels: Sequence[Level] = (),
 ) -> Array:
     """Rows of what each token has, one for every expert that it chose: ``x[b, s, h]`` to ``[n, c, h]``.
 
@@ -139,7 +139,7 @@ def combine(trace: Trace, name: str, rows: Array, chosen: Array, like: Array) ->
     return trace.emit(Combine((rows, chosen), sums, trace.where, because if home and not scored else ""))
 
 
-def copied(trace: Trace, x: Array, chosen: Array, levels: Sequence[CopyLevel]) -> Iterator[tuple[Array, Array]]:
+def copied(trace: Trace, x: Array, chosen: Array, levels: Sequence[Level]) -> Iterator[tuple[Array, Array]]:
     """Of each level the copies of tokens, or of their copies, as they are born and as they have come.
 
     Raises ShardingError for experts on axes that no tokens are split over: what comes there is no copy.
@@ -154,7 +154,7 @@ def copied(trace: Trace, x: Array, chosen: Array, levels: Sequence[CopyLevel]) -
         yield born, x
 
 
-def counted(trace: Trace, chosen: Array, levels: Sequence[CopyLevel]) -> Iterator[Array]:
+def counted(trace: Trace, chosen: Array, levels: Sequence[Level]) -> Iterator[Array]:
     """How many rows each rank has for every expert, to go ahead of them; nothing where rows stay where they are."""
     home, slots = _born(trace.layout, chosen, levels)
     if (home, slots) != at_experts(trace.layout):
@@ -163,7 +163,7 @@ def counted(trace: Trace, chosen: Array, levels: Sequence[CopyLevel]) -> Iterato
         yield trace.index(COUNTED, born.dims, "int32", chosen, born=born)
 
 
-def gone(trace: Trace, rows: Array, level: CopyLevel, name: str) -> Array:
+def gone(trace: Trace, rows: Array, level: Level, name: str) -> Array:
     """Rows, or copies, that have gone over the axes of a level."""
     home, slots = rows.type.on[:2]
     axes = _on(trace.layout, level)
@@ -172,7 +172,7 @@ def gone(trace: Trace, rows: Array, level: CopyLevel, name: str) -> Array:
     return trace.reshard(rows, to, because if axes else "", name=name)
 
 
-def returned(trace: Trace, rows: Array, level: CopyLevel, chosen: Array, copies: tuple[Array, Array]) -> Array:
+def returned(trace: Trace, rows: Array, level: Level, chosen: Array, copies: tuple[Array, Array]) -> Array:
     """What rows of a level make of the copies that they were made of, back where these were born.
 
     copies  as they were born, and as they had come
@@ -205,7 +205,7 @@ def from_experts(trace: Trace, rows: Array, born: Sharding, name: str) -> Array:
     return trace.reshard(rows, to, because, region="routed", name=name)
 
 
-def _born(layout: Layout, chosen: Array, levels: Sequence[CopyLevel]) -> tuple[Axes, Axes]:
+def _born(layout: Layout, chosen: Array, levels: Sequence[Level]) -> tuple[Axes, Axes]:
     """The axes of experts and of rows where rows are born: those that leave stand last, the home of experts behind.
 
     Of that home what leaves first stands last.
@@ -221,7 +221,7 @@ def _born(layout: Layout, chosen: Array, levels: Sequence[CopyLevel]) -> tuple[A
     return home[:free], (*_without(tokens, leave), *leave)
 
 
-def _on(layout: Layout, level: CopyLevel) -> Axes:
+def _on(layout: Layout, level: Level) -> Axes:
     """The axes of a level that the layout puts experts on."""
     home, _ = homes(layout)
     return tuple(axis for axis in level.axes if axis in home)

@@ -10,7 +10,7 @@ from tpsim.program.keeps import Buffers, at_stage
 from tpsim.program.layout import REGIONS, Layout
 
 if TYPE_CHECKING:
-    from tpsim.program.copies import CopyLevel, Dispatch
+    from tpsim.program.copies import Dispatch, Level
     from tpsim.program.keeps import Extra
     from tpsim.program.schedules import Blocking
     from tpsim.program.tokens import Order
@@ -117,7 +117,7 @@ class Rows:
     gates: Literal["experts", "tokens"] = "experts"
     overlap: Literal["none", "beside"] = "none"
     dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
-    levels: tuple[CopyLevel, ...] = field(default=(), repr=False)
+    levels: tuple[Level, ...] = field(default=(), repr=False)
     counts: Literal["none", "exchange"] = field(default="none", repr=False)
     dtype: Literal["fp8", "fp8_128"] | None = None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.copies import DEDUPLICATED, DIMS_OF, CopyLevel, most_reached, parts_of, reached
+from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
 from tpsim.program.dims import BUSY, EXPERTS, RAGGED, completed
 from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
@@ -99,7 +99,7 @@ def levelled(practice: Practice, layout: Layout, placement: Placement, at: At) -
         raise InputError.one("no-copies", message, at(*here), "write flat, or split tokens: sequence_parallel: true")
     nodes = _nodes(home, placement, at(*here)) if "node" in of else ()
     axes: Mapping[Of, Axes] = {"node": nodes, "rank": home[len(nodes) :]}
-    levels = tuple(CopyLevel(level, axes[level]) for level in of if axes[level])
+    levels = tuple(Level(level, axes[level]) for level in of if axes[level])
     return replace(practice, rows=replace(practice.rows, levels=levels))
 
 
