@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.answers.stages import work_of
+from tpsim.program.schedules import acts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,15 +50,10 @@ def step_of(plan: PlanResult) -> Pipelined:
     return plan.pipeline.step if plan.pipeline else work(plan).step()
 
 
-def acts(action: Action) -> str:
-    """What an action does: F, B, W, BW, or several microbatches' together."""
-    return "".join(part.act for part in action)
-
-
 def actions(step: Pipelined, rank: int) -> Iterator[Lasting]:
     """What a rank runs, each with its microbatch: ``F 3``, ``BW 3``."""
     ran, kinds = step.ran, step.ran.schedule.kinds
-    does = [acts(action) for action in kinds.examples]
+    does = [*map(acts_of, kinds.examples)]
     rows = zip(ran.schedule.orders[rank], kinds.of[rank], ran.starts[rank], ran.ends[rank], strict=True)
     for action, kind, start, end in rows:
         yield Lasting(f"{does[kind]} {action[0].microbatch}", start, end, action, does[kind])

@@ -12,6 +12,7 @@ from tpsim.cost.piece import LANE, TENSOR
 from tpsim.cost.segments import joined
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.kinds import ALIKE
+from tpsim.program.schedules import acts_of
 from tpsim.report.picture import Curve, Curves, Measure, Span, Spans
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def layer(work: Work, step: Pipelined) -> Spans:
     chunk = work.stages.of(step.pacing.rank)[0]
     lanes: dict[str, list[Span]] = {LANES.get(lane, lane): [] for lane in (COMPUTE, *LANE.values())}
     marks, before = [], 0.0
-    for acts in dict.fromkeys(course.acts(action) for action in work.schedule.kinds.examples):
+    for acts in dict.fromkeys(map(acts_of, work.schedule.kinds.examples)):
         runs = work.actions.action(chunk, acts).runs if acts in ACTS else ()
         steps = joined(segment for segment, often in runs for _ in range(often))
         ran, seen = work.clock.ran(steps), set[str]()

@@ -93,8 +93,7 @@ class _Replies:
         sizes |= {dim: sizes["b"] * sizes["s"] for dim in ROWS if dim in sizes}  # for all tokens that choose alike
         past = sizes.get("past", 0)
         drawn = leaves(sizes)("tokens", (sizes["b"], self.room))[:, past : past + sizes["s"]]
-        stack = tuple(run for chunk in question.stages.chunks for run in chunk.stack)
-        program = program_of(question, laid, layers=(stack,))
+        program = program_of(question, laid, layers=(question.stages.stack,))
         mesh = question.mesh if laid is None else Mesh({})
         return execute(program, mesh, sizes, leaves(sizes, {"tokens.0": drawn, **caches}))
 

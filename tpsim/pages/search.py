@@ -88,12 +88,11 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
         *(MORE if verbose else ()),
         replace(COSTS[-1], below=verbose),
     )
-    tables = [Table(tuple(column for column in columns if _tells(column.key, rows)), rows, mark="mark")] if rows else []
-    if front:
-        title = "not surpassed in speed and memory together"
-        tables.append(
-            Table(tuple(column for column in columns if _tells(column.key, front)), front, title, mark="mark")
-        )
+    tables = [
+        Table(tuple(column for column in columns if _tells(column.key, some)), some, title, mark="mark")
+        for some, title in ((rows, ""), (front, "not surpassed in speed and memory together"))
+        if some
+    ]
     if result.sensitivity:
         tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
     if result.constants:
