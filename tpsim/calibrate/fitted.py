@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.answers.hw import curve_record
-from tpsim.machine.curve_file import fields_of
+from tpsim.machine.curve_file import DIGITS, fields_of
 from tpsim.machine.profile_fields import DEFAULT
 from tpsim.quantity.spec import is_path, path_from
 from tpsim.quantity.spec.document import VALUE, merge
@@ -267,9 +267,6 @@ def _run(run: MeasuredRun) -> dict[str, Any]:
         "harness": run.launch,
         "points": len(run.V),
     }
-
-
-DIGITS = 5
 
 
 def source_key(word: str, base: Machine) -> str:
