@@ -87,9 +87,7 @@ def _way(timed: Timing) -> tuple[str, str]:
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The least size above `low` for which something holds that holds from there on; `low` if it does there."""
-    if holds(low):
-        return low
+    """The least size above `low`, for which it does not hold, from which on something holds."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

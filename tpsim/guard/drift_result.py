@@ -105,11 +105,6 @@ class Drifted(Answer):
         return tuple(_pictures(self.drift))
 
     @property
-    def verdict(self) -> str:
-        """The answer in one line."""
-        return self.summary or "nothing moved"
-
-    @property
     def changes(self) -> list[ChangeOfNumber]:
         """One row per number that moved, with its causes; then one per cause that moved none."""
         return [*self._numbers(), *self._silent()]
