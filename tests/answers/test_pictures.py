@@ -11,8 +11,8 @@ import pytest
 
 from tpsim.answers import course
 from tpsim.answers.collective import collective
+from tpsim.answers.pictures import LATER, MOST_CURVES, MOST_LANES
 from tpsim.answers.plan import plan
-from tpsim.answers.plan_pictures import LATER, MOST_CURVES, MOST_LANES
 from tpsim.answers.search import search
 from tpsim.guard.diff import diff
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
+from tpsim.answers.course import MOST_EVENTS
 from tpsim.answers.plan import plan
-from tpsim.answers.trace import MOST_EVENTS
 from tpsim.program.schedules import SCHEDULES
 from tpsim.report.formats import json_text
 

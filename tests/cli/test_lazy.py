@@ -59,7 +59,7 @@ def test_the_probe_would_notice(modules):
     assert {"sympy", "pydantic", "rich", "jinja2", "vl_convert"} <= packages(modules["pictures"])
 
 
-ELSEWHERE = ("answers.cheapest", "answers.search", "answers.trace", "algebra.search", "layouts", "claims", "guard")
+ELSEWHERE = ("answers.cheapest", "answers.search", "answers.course", "algebra.search", "layouts", "claims", "guard")
 ELSEWHERE += ("machine.book", "machine.curve", "machine.unstated", "fabric.change", "calibrate")
 ELSEWHERE += ("cost.formula", "cost.interleaved", "program.serving", "program.huggingface", "reference")
 """Of tpsim what other verbs, machines and schedules need: not a plan of one microbatch after the other."""

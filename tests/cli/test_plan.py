@@ -299,7 +299,7 @@ def test_the_table_of_stages_has_one_unit_per_column(name):
 @pytest.mark.parametrize("name", ["gpt3-175b-a100-pipeline", BASE, "llama3-8b-v5e"])
 def test_under_the_verdict_stand_a_bar_of_the_step_and_one_of_memory(name):
     result = planned(name)
-    step, memory = page(result, verbose=False).bars
+    step, memory = page(result, verbose=False).answer.bars
     assert sum(size for _, size in step.parts) == pytest.approx(result.step.time_s, rel=1e-3)  # but what nobody sees
     assert sum(size for _, size in memory.parts) == result.memory.peak_bytes + result.memory.overhead_bytes
     words = " ".join(part for part, _ in step.parts)

@@ -50,7 +50,9 @@ def planned(source: Any) -> Any:
     """What a plan shows of its question; raises what the plan raises."""
     question = resolve(source, memo=MEMO)
     plan = priced(question, MEMO)
-    assert page(plan, verbose=False).verdict
+    shown = page(plan, verbose=False).answer
+    assert shown.lines
+    assert shown.bars
     return question.resolved, [(one.text, one.kind) for one in question.assumptions]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tpsim.report import markdown, terminal
 from tpsim.report.formats import NoNumber, csv_text, json_text
-from tpsim.report.table import Bar, Column, Line, Page, Table, as_text
+from tpsim.report.table import Bar, Column, Line, Page, Table, Verdict, as_text
 from tpsim.report.terminal import lines
 
 ROWS = [
@@ -19,12 +19,14 @@ ROWS = [
     {"phase": "backward", "op": "all_reduce", "bytes": None, "why": ""},
 ]
 COLUMNS = (Column("phase", "phase"), Column("op", "op"), Column("bytes", "wire", "bytes"), Column("why", "because"))
+YES = Verdict((Line("yes"),))
+
 PAGE = Page(
+    Verdict((Line("compute-bound"),)),
     title="a page",
     facts=(("model", "llama"), ("machine", "a very long machine " * 6)),
     tables=(Table(COLUMNS, ROWS, group="phase"),),
     notes=("a note",),
-    verdict="compute-bound",
     next_command="tpsim hw list",
 )
 
@@ -69,13 +71,13 @@ def test_however_narrow_a_terminal_is_no_number_is_cut(width):
 
 
 def test_text_of_the_user_is_not_taken_for_markup_of_the_terminal():
-    page = shown(Page(title="A[bold]x[/bold]", verdict="[red]no[/red] :smile:"))
+    page = shown(Page(Verdict((Line("[red]no[/red] :smile:"),)), title="A[bold]x[/bold]"))
     assert page == "A[bold]x[/bold]\n\n[red]no[/red] :smile:\n"
 
 
 def test_a_refused_answer_is_red_where_there_are_colours():
     page = io.StringIO()
-    terminal.write(Page(verdict="no", ok=False), page, "always")
+    terminal.write(Page(Verdict((Line("no", ok=False),))), page, "always")
     assert page.getvalue() == "\x1b[1;31mno\x1b[0m\n"
 
 
@@ -136,16 +138,16 @@ def test_spare_columns_give_way_before_a_table_goes_on_below_and_it_says_so():
 def test_what_costs_most_is_yellow_and_what_does_not_fit_is_red_where_there_are_colours():
     rows = [{"name": "a", "is": "most"}, {"name": "b", "is": "over"}, {"name": "c"}]
     page = io.StringIO()
-    terminal.write(Page(verdict="", tables=(Table((Column("name", ""),), rows, mark="is"),)), page, "always")
+    terminal.write(Page(Verdict((Line(""),)), tables=(Table((Column("name", ""),), rows, mark="is"),)), page, "always")
     assert page.getvalue().split() == ["\x1b[1;33ma\x1b[0m", "\x1b[1;31mb\x1b[0m", "c"]
 
 
 def test_the_gist_of_the_verdict_stands_under_the_title():
     several = (Line("10.28 s a step and more", "time", brief="10.28 s"), Line("yes", "memory", brief="it fits"))
-    assert shown(Page(several, title="a page")).splitlines()[:3] == ["a page", "10.28 s", "it fits"]
+    assert shown(Page(Verdict(several), title="a page")).splitlines()[:3] == ["a page", "10.28 s", "it fits"]
 
 
-SEVERAL = Page((Line("10.28 s & more words", "time"), Line("DOES NOT FIT", "memory", ok=False)))
+SEVERAL = Page(Verdict((Line("10.28 s & more words", "time"), Line("DOES NOT FIT", "memory", ok=False))))
 
 
 def test_lines_of_a_verdict_stand_behind_their_labels_at_any_width():
@@ -171,14 +173,14 @@ def test_markdown_is_a_table_with_units_in_its_header():
 
 
 def test_markdown_folds_the_full_breakdown():
-    text = markdown.text(Page(verdict="yes", tables=(Table(COLUMNS, ROWS, "All", folded=True),)))
+    text = markdown.text(Page(YES, tables=(Table(COLUMNS, ROWS, "All", folded=True),)))
     assert "<details><summary>All (3)</summary>\n\n| phase |" in text
     assert text.rstrip().endswith("</details>")
 
 
 def test_markdown_stays_short_enough_for_a_comment_and_counts_what_it_leaves_out():
     table = Table(COLUMNS, ROWS * 2000, "All", folded=True)
-    text = markdown.text(Page(verdict="yes", tables=(table,), next_command="tpsim hw list"))
+    text = markdown.text(Page(YES, tables=(table,), next_command="tpsim hw list"))
     assert len(text) < 60_000
     assert "more rows: left out" in text
     assert text.endswith("Next: `tpsim hw list`\n")
@@ -235,6 +237,7 @@ def test_columns_of_one_kind_have_one_unit():
 # Bars -----------------------------------------------------------------------------------------------------------------
 
 STEP = Bar("step", (("compute 75 %", 7.5), ("exposed 15 %", 1.5), ("bubble 10 %", 1.0)))
+BARRED = Verdict(YES.lines, (STEP,))
 
 
 def test_a_bar_shares_its_cells_among_its_parts_and_says_what_they_are():
@@ -260,7 +263,7 @@ def test_a_bar_is_in_ascii_where_the_stream_has_no_more(monkeypatch, encoding, f
     monkeypatch.setenv("LC_ALL", "en_US.UTF-8")
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
-    terminal.write(Page(verdict="yes", bars=(STEP,)), stream, "never")
+    terminal.write(Page(BARRED), stream, "never")
     stream.flush()
     assert f"step  [{fill * 45}" in raw.getvalue().decode(encoding)
 
@@ -269,10 +272,10 @@ def test_a_bar_is_in_ascii_where_the_stream_has_no_more(monkeypatch, encoding, f
 def test_a_bar_is_in_ascii_where_the_locale_says_so(monkeypatch, said, fill):
     monkeypatch.setenv("LC_ALL", said)
     monkeypatch.setenv("LANG", "en_US.UTF-8")
-    assert f"step  [{fill * 45}" in shown(Page(verdict="yes", bars=(STEP,)))
+    assert f"step  [{fill * 45}" in shown(Page(BARRED))
 
 
 def test_markdown_has_bars_in_letters_of_one_width_and_says_what_rows_are_left_out():
-    text = markdown.text(Page(verdict="yes", bars=(STEP,), tables=(Table(COLUMNS, ROWS, more="3 more"),)))
+    text = markdown.text(Page(BARRED, tables=(Table(COLUMNS, ROWS, more="3 more"),)))
     assert "\n```text\nstep  [█" in text
     assert text.endswith("\n\n3 more\n")

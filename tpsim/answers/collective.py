@@ -267,9 +267,9 @@ class CollectiveResult(Answer):
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """Bus bandwidth and seconds over sizes."""
-        from tpsim.answers.collective_pictures import pictures
+        from tpsim.answers.pictures import of_collective
 
-        return tuple(pictures(self, self.rows))
+        return tuple(of_collective(self, self.rows))
 
     @property
     def verdict(self) -> str:

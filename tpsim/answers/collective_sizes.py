@@ -15,6 +15,7 @@ from tpsim.fabric.wires import Wires, ranks_text
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.inputs import asked
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,8 +128,7 @@ def whole(size: int, shares: int, width: int) -> int:
 
 def rounding(rounded: int, least: int, shares: str) -> list[str]:
     """A note that sizes were rounded, if any was."""
-    sizes = "1 size" if rounded == 1 else f"{rounded} sizes"
-    return [f"{sizes} rounded down to multiples of {least} bytes: {shares}element"] * bool(rounded)
+    return [f"{counted(rounded, 'size')} rounded down to multiples of {least} bytes: {shares}element"] * bool(rounded)
 
 
 def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, tuple[str, ...]]:

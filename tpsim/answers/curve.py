@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tpsim.report.record import Record, Seconds
@@ -78,13 +77,9 @@ def _ways(timed: Callable[[int], Timing], least: int) -> Iterator[WayFrom]:
         if _way(timed(2 * low)) == here:
             low *= 2
         else:
-            low = _first(low, 2 * low, partial(_differs, timed, here))
+            low = _first(low, 2 * low, lambda V, here=here: _way(timed(V)) != here)  # type: ignore[misc]
             here = _way(timed(low))
             yield WayFrom(low, *here)
-
-
-def _differs(timed: Callable[[int], Timing], way: tuple[str, str], V: int) -> bool:
-    return _way(timed(V)) != way
 
 
 def _way(timed: Timing) -> tuple[str, str]:
@@ -92,9 +87,7 @@ def _way(timed: Timing) -> tuple[str, str]:
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The least size above `low` for which something holds that holds from there on; `low` if it does there."""
-    if holds(low):
-        return low
+    """The least size above `low`, for which it does not hold, from which on something holds."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

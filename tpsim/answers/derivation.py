@@ -32,6 +32,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 }
 """What holds a kind of number against something that does not know its formula."""
 
+WIRE_SOURCE = "How to Scale Your Model, chapter 3, with the finite factor"
+
+V_MEANS = "bytes of the whole array taking part"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Derivation(Record):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.algebra.moves import MOVES, wire
-from tpsim.answers.derivation import CHECKS, Derivation, symbol
+from tpsim.answers.derivation import CHECKS, V_MEANS, WIRE_SOURCE, Derivation, symbol
 from tpsim.answers.hw import constant_record
 from tpsim.answers.plan_derivations import PARTS, derivations, names_in, numbers
 from tpsim.fabric.wires import ONE_LINK
@@ -259,8 +259,8 @@ def _collective(kind: str) -> Derivation:
         what=f"wire bytes of one {kind}: what one device must inject, whatever algorithm runs",
         dimension="bytes",
         expression=expression,
-        meanings={"V": "bytes of the whole array taking part", "n": "devices on the axis"},
-        sources=("How to Scale Your Model, chapter 3, with the finite factor",),
+        meanings={"V": V_MEANS, "n": "devices on the axis"},
+        sources=(WIRE_SOURCE,),
         checks=CHECKS["wire"],
     )
 

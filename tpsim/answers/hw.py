@@ -12,6 +12,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.inputs import files_of, shown
 from tpsim.report.answer import Answer
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from tpsim.machine.constant import Constant
@@ -178,7 +179,7 @@ class HwValidateResult(Answer):
     def verdict(self) -> str:
         """How many are sound, and what to look at."""
         sound = sum(not profile.problems for profile in self.profiles)
-        warned = f", {len(self.warnings)} warning{'s' * (len(self.warnings) > 1)}" if self.warnings else ""
+        warned = f", {counted(len(self.warnings), 'warning')}" if self.warnings else ""
         return f"{sound} of {len(self.profiles)} profiles are sound{warned}"
 
     def records(self) -> list[dict[str, Any]]:

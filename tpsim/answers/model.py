@@ -10,7 +10,7 @@ from tpsim.program.model import Moe
 from tpsim.program.transformer import mtp_count, parameter_count, parameter_counts
 from tpsim.quantity import spec
 from tpsim.question.inputs import files_of
-from tpsim.report.answer import Answer, Assumption
+from tpsim.report.answer import Answer, noted
 from tpsim.report.record import Of
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class ModelResult(Answer):
 
     source = Of[str | None]("read.source", "where the model's figures are from")
     files = files_of(lambda answer: [answer.read.document])
+    assumptions = noted("read.notes", "what reading took for granted")
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -82,11 +83,6 @@ class ModelResult(Answer):
     def resolved(self) -> dict[str, Any]:
         """The model as it is computed with."""
         return as_stated(self.read.model)
-
-    @property
-    def assumptions(self) -> list[Assumption]:
-        """What reading took for granted."""
-        return [Assumption(note, "derived") for note in self.read.notes]
 
 
 @dataclass(frozen=True)

@@ -263,10 +263,10 @@ class PlanResult(Answer):
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """A layer, the ranks and their memory over time, see `tpsim.answers.plan_pictures`."""
-        from tpsim.answers.plan_pictures import pictures
+        """A layer, the ranks and their memory over time, see `tpsim.answers.pictures`."""
+        from tpsim.answers.pictures import of_plan
 
-        return tuple(pictures(self))
+        return tuple(of_plan(self))
 
     @property
     def cheapest(self) -> PlanResult:
@@ -285,8 +285,8 @@ class PlanResult(Answer):
         return not_modelled(self.question)
 
     def to_trace(self) -> dict[str, Any]:
-        """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.trace`."""
-        from tpsim.answers.trace import trace
+        """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.course`."""
+        from tpsim.answers.course import trace
 
         return trace(self)
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived, number, of_rank
+from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number, of_rank
 from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, pipeline, rate, serve, step
 from tpsim.cost.memory import kept, memory
 from tpsim.machine.cost import SIMPLE
@@ -17,6 +17,7 @@ from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.prices import route_over, sizes_of
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,7 +101,7 @@ def _rows(result: PlanResult, name: str) -> Iterator[Derivation]:
             "bytes",
             call.wire_bytes,
             because=tuple(dict.fromkeys(row.because for row in rows if row.because)),
-            sources=("How to Scale Your Model, chapter 3, with the finite factor",),
+            sources=(WIRE_SOURCE,),
             checks=(*CHECKS["wire"], *CHECKS["program"]),
         )
         yield _seconds(result, rows)
@@ -125,7 +126,7 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
         text=sentence,
         value=float(timing.time_s),
         because=(
-            f"{calls:,} call{'s' * (calls != 1)} per step",
+            f"{counted(calls, 'call')} per step",
             *_taken(timing, result.question.cost_model),
             *limits(result.question.machine, route),
         ),

@@ -277,9 +277,9 @@ class SearchResult(Answer):
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """Seconds of a step over bytes at its peak."""
-        from tpsim.answers.search_pictures import pictures
+        from tpsim.answers.pictures import of_search
 
-        return tuple(pictures(self))
+        return tuple(of_search(self))
 
 
 def _surely(ranked: Ranked, by: By) -> str:

@@ -124,7 +124,7 @@ class Serve(Record):
 
 def whole_stack(plan: PlanResult) -> Sizes:
     """The sizes of a plan where its layers are those of all stages."""
-    layers = counted(tuple(run for chunk in plan.question.stages.chunks for run in chunk.stack))
+    layers = counted(plan.question.stages.stack)
     return plan.sizes.of_stage({ALIKE: sum(layers.values()), **layers})
 
 

@@ -25,7 +25,7 @@ from tpsim.question.expression import (
     refuse_uneven,
 )
 from tpsim.question.inputs import inputs
-from tpsim.report.answer import Answer, Assumption
+from tpsim.report.answer import Answer, noted
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ class ShardResult(Answer):
     wire_bytes_per_device = Of[Bytes | None](
         "way.wire_bytes_per_device", "what a device must inject in all steps; null without dims"
     )
+    assumptions = noted("taken_for_granted", "what the answer takes for granted")
     flops_per_device = Of[Number | None](
         "way.flops_per_device", "what a device computes in all steps; null without dims"
     )
@@ -200,11 +201,8 @@ class ShardResult(Answer):
         return [self._array(array) for array in self.expression.arrays]
 
     @property
-    def assumptions(self) -> list[Assumption]:
-        """What the answer takes for granted."""
-        return [Assumption(text, "derived") for text in self._assumed()]
-
-    def _assumed(self) -> Iterator[str]:
+    def taken_for_granted(self) -> Iterator[str]:
+        """What the answer takes for granted, in words."""
         if self.chosen and self.dims is None:
             yield "no dims given: formulas only, and plans are ranked as if every dim had the same size"
         if self.chosen and self.dims is not None and self.pricing.clock is None:

@@ -163,14 +163,12 @@ def in_stages(
 
     briefly  ranks that the step does not hang on are worked out when they are asked for
     """
-    if question.schedule is None:
-        raise ValueError(question.name)
     rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
     try:
         whole = work_of(question, lowered, sizes, rows).step(briefly=briefly)
     except InputError as error:  # a schedule that deadlocks, which knows no file
         raise error.at(question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")) from None
-    return Pipeline(question.schedule, question.blocking, whole, chips, tuple(rows))
+    return Pipeline(question.orders, question.blocking, whole, chips, tuple(rows))
 
 
 def ranks_of(question: Question, collective: Collective) -> str | None:

@@ -51,15 +51,29 @@ def pipeline(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
     """Seconds of the step, all of them with ``step`` alone."""
-    rest = rest or "time_s"
-    if rest in RATES:
-        yield rate(result, RATES[rest])
-        return
-    if rest == "band":
-        yield from band(result.band, result.step.time_s) if result.band else ()
-        return
+    name = rest or "time_s"
+    if name in RATES:
+        yield rate(result, RATES[name])
+    if name == "band" and result.band:
+        yield from band(result.band, result.step.time_s)
+    if text := _texts(result).get(name):
+        yield Derivation(
+            what=f"{name.removesuffix('_s')} of one step",
+            dimension="seconds",
+            text=text,
+            value=float(getattr(result.step, name) or 0),
+            because={"bubble_s": tuple(_waits(result)), "stragglers_s": LATE}.get(name, ()),
+            sources=tuple(_constants(result, name)),
+            checks=CHECKS["stragglers" if name == "stragglers_s" else "compute"],
+        )
+    if name in ("flops_per_device", "compute_s"):
+        yield _flops(result)
+
+
+def _texts(result: PlanResult) -> dict[str, str]:
+    """How the step's seconds are made, each in words."""
     step = result.step
-    texts = {
+    return {
         "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}"
         + _waiting(result),
         "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
@@ -70,27 +84,20 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         "stragglers_s": "sum over actions of sqrt(compute x meetings x interruption) x (sqrt(chips of a stage) - 1)",
         "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",
     }
-    if rest in texts:
-        yield Derivation(
-            what=f"{rest.removesuffix('_s')} of one step",
-            dimension="seconds",
-            text=texts[rest],
-            value=float(getattr(step, rest) or 0),
-            because={"bubble_s": tuple(_waits(result)), "stragglers_s": LATE}.get(rest, ()),
-            sources=tuple(_constants(result, rest)),
-            checks=CHECKS["stragglers" if rest == "stragglers_s" else "compute"],
-        )
-    if rest in ("flops_per_device", "compute_s"):
-        here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
-        kernels = [kernel for kernel in result.memo.lowered(result.question).kernels if here(kernel.where)]
-        by = result.question.assume.mfu
 
-        def flops(sizes: Sizes) -> Any:
-            runs = ((kernel, kernel.flops(sizes), kernel.count(sizes)) for kernel in kernels)
-            return total(kernel.counted(run, sizes, by) * count for kernel, run, count in runs)
 
-        noun = f"FLOPs of one chip per step: {result.step.flops_counted}"
-        yield derived(result, noun, "flops", flops, checks=CHECKS["compute"])
+def _flops(result: PlanResult) -> Derivation:
+    """The FLOPs that HFU counts, of the rank that the step hangs on."""
+    here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
+    kernels = [kernel for kernel in result.memo.lowered(result.question).kernels if here(kernel.where)]
+    by = result.question.assume.mfu
+
+    def flops(sizes: Sizes) -> Any:
+        runs = ((kernel, kernel.flops(sizes), kernel.count(sizes)) for kernel in kernels)
+        return total(kernel.counted(run, sizes, by) * count for kernel, run, count in runs)
+
+    noun = f"FLOPs of one chip per step: {result.step.flops_counted}"
+    return derived(result, noun, "flops", flops, checks=CHECKS["compute"])
 
 
 LATE = (

@@ -17,7 +17,7 @@ from uuid import uuid4
 from tpsim import __version__
 from tpsim.answers.layout_row import in_words
 from tpsim.answers.ranking import measurable
-from tpsim.answers.search import search
+from tpsim.answers.search import PLANS, TOP, search
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
@@ -173,8 +173,8 @@ def sweep(
     overrides: Sequence[str] = (),
     vary: Sequence[str] = (),
     by: By = "step",
-    top: int = 10,
-    plans: int = 200,
+    top: int = TOP,
+    plans: int = PLANS,
     workers: int = 1,
     dask: str = "",
     progress: Callable[[int, int, float], None] | None = None,

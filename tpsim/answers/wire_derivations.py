@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.answers.derivation import CHECKS, Derivation, symbol
+from tpsim.answers.derivation import CHECKS, V_MEANS, Derivation, symbol
 from tpsim.fabric.wires import ONE_LINK, ranks, ranks_text
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS
@@ -25,8 +25,6 @@ SOURCES = ("closed forms, counted message by message",)
 
 LARGE = 2**30
 """Bytes of an array whose way is explained: one that bandwidth decides."""
-
-V_MEANS = "bytes of the whole array taking part"
 
 
 def one_link(topology: LevelTopology) -> Derivation:

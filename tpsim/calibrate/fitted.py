@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.answers.hw import curve_record
-from tpsim.machine.curve_file import fields_of
+from tpsim.machine.curve_file import DIGITS, fields_of
 from tpsim.machine.parts import DEFAULT
 from tpsim.quantity.spec import is_path, path_from
 from tpsim.quantity.spec.document import VALUE, merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
 from tpsim.question.save import flow
-from tpsim.report.answer import Answer, Assumption
+from tpsim.report.answer import Answer, noted
+from tpsim.report.numbers import counted
 from tpsim.report.record import Of
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class FitResult(Answer):
     undetermined = Of[Sequence[str]](
         "calibrated.fit.merged", "figures that matter and that the logs cannot tell from those that moved"
     )
+
+    assumptions = noted("warnings", "what the logs, and the fit, cannot be trusted in")
 
     @property
     def machine(self) -> Machine:
@@ -109,9 +112,9 @@ class FitResult(Answer):
         """One line: how far off the predictions are now, and were."""
         every = self.bands[-1]
         moved, curves = len(self.parameters), sum(curve.source == self.source for curve in self.machine.measured)
-        over = f", {every['fitted_median']:.1%} with {curves} curve{'s' * (curves != 1)}" if curves else ""
+        over = f", {every['fitted_median']:.1%} with {counted(curves, 'curve')}" if curves else ""
         return (
-            f"{moved} figure{'s' * (moved != 1)} fitted to {every['points']} points: median error "
+            f"{counted(moved, 'figure')} fitted to {every['points']} points: median error "
             f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}"
         )
 
@@ -124,11 +127,6 @@ class FitResult(Answer):
     def resolved(self) -> dict[str, Any]:
         """What was fitted to what."""
         return {"base": self.base, "name": self.name, "runs": [_run(run) for run in self.calibrated.runs]}
-
-    @property
-    def assumptions(self) -> list[Assumption]:
-        """What the logs, and the fit, cannot be trusted in."""
-        return [Assumption(text, "derived") for text in self.warnings]
 
     @property
     def files(self) -> list[tuple[str, str]]:
@@ -269,9 +267,6 @@ def _run(run: MeasuredRun) -> dict[str, Any]:
         "harness": run.launch,
         "points": len(run.V),
     }
-
-
-DIGITS = 5
 
 
 def source_key(word: str, base: Machine) -> str:

@@ -74,9 +74,9 @@ class OverlayResult(Answer):
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """Bus bandwidth and seconds over sizes, predicted and measured."""
-        from tpsim.answers.collective_pictures import pictures
+        from tpsim.answers.pictures import of_collective
 
-        return tuple(pictures(self.predicted, self.rows))
+        return tuple(of_collective(self.predicted, self.rows))
 
     @property
     def verdict(self) -> str:

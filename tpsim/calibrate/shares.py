@@ -38,14 +38,13 @@ class Effects:
     shares    share -> its value
     logs      logarithms of seconds: runs x launches
     slopes    share -> by how much they grow with its logarithm, for every run
-    launches  of a host, that `logs` are at; one where none moves, and `launch` where it is, in the same unit
+    launches  of a host, over where it is, that `logs` are at; one where none moves
     """
 
     shares: Mapping[str, float]
     logs: Array
     slopes: Mapping[str, Array]
     launches: Sequence[float] = (1.0,)
-    launch: float = 1.0
 
     def seconds(self, moves: Mapping[str, float]) -> Array:
         """Of every run where figures have moved by these logarithms."""
@@ -64,9 +63,9 @@ class Effects:
         """Logarithms of seconds; between two launches, and beyond the last, as from one to the next."""
         if len(self.launches) == 1:
             return np.asarray(self.logs[:, 0], dtype=np.float64)
-        where, wanted = np.log(self.launches), np.log(self.launch) + by
-        left = int(np.clip(np.searchsorted(where, wanted) - 1, 0, len(where) - 2))
-        part = (wanted - where[left]) / (where[left + 1] - where[left])
+        where = np.log(self.launches)
+        left = int(np.clip(np.searchsorted(where, by) - 1, 0, len(where) - 2))
+        part = (by - where[left]) / (where[left + 1] - where[left])
         return np.asarray(self.logs[:, left] * (1 - part) + self.logs[:, left + 1] * part, dtype=np.float64)
 
     def part(self, runs: Sequence[int]) -> Effects:

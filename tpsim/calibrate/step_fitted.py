@@ -14,7 +14,8 @@ from tpsim.calibrate.fitted import block, extending, figure, source_key, with_en
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
-from tpsim.report.answer import Answer, Assumption
+from tpsim.report.answer import Answer, noted
+from tpsim.report.numbers import counted
 from tpsim.report.record import Bytes, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class StepFitResult(Answer):
     shares: MovedFigures
     scatter: SharesFields
 
+    assumptions = noted("remarks", "what the runs could not tell, and what no figure of a chip explains")
+
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
         """One row per figure that moved: before and after, and one deviation of each, relative."""
@@ -119,10 +122,8 @@ class StepFitResult(Answer):
             f"{row['figure']} {shown(row['figure'], row['base'])} -> {shown(row['figure'], row['value'])}"
             for row in self.parameters
         )
-        many = len(self.rows)
-        return (
-            f"{moved or 'nothing moved'}: {many} step{'s' * (many != 1)} {was:.1%} off before, {now:.1%} after (mean)"
-        )
+        steps = counted(len(self.rows), "step")
+        return f"{moved or 'nothing moved'}: {steps} {was:.1%} off before, {now:.1%} after (mean)"
 
     @property
     def held(self) -> str:
@@ -140,11 +141,6 @@ class StepFitResult(Answer):
     def files(self) -> list[tuple[str, str]]:
         """The base's file and the list, each with its hash."""
         return [*inputs(self.document), (self.log.path, self.log.sha256)]
-
-    @property
-    def assumptions(self) -> list[Assumption]:
-        """What held the figures, what the runs could not tell, and what no figure of a chip explains."""
-        return [Assumption(text, "derived") for text in self.remarks]
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:

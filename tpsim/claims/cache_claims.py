@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below, judged
+from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below
 from tpsim.program.dims import HELD, ROWS
 from tpsim.program.layout import layout
 from tpsim.question.memo import program_of
 from tpsim.question.routing import routed
 from tpsim.reference.execute import execute
 from tpsim.reference.run import Run, leaves
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,11 +35,14 @@ def cache_check(question: Question, work: Inference) -> Check:
     """Decoding behind a prompt on the question's devices against prompts that have those tokens, too, on one device."""
     gaps = list(_Replies(question, work).gaps())
     worst = max(gaps)
-    new = "1 token" if work.seq == 1 else f"{work.seq} tokens"
-    seen = f"a prompt read, then {STEPS} steps of {new} decoded: what is sampled from, and the caches, as of prompts "
-    seen += f"with these tokens on one device, relative differences {below(worst, ROUNDING)}"
-    wrong = [f"step {at} differs by {gap:.1e} from a prompt with its tokens" for at, gap in enumerate(gaps)]
-    return judged("cache", seen, [text for text, gap in zip(wrong, gaps, strict=True) if not gap <= TOLERANCE], tried=1)
+    seen = f"a prompt read, then {STEPS} steps of {counted(work.seq, 'token')} decoded: what is sampled from, and the "
+    seen += f"caches, as of prompts with these tokens on one device, relative differences {below(worst, ROUNDING)}"
+    wrong = [
+        f"step {at} differs by {gap:.1e} from a prompt with its tokens"
+        for at, gap in enumerate(gaps)
+        if not gap <= TOLERANCE
+    ]
+    return Check("cache", seen, 1, wrong)
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,7 @@ class _Replies:
         sizes |= {dim: sizes["b"] * sizes["s"] for dim in ROWS if dim in sizes}  # for all tokens that choose alike
         past = sizes.get("past", 0)
         drawn = leaves(sizes)("tokens", (sizes["b"], self.room))[:, past : past + sizes["s"]]
-        stack = tuple(run for chunk in question.stages.chunks for run in chunk.stack)
-        program = program_of(question, laid, layers=(stack,))
+        program = program_of(question, laid, layers=(question.stages.stack,))
         mesh = question.mesh if laid is None else Mesh({})
         return execute(program, mesh, sizes, leaves(sizes, {"tokens.0": drawn, **caches}))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tpsim.report.answer import Answer, Assumption
+from tpsim.report.answer import Answer, noted
 from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Record
 
@@ -30,7 +30,7 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One statement that was put to the test.
+    """One statement that was put to the test; it holds if there are no mismatches.
 
     seen        what was seen if it holds
     tried       things that were looked at; a check of none of them says nothing
@@ -40,7 +40,7 @@ class Check:
     check: str
     seen: str
     tried: int
-    mismatches: tuple[str, ...] = ()
+    mismatches: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:
@@ -53,11 +53,6 @@ class Check:
         more = len(self.mismatches) - SHOWN
         rest = [f"and {more} more"] if more > 0 else []
         return self.seen if self.ok else "; ".join([*self.mismatches[:SHOWN], *rest])
-
-
-def judged(check: str, seen: str, mismatches: Sequence[str], *, tried: int) -> Check:
-    """A check of `tried` things that holds if there are no mismatches."""
-    return Check(check, seen, tried, tuple(mismatches))
 
 
 def arising(checks: Iterable[Check]) -> tuple[Check, ...]:
@@ -76,7 +71,7 @@ def below(value: float, bound: float) -> str:
 
 def stopped(error: Exception) -> Check:
     """A run that could not go on: some device was left without what it needed."""
-    return judged("values", "", [str(error)], tried=1)
+    return Check("values", "", 1, [str(error)])
 
 
 def value_checks(compared: Sequence[Compared]) -> Iterator[Check]:
@@ -99,7 +94,7 @@ def equal_arrays(check: str, compared: Sequence[Compared], noun: str = "") -> Ch
     worst = max(array.difference for array in compared)
     seen = f"{counted(arrays, 'array')}{noun} as on one device, relative differences {below(worst, ROUNDING)}"
     wrong = [_difference(array) for array in compared if not array.difference <= TOLERANCE]
-    return judged(check, seen, wrong, tried=arrays)
+    return Check(check, seen, arrays, wrong)
 
 
 def distinct(compared: Iterable[Compared]) -> int:
@@ -122,7 +117,7 @@ def blocks_check(compared: Sequence[Compared], astray: Sequence[str] = ()) -> Ch
         for array in on_devices
         if not array.difference <= TOLERANCE
     ]
-    return judged("blocks", seen, [*astray, *wrong], tried=blocks)
+    return Check("blocks", seen, blocks, [*astray, *wrong])
 
 
 def slopes_check(slopes: Sequence[Slope]) -> Check:
@@ -135,7 +130,7 @@ def slopes_check(slopes: Sequence[Slope]) -> Check:
         for slope in slopes
         if not slope.difference <= SLOPE_TOLERANCE
     ]
-    return judged("finite_differences", seen, wrong, tried=len(slopes))
+    return Check("finite_differences", seen, len(slopes), wrong)
 
 
 def _difference(array: Compared) -> str:
@@ -238,6 +233,8 @@ class VerifyResult(Answer):
     runs: tuple[Verified, ...]
     files: tuple[tuple[str, str], ...] = ()
 
+    assumptions = noted("notes", "what has to be known of the runs")
+
     @property
     def notes(self) -> list[str]:
         """What has to be known of the runs, each once."""
@@ -280,8 +277,3 @@ class VerifyResult(Answer):
     def resolved(self) -> Mapping[str, list[str]]:
         """What was run."""
         return {"names": [run.name for run in self.runs]}
-
-    @property
-    def assumptions(self) -> list[Assumption]:
-        """What has to be known of the runs."""
-        return [Assumption(note, "derived") for note in self.notes]

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.claims.checks import Check, judged
+from tpsim.claims.checks import Check
 from tpsim.claims.trial import BOOK, RanCall, by_sort, exact_bytes, injected, parts, planned, sent, staged
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY, STREAMED
@@ -99,7 +99,7 @@ class Ledger:
 def collectives_check(ledgers: Sequence[Ledger], seen: str) -> Check:
     """Nothing missing, nothing extra, and every call as many bytes as its row says."""
     wrong = [text for ledger in ledgers for text in (*_wrong_counts(ledger), *_wrong_bytes(ledger))]
-    return judged("collectives", seen, wrong, tried=max(ran(ledgers), sum(len(way.claims) for way in ledgers)))
+    return Check("collectives", seen, max(ran(ledgers), sum(len(way.claims) for way in ledgers)), wrong)
 
 
 def ran(ledgers: Sequence[Ledger]) -> int:
@@ -141,7 +141,7 @@ def formulas(ledger: Ledger) -> Iterator[str]:
 
 def formulas_check(tried: Sequence[str], seen: str) -> Check:
     """What was tried of formulas, each "" where it holds."""
-    return judged("formulas", seen, [text for text in tried if text], tried=len(tried))
+    return Check("formulas", seen, len(tried), [text for text in tried if text])
 
 
 def memory_check(seen: Trial) -> Check:
@@ -153,7 +153,7 @@ def memory_check(seen: Trial) -> Check:
     actions = sum(len(levels) for levels in run.live.levels.values())
     wrong = [text for rank in chips for text in (*_states(rank, run), *_course(rank, run))]
     text = f"{counted(actions, 'action')} of {counted(len(chips), 'rank')}, each with the bytes that its devices held"
-    return judged("memory", text, wrong, tried=actions)
+    return Check("memory", text, actions, wrong)
 
 
 def _course(rank: ChipMemory, run: Run) -> Iterator[str]:
@@ -259,7 +259,7 @@ def links_check(ledgers: Sequence[Ledger]) -> Check:
         for claim in alone
         if claim.priced.uplink != claim.uplink
     ]
-    return judged("links", seen, wrong, tried=len(known) + len(alone))
+    return Check("links", seen, len(known) + len(alone), wrong)
 
 
 def _up(calls: Sequence[Sequence[Call]]) -> int:

@@ -218,8 +218,8 @@ def trial(question: Question, full: PlanResult) -> Trial:
     padded = question.assume.routing.drop != "none"
     options = {"schedule": question.orders, "beside": beside, "choose": even, "padded": padded}
     sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **options)
-    layers = (tuple(run for chunk in question.stages.chunks for run in chunk.stack),)
-    unsharded = program_of(question, layout(), layers=layers, microbatches=question.workload.microbatches)
+    layers, microbatches = (question.stages.stack,), question.workload.microbatches
+    unsharded = program_of(question, layout(), layers=layers, microbatches=microbatches)
     return Trial(plan, sharded, execute(unsharded, Mesh({}), sizes, inputs, choose=even))
 
 

@@ -200,7 +200,7 @@ def smaller(runs: Callable[[Mesh], object], mesh: Mesh, dims: str | Mapping[str,
     fits = next((less for less in _smaller_meshes(mesh) if _can(runs, less)), None)
     if fits is None:
         return "write it with fewer mesh axes"
-    return f"take fewer devices{also}: --mesh {','.join(f'{axis}={n}' for axis, n in fits.axes.items())}"
+    return f"take fewer devices{also}: --mesh {as_flag(fits.axes)}"
 
 
 def _can(runs: Callable[[Mesh], object], mesh: Mesh) -> bool:

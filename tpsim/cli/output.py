@@ -88,7 +88,8 @@ class Output:
         if page:
             from tpsim.report import table, terminal
 
-            terminal.write(table.Page(page.lines) if self.quiet else page, sys.stdout, self.color)
+            page = table.Page(table.Verdict(answer.lines)) if self.quiet else page
+            terminal.write(page, sys.stdout, self.color)
         sys.stdout.write(shown)
         sys.stdout.flush()
         if fails and not answer.ok:

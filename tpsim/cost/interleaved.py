@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.turns import Turns
+from tpsim.cost.turns import RanksInTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpsim.cost.turns import ChannelState
 
 
-class Steady(Turns):
+class Steady(RanksInTurn):
     """The ranks in turn, held up in warm-up and flush alone.
 
     Each end of a message does as it would alone: a rank in warm-up or flush is held up by what it gives and takes, and
@@ -86,7 +86,7 @@ class Steady(Turns):
                 self.released(way.channel.sender)
 
 
-class Paired(Turns):
+class Paired(RanksInTurn):
     """The ranks in turn; those that warm up with all of their forwards have no pairs.
 
     In steady state a rank runs a forward and a backward and then exchanges what both have made, and what the next two

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.turns import Turns
+from tpsim.cost.turns import RanksInTurn
 from tpsim.program.schedules import uncollected
 from tpsim.quantity.errors import InputError
 
@@ -51,4 +51,4 @@ def run(
             from tpsim.cost.interleaved import Paired
 
             return Paired(schedule, blocking, lasts, sends).ran()
-        return Turns(schedule, blocking, lasts, sends).ran()
+        return RanksInTurn(schedule, blocking, lasts, sends).ran()

@@ -6,22 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, groupby, islice
+from itertools import accumulate, islice
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.cost.memory import held_bytes, moved_bytes
 from tpsim.program.op import Array, Reshard
+from tpsim.program.schedules import turns_of
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize, Extra
     from tpsim.program.kinds import Layers
     from tpsim.program.lifetimes import Lifetimes
-    from tpsim.program.schedules import Action, PipelineSchedule
+    from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Chunk
     from tpsim.program.turnover import Turnover
 
@@ -96,7 +97,9 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
     """
     kinds, examples = schedule.kinds.of[rank], schedule.kinds.examples
     known = {
-        kind: [courses.of(chunks[chunk], acts) for chunk, acts in _taken_together(examples[kind])] for kind in {*kinds}
+        # Passes of one microbatch in one chunk keep nothing for each other.
+        kind: [courses.of(chunks[chunk], acts) for chunk, _, acts in turns_of(examples[kind])]
+        for kind in {*kinds}
     }
     places = (place for place, kind in enumerate(kinds) for _ in known[kind])
     run = [course for kind in kinds for course in known[kind]]
@@ -107,12 +110,6 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
     for course, times in Counter(run[:passed]).items():
         before = _plus(before, course.net, times)
     return Peak(next(islice(places, passed, None)), _plus(before, run[passed].most, 1), kinds, known)
-
-
-def _taken_together(action: Action) -> Iterator[tuple[int, str]]:
-    """The acts that one microbatch goes through in one chunk within an action: for each other they keep nothing."""
-    for (chunk, _), parts in groupby(action, key=lambda part: (part.chunk, part.microbatch)):
-        yield chunk, "".join(part.act for part in parts)
 
 
 @dataclass(frozen=True, eq=False)

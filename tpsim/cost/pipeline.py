@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
@@ -18,7 +17,7 @@ from tpsim.cost.ran import Path
 from tpsim.cost.rank_work import FullLinks, RankSpan, RankWork, Tail
 from tpsim.cost.timed import Timed
 from tpsim.program.lifetimes import in_microbatch
-from tpsim.program.schedules import in_flight
+from tpsim.program.schedules import in_flight, turns_of
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
@@ -177,8 +176,7 @@ class Work:
     def timed(self, action: Action) -> Timed:
         """An action: passes of one chunk and microbatch are one list of tasks."""
         whole, last = Timed(), self.schedule.microbatches - 1
-        for (chunk, j), parts in groupby(action, key=lambda part: part[1:]):
-            acts = "".join(part.act for part in parts)
+        for chunk, j, acts in turns_of(action):
             tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
             whole = whole.then(self.clock.timed(tasks))
         return whole

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Act, Pass
+from tpsim.program.schedules import Act, Pass, acts_of
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Path:
     def _named(self, kind: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""
         action, timed = self.ran.schedule.kinds.examples[kind], self.kinds[kind]
-        acts, j = "".join(part.act for part in action), action[-1].microbatch
+        acts, j = acts_of(action), action[-1].microbatch
         where = self._place(self.chunks[action[0].chunk])
         plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"

@@ -52,7 +52,7 @@ Gap = list[tuple[ChannelState, Any, int, int]]
 """What a rank exchanges between two actions: channels, seconds on the way, 1 if it gives or -1, the other ranks."""
 
 
-class Turns:
+class RanksInTurn:
     """The ranks in turn: one whose messages have all set off ends its gap, runs its next action, and opens a gap again.
 
     gives    what actions of each kind give, and nothing for the one that is before the first and behind the last

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from tpsim.guard.lock import Fact
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
-from tpsim.guard.moved_numbers import change, few, keys
+from tpsim.guard.moved_numbers import change, few, in_both, keys
 from tpsim.guard.uses import PROFILE
 from tpsim.quantity.units import parse
 from tpsim.report.record import Record
@@ -208,7 +208,7 @@ def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[Ca
     """Fields of scenarios that moved by themselves, equal moves of several scenarios together."""
     groups: dict[tuple[AskedField, Any, Any, str], list[str]] = {}
     switched = set(switches)
-    for name in (name for name in new.scenarios if name in old.scenarios):
+    for name in in_both(old, new):
         before, after = old.scenarios[name].asked, new.scenarios[name].asked
         for field, *stated in own_fields(before, after, switched, new):
             own = [_of_its_file(field, lock.scenarios[name].asked, lock) for lock in (old, new)]

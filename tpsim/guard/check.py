@@ -18,6 +18,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
+from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,11 @@ class CheckResult(Drifted):
     def ok(self) -> bool:
         """True if nothing moved, or if the lock was brought up to date."""
         return self.updated or not self.drift
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The verdict, a "no" where anything moved, though the lock may be up to date by now."""
+        return (Line(self.verdict, ok=not self.drift),)
 
     @property
     def text(self) -> str:
@@ -186,16 +192,12 @@ def _still_there(paths: Sequence[str], lock: Path) -> list[str]:
     here = [path for path in paths if (lock.parent / path).exists()]
     names = [path for path in paths if path not in here and not spec.is_path(path)]
     for name in names:
-        _refuse_unknown(name, lock)
+        try:
+            spec.find("scenarios", name)
+        except InputError as error:
+            document = spec.load(lock, most=spec.LARGE)
+            raise error.at(document.place("paths", document.data["paths"].index(name))) from None
     return [path for path in paths if path in here or path in names]
-
-
-def _refuse_unknown(name: str, lock: Path) -> None:
-    try:
-        spec.find("scenarios", name)
-    except InputError as error:
-        document = spec.load(lock, most=spec.LARGE)
-        raise error.at(document.place("paths", document.data["paths"].index(name))) from None
 
 
 def _home(folder: Path) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from tpsim.quantity.spec import Document
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.edits import flag_words
 from tpsim.question.scenario import resolve
+from tpsim.report.numbers import counted
 from tpsim.report.record import Record
 from tpsim.report.table import Line
 
@@ -102,7 +103,7 @@ class DiffResult(Drifted):
         first, *others = [sentence(replace(cause, note="") if self.edits else cause) for cause in named]
         names = ", ".join([first, *(other.removeprefix(f"{EDIT} ") for other in others)])
         more = len(causes) - len(named)
-        return names + (f" and {more} more cause{'s'[: more - 1]}" if more else "")
+        return names + (f" and {counted(more, 'more cause')}" if more else "")
 
     @property
     def edits(self) -> tuple[CauseOfDrift, ...]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.guard.causes import STILL, CauseOfDrift, causes
-from tpsim.guard.moved_numbers import Moved, moved_in
+from tpsim.guard.moved_numbers import Moved, in_both, moved_in
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,8 +51,7 @@ class Drift:
 def drift(old: Lock, new: Lock) -> Drift:
     """What moved from `old` to `new`; times are compared with the tolerance of the old lock."""
     old, renamed = in_names_of(new, old)
-    both = [name for name in new.scenarios if name in old.scenarios]
-    moved = tuple(number for name in both for number in moved_in(name, old, new))
+    moved = tuple(number for name in in_both(old, new) for number in moved_in(name, old, new))
     touched = [_touched(cause, moved, old, new) for cause in [*causes(old, new), *renamed]]
     # What moved a number comes before what moved none.
     touching = sorted(touched, key=lambda cause: not cause.scenarios)
@@ -135,7 +135,7 @@ def _renamed(field_name: str, old: Lock, new: Lock) -> Iterator[Renamed]:
     """For each name that is new the name before that most scenarios gave up for it, if their facts are alike."""
     known = {fact.inputs.get(field_name) for fact in old.scenarios.values()}
     moves: dict[Any, Counter[Any]] = {}
-    for name in (name for name in new.scenarios if name in old.scenarios):
+    for name in in_both(old, new):
         before, after = (lock.scenarios[name].inputs.get(field_name) for lock in (old, new))
         if after not in known:
             moves.setdefault(after, Counter())[before] += 1
@@ -158,8 +158,7 @@ def _note(pair: Renamed, old: Lock, new: Lock) -> str:
     _, differing = _compared(pair, old, new)
     if not differing:
         return f"another name, and nothing in it moved: {STILL}"
-    facts = "1 fact" if differing == 1 else f"{differing} facts"
-    return f"another name, and {facts} in it moved, told on their own: by the name {STILL}"
+    return f"another name, and {counted(differing, 'fact')} in it moved, told on their own: by the name {STILL}"
 
 
 def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:
@@ -170,21 +169,15 @@ def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:
         seconds = {model: _with_both(machines, pair) for model, machines in old.formulas.seconds.items()}
         renamed = renamed.but(formulas=old.formulas.but(seconds=seconds))
     names = dict(_names(pair, old))
-    for name in _took(pair, old, new):
-        renamed = _with(renamed, name, pair, names)
+    for name in in_both(old, new):
+        if [lock.scenarios[name].inputs.get(pair.field) for lock in (old, new)] == [pair.old, pair.new]:
+            renamed = _with(renamed, name, pair, names)
     return renamed
 
 
 def _with_both(machines: Mapping[str, Any], pair: Renamed) -> dict[str, Any]:
     """Facts by machine, with those of the old name under the new one, too."""
     return {**machines, **({pair.new: machines[pair.old]} if pair.old in machines else {})}
-
-
-def _took(pair: Renamed, old: Lock, new: Lock) -> Iterator[str]:
-    """The scenarios that had the old name and have the new one."""
-    for name in (name for name in old.scenarios if name in new.scenarios):
-        if [lock.scenarios[name].inputs.get(pair.field) for lock in (old, new)] == [pair.old, pair.new]:
-            yield name
 
 
 def _names(pair: Renamed, old: Lock) -> Iterator[tuple[str, str]]:

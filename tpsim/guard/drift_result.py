@@ -13,6 +13,7 @@ from tpsim.guard.moved_numbers import HELD, change, few, is_outcome, outcome, re
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
+from tpsim.report.numbers import counted
 from tpsim.report.picture import Span, Spans
 from tpsim.report.record import Of, Record
 
@@ -69,7 +70,7 @@ class Drifted(Answer):
         touched, both = len(drift.changed), len(drift.new.scenarios) - len(drift.added)
         more = len(causes) - 1
         parts = self._versions() + [sentence(cause) for cause in causes[:1]]
-        parts += [f"{more} more cause{'s'[: more - 1]}"] if more > 0 else []
+        parts += [counted(more, "more cause")] if more > 0 else []
         parts += [f"numbers of {touched} of {both} scenarios moved"] if touched else []
         outcome_texts = [f"{name}: {', '.join(texts)}" for name in drift.changed if (texts := outcomes(name, drift))]
         parts += [few(outcome_texts)] if outcome_texts else []
@@ -102,11 +103,6 @@ class Drifted(Answer):
     def pictures(self) -> tuple[Picture, ...]:
         """Old over new."""
         return tuple(_pictures(self.drift))
-
-    @property
-    def verdict(self) -> str:
-        """The answer in one line."""
-        return self.summary or "nothing moved"
 
     @property
     def changes(self) -> list[ChangeOfNumber]:

@@ -25,7 +25,7 @@ from tpsim.guard.lock_parts import (
     ScenarioFact,
     SwitchFacts,
 )
-from tpsim.guard.moved_numbers import STATES_FIT
+from tpsim.guard.moved_numbers import HELD, STATES_FIT
 from tpsim.guard.uses import Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
@@ -169,7 +169,7 @@ WAITS = ("bubble_s", "host_s", "stragglers_s")
 REPLY = ("ttft_s", "reply_s")
 """Seconds of what is asked for beside a step of decoding."""
 
-MEMORY = ("parameters_bytes", "gradients_bytes", "optimizer_bytes", "kept_bytes", "peak_bytes")
+MEMORY = (*HELD, "kept_bytes", "peak_bytes")
 """What a chip holds: from step to step, and where it holds most."""
 
 

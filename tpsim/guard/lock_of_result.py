@@ -10,7 +10,7 @@ from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_of_plans import CACHE, MEMORY, WAITS, calls_of, inputs_of, model_facts, replied
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
-from tpsim.guard.moved_numbers import STATES_FIT
+from tpsim.guard.moved_numbers import HELD, STATES_FIT
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.requirements import BANDED
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document, Keys
 
 RESULTS = ("time_s", "compute_s", "exposed_s", "flops_per_device")
-STATES = 3
-"""How many of `MEMORY` every saved plan has; the others came later, and `WAITS`."""
-
 NUMBERS = ("count", "logical_bytes", "wire_bytes_per_device", "time_s")
 NAMES = ("phase", "op", "block", "array", "collective", "axis", "algorithm")
 
@@ -59,15 +56,15 @@ def _refuse_other_types(document: Document) -> None:
 
 
 def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], str]]:
-    """Where a saved plan has what: the way to a part, the names in it, and what each is."""
+    """Where a saved plan has what: the way to a part, the names in it, and what each is; some came later."""
     yield ("resolved",), ("name", "hardware"), "name"
     yield ("resolved", "model"), ("name",), "name"
     step, memory = data["result"]["step"], data["result"]["memory"]
     yield ("result", "step"), [*RESULTS, *(key for key in WAITS if key in step)], "number"
     if reply := [*replied(data["result"].get("serve"))]:
         yield ("result", "serve"), reply, "number"
-    later = [key for key in (*MEMORY[STATES:], CACHE) if memory.get(key) is not None]
-    yield ("result", "memory"), [*MEMORY[:STATES], *later], "number"
+    later = [key for key in (*MEMORY, CACHE) if key not in HELD and memory.get(key) is not None]
+    yield ("result", "memory"), [*HELD, *later], "number"
     yield ("result", "memory"), ("fits",), "answer"
     for at in range(len(data["result"]["collectives"])):
         yield ("result", "collectives", at), NUMBERS, "number"

@@ -130,6 +130,11 @@ def same(old: Any, new: Any, tolerance: float) -> bool:
 K = TypeVar("K")
 
 
+def in_both(old: Lock, new: Lock) -> list[str]:
+    """The scenarios of both locks, in the order of the new one."""
+    return [name for name in new.scenarios if name in old.scenarios]
+
+
 def keys(old: Mapping[K, Any], new: Mapping[K, Any]) -> list[K]:
     """The keys of both, in the order of the new one, then those that are gone."""
     return list(dict.fromkeys([*new, *old]))

@@ -136,16 +136,8 @@ def _alternatives(
     return every
 
 
-def formulas(
-    groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice, change: Change | None = None
-) -> Iterator[str]:
-    """Every closed form that `cost` compares, by its name in a lock: ``form.switch.all_gather.ring``; some twice.
-
-    A change of axes, whose blocks are summed one by one, is ``form.ring.permute.change``.
-    """
-    if change is not None:
-        yield from (f"form.{segment.topology}.permute.change" for group in groups for segment in group.segments)
-        return
+def formulas(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice) -> Iterator[str]:
+    """Every closed form that `cost` compares, by its name in a lock: ``form.switch.all_gather.ring``; some twice."""
     for part, _ in _alternatives(groups, kind, choice):
         runs = _runs(part, kind, choice)
         across = {way.algorithm for run in runs for way in run.ways(V)} & ACROSS.keys()

@@ -48,11 +48,8 @@ def cost(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, change: Change |
     return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=uplink)
 
 
-def formulas(groups: Sequence[LevelGroup], kind: MoveKind, change: Change | None = None) -> Iterator[str]:
+def formulas(groups: Sequence[LevelGroup], kind: MoveKind) -> Iterator[str]:
     """Every closed form that `cost` reads, by its name in a lock: ``form.ring.all_gather.ring``; some twice."""
-    if change is not None:
-        yield from (f"form.{segment.topology}.permute.change" for group in groups for segment in group.segments)
-        return
     made_of: tuple[MoveKind, ...] = ("all_gather", "all_reduce") if kind == "all_reduce" else (kind,)
     yield from (f"form.{group.wires}.{of}.{next(iter(forms(group, of)))}" for group in groups for of in made_of)
 

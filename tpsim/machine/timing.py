@@ -58,12 +58,16 @@ class Asked(NamedTuple):
         if self.kind == "slice":
             return ()
         segments = groups(self.machine, self.route)
-        if self.cost_model == "book":
+        if self.change is not None:  # its blocks are summed one by one
+            forms: Iterator[str] = (
+                f"form.{wire.topology}.permute.change" for group in segments for wire in group.segments
+            )
+        elif self.cost_model == "book":
             from tpsim.machine import book
 
-            forms = book.formulas(segments, self._run, self.change)
+            forms = book.formulas(segments, self._run)
         else:
-            forms = additive.formulas(segments, self._run, self.V, self.choice, self.change)
+            forms = additive.formulas(segments, self._run, self.V, self.choice)
         seconds = (f"seconds.{self.cost_model}.{self.machine.name}.{group.level.name}" for group in segments)
         return tuple(dict.fromkeys((f"wire.{self.kind}", *forms, *seconds)))
 

@@ -60,6 +60,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Page:
     if verbose:
         notes += [f"not modelled: {text}" for text in result.not_modelled]
     return Page(
+        result,
         title=f"{asked.collective} over {asked.ranks:,} ranks",
         facts=(
             ("machine", result.machine.name),
@@ -69,8 +70,6 @@ def page(result: CollectiveResult, *, verbose: bool) -> Page:
         ),
         tables=(Table(columns, rows),),
         notes=tuple(notes),
-        verdict=result.verdict,
-        pictures=lambda: result.pictures,
         next_command=f"tpsim explain {asked.collective} {on_command_line(result.machine, asked.ranks, asked.level)}",
     )
 
@@ -114,10 +113,9 @@ def measured_page(result: OverlayResult, *, verbose: bool) -> Page:
     base, level = asked("hardware", result.predicted.machine.path), ["--level", wires] if wires else []
     return replace(
         whole,
+        answer=result,
         facts=(*whole.facts, ("measured", f"{len(run.V)} points: {run.log}")),
         tables=(beside, *made_of),
         notes=(*whole.notes, *run.warnings),
-        verdict=result.verdict,
-        pictures=lambda: result.pictures,
         next_command=shlex.join(["tpsim", "hw", "fit", run.log, "--base", base, *level]),
     )

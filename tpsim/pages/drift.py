@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
 from tpsim.guard.drift_result import SIGN, outcomes, sizes, values
-from tpsim.guard.moved_numbers import change, few, outcome, relative, same
+from tpsim.guard.moved_numbers import change, few, keys, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Page, Table, present
 
@@ -92,27 +92,23 @@ NAMED = 6
 def check_page(result: CheckResult, *, verbose: bool) -> Page:
     """What moved since the lock was written; `verbose` adds every number."""
     title = f"tpsim check: {result.path}"
-    return _page(result, title, result.following(verbose=verbose), verbose=verbose, ok=not result.drift)
+    return _page(result, title, result.following(verbose=verbose), verbose=verbose)
 
 
 def diff_page(result: DiffResult, *, verbose: bool) -> Page:
     """What moved from one side to the other; `verbose` adds every number."""
-    ok = all(line.ok for line in result.lines)
-    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose, ok=ok)
+    return _page(result, f"{result.base} -> {result.against}", result.following, verbose=verbose)
 
 
-def _page(result: Drifted, title: str, following: str, *, verbose: bool, ok: bool) -> Page:
-    drift = result.drift
+def _page(result: Drifted, title: str, following: str, *, verbose: bool) -> Page:
     return Page(
+        result,
         title=title,
-        facts=(("signs", SIGN),) if drift else (),
+        facts=(("signs", SIGN),) if result.moved else (),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=result.notices,
-        verdict=result.verdict,
-        pictures=lambda: result.pictures,
         next_command=following,
-        ok=ok,
-        silent=not drift,
+        silent=not result.moved,
     )
 
 
@@ -232,7 +228,7 @@ def _wire(fact: ScenarioFact) -> float:
 def _sums(name: str, drift: Drift, of: Callable[[CallName], str]) -> Iterator[Row]:
     """Bytes and seconds of a step, summed over the collectives of each axis or each kind, where they differ."""
     old, new = (_summed(lock.scenarios[name], of) for lock in (drift.old, drift.new))
-    for key in dict.fromkeys([*new, *old]):
+    for key in keys(old, new):
         before, after = old.get(key, (0, 0)), new.get(key, (0, 0))
         wire = change(before[0], after[0])
         time = "" if same(before[1], after[1], drift.old.tolerance) else change(before[1], after[1])

@@ -29,7 +29,7 @@ def page(result: ExplainResult, *, verbose: bool, latex: bool = False) -> Page:
     tables = [Table(COLUMNS, lines, group="what")]
     tables += [Table(SYMBOLS, symbols)] if symbols else []
     title = result.name if result.scenario is None else f"{result.name} in {result.scenario}"
-    return Page(title=title, tables=tuple(tables), verdict=result.verdict, next_command=_next(result))
+    return Page(result, title=title, tables=tuple(tables), next_command=_next(result))
 
 
 def _lines(derivation: Derivation, *, verbose: bool, latex: bool) -> Iterator[dict[str, Any]]:
@@ -87,8 +87,8 @@ def list_page(result: ExplainListResult, *, verbose: bool) -> Page:  # noqa: ARG
         "one constant alone: tpsim explain dgx-h100.chip.memory.bandwidth; a machine may be a file",
     )
     return Page(
+        result,
         tables=(Table(NAMES, result.records(), group="of"),),
         notes=() if of else more,
-        verdict=result.verdict,
         next_command=f"tpsim explain step.time_s {result.asked if of else 'llama3-70b-h100'}",
     )

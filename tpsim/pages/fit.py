@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.calibrate.step_fitted import StepFitResult, shown
 from tpsim.quantity.units import show
+from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
@@ -43,11 +44,11 @@ def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = Non
     columns = (*STEPS, *MEMORY) if any(row.measured_bytes for row in result.rows) else STEPS
     machine = profile or result.base
     return Page(
+        result,
         title=result.name,
         facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
         tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
         notes=result.remarks,
-        verdict=result.verdict,
         next_command=shlex.join(["tpsim", "plan", result.rows[0].scenario, "--hw", machine]),
     )
 
@@ -94,13 +95,13 @@ def page(
     tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
     points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
     runs = result.calibrated.runs
-    measured = (("measured", f"{run}, {len(run.V)} point{'s' * (len(run.V) != 1)}: {run.log}") for run in runs)
+    measured = (("measured", f"{run}, {counted(len(run.V), 'point')}: {run.log}") for run in runs)
     return Page(
+        result,
         title=result.name,
         facts=(("base", result.base), *measured),
         tables=(*tables, *points) if result.parameters else (bands, *points),
         notes=tuple(f"warning: {text}" for text in result.warnings),
-        verdict=result.verdict,
         next_command=_next(result, profile or result.base, level),
     )
 

@@ -58,8 +58,8 @@ def list_page(result: HwListResult, *, verbose: bool) -> Page:
     columns = (*MACHINES, Column("constants", "constants", "integer")) if verbose else MACHINES
     chips = [{**row, "machines": ", ".join(row["machines"])} for row in result.chips]
     return Page(
+        result,
         tables=(Table(columns, records), *([Table(CHIPS, chips)] if verbose else [])),
-        verdict=result.verdict,
         next_command="tpsim hw show dgx-h100",
     )
 
@@ -72,6 +72,7 @@ def page(result: HwResult, *, verbose: bool) -> Page:
     sources = tuple(f"{key}: {source}" for key, source in machine.sources.items())
     doubts = tuple(f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
     return Page(
+        result,
         title=machine.name,
         facts=(*levels, *(("measured", summary(curve)) for curve in machine.measured)),
         tables=(
@@ -82,7 +83,6 @@ def page(result: HwResult, *, verbose: bool) -> Page:
             ),
         ),
         notes=(*sources, *doubts),
-        verdict=result.verdict,
         next_command=f"tpsim collective all-reduce --hw {asked('hardware', machine.path)} --ranks {RANKS}",
     )
 
@@ -102,14 +102,13 @@ def validate_page(result: HwValidateResult, *, verbose: bool) -> Page:  # noqa: 
     doubts = [problem_record(warning) for warning in result.warnings]
     first = next((row for row in records if not row["ok"]), records[0] if records else None)
     return Page(
+        result,
         tables=(
             Table(PROFILES, rows),
             *((Table(PROBLEMS, wrong),) if wrong else ()),
             *((Table(WARNINGS, doubts),) if doubts else ()),
         ),
-        verdict=result.verdict,
         next_command=_following(first, ok=result.ok) if first else "",
-        ok=result.ok,
     )
 
 

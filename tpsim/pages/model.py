@@ -44,6 +44,7 @@ def page(result: ModelResult, *, verbose: bool) -> Page:
     name = asked("models", result.read.document.path)
     plan = f"tpsim plan --model {name} --hw dgx-h100 --dp 8 --seq {seq}"
     return Page(
+        result,
         title=result.read.model.name,
         facts=(
             ("source", result.read.source or "not stated"),
@@ -56,7 +57,6 @@ def page(result: ModelResult, *, verbose: bool) -> Page:
             *((f"padding of the vocabulary adds {padding:,}",) if padding else ()),
             *((f"modules that predict further tokens add {mtp:,}, beside the tables that they share",) if mtp else ()),
         ),
-        verdict=result.verdict,
         next_command="tpsim model list" if any(unwritten(result.read.model)) else plan,
     )
 
@@ -66,8 +66,8 @@ def list_page(result: ModelListResult, *, verbose: bool) -> Page:
     records = result.records()
     columns = (*MODELS, Column("active", "active", "integer"), Column("source", "source")) if verbose else MODELS
     return Page(
+        result,
         tables=(Table(columns, records),),
-        verdict=result.verdict,
         next_command=f"tpsim model show {records[0]['model']}",
     )
 

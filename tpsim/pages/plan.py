@@ -102,13 +102,11 @@ def page(result: PlanResult, *, verbose: bool) -> Page:
     A report adds what was read, every array, formulas, reasons, constants, assumptions and what is not modelled.
     """
     return Page(
+        result,
         title=result.question.name,
         facts=(*plan_facts(result, verbose=verbose), *(read_at(result) if verbose else ())),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
-        verdict=result.lines,
-        bars=result.bars,
-        pictures=lambda: result.pictures,
         next_command=_next(result),
     )
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
+    from tpsim.program.layout import Layout
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
     from tpsim.report.record import Bytes
@@ -50,14 +51,18 @@ def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     yield "dtypes", _dtypes(result)
     yield "machine", f"{question.machine.name}, {result.chips:,} chips: {sized(question.mesh.axes)}"
     yield "placement", in_one_line(question.placement.describe())
-    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes)
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     if question.schedule:
         yield "pipeline", _turns(question.schedule, question.split)
-    yield "layout", f"{roles or 'none'}, ZeRO {layout.zero}{sequence}"
+    yield "layout", f"{_roles(layout)}, ZeRO {layout.zero}{sequence}"
     switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
     yield "practice", practice_text(base, switches if verbose else telling(base, switches))
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def _roles(layout: Layout) -> str:
+    """Which axes each role takes: ``dp data, tp tensor``."""
+    return ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes) or "none"
 
 
 def model_text(question: Question) -> str:
@@ -158,8 +163,7 @@ def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     yield "dtypes", f"{formats}, cache {dtypes.cache or dtypes.activations}"
     row = {dim: axes for dim, axes in question.layout.table.get("cache", {}).items() if axes}
     split = ", ".join(f"{dim} over {' '.join(axes)}" for dim, axes in row.items()) if row else "as attention's heads"
-    roles = ", ".join(f"{role} {' '.join(axes)}" for role, axes in question.layout.roles.items() if axes)
-    yield "layout", f"{roles or 'none'}; cache: {split}"
+    yield "layout", f"{_roles(question.layout)}; cache: {split}"
     base, beside = question.resolved["practice"]["base"], question.practice.overlap.tensor
     text = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
     yield "practice", f"{base}: {text}, overlap of tensor {beside}"

@@ -17,8 +17,8 @@ def list_page(result: SchemaListResult, *, verbose: bool) -> Page:  # noqa: ARG0
     """Every schema in a line."""
     records = result.records()
     return Page(
+        result,
         tables=(Table(SCHEMAS, records),),
-        verdict=result.verdict,
         next_command=f"tpsim schema {records[0]['schema']} -f table",
     )
 
@@ -29,8 +29,8 @@ def page(result: SchemaResult, *, verbose: bool) -> Page:
     rows = [{**row, "must": "yes" if row["required"] else ""} for row in records]
     columns = (*FIELDS, Column("description", "meaning")) if verbose else FIELDS
     return Page(
+        result,
         title=f"{name}: {result.described.what}",
         tables=(Table(columns, rows),),
-        verdict=result.verdict,
         next_command=f"tpsim schema {name} -o {name}.json",
     )

@@ -88,12 +88,11 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
         *(MORE if verbose else ()),
         replace(COSTS[-1], below=verbose),
     )
-    tables = [Table(tuple(column for column in columns if _tells(column.key, rows)), rows, mark="mark")] if rows else []
-    if front:
-        title = "not surpassed in speed and memory together"
-        tables.append(
-            Table(tuple(column for column in columns if _tells(column.key, front)), front, title, mark="mark")
-        )
+    tables = [
+        Table(tuple(column for column in columns if _tells(column.key, some)), some, title, mark="mark")
+        for some, title in ((rows, ""), (front, "not surpassed in speed and memory together"))
+        if some
+    ]
     if result.sensitivity:
         tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
     if result.constants:
@@ -101,11 +100,10 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
     if verbose:
         tables.append(Table(REFUSED, result.refused, folded=True, title="why layouts are refused"))
     return Page(
+        result,
         title=f"layouts of {result.name}",
         facts=tuple(_facts(result)),
         tables=tuple(tables),
-        verdict=result.lines,
-        pictures=lambda: result.pictures,
         next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else result.to_pad,
     )
 
@@ -176,4 +174,4 @@ def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  
     tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
     facts = (("cells", f"{result.cells:,}, {result.made:,} of them searched now"),)
-    return Page(title="sweep", facts=facts, tables=tuple(tables), verdict=result.lines)
+    return Page(result, title="sweep", facts=facts, tables=tuple(tables))

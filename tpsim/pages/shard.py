@@ -56,11 +56,11 @@ def page(result: ShardResult, *, verbose: bool) -> Page:
     facts += [("dims", sized(result.dims, ", "))] if result.dims else []
     facts += [("machine", result.hardware)] if result.hardware else []
     return Page(
+        result,
         title=result.expression.text,
         facts=tuple(facts),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
-        verdict=result.verdict,
         next_command=_next(result),
     )
 

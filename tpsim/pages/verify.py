@@ -36,13 +36,12 @@ def page(result: VerifyResult, *, verbose: bool) -> Page:
     """`result` as a page: of one run its checks, of several a line each; `verbose` adds every check and the sizes."""
     alone = result.runs[0] if len(result.runs) == 1 else None
     return Page(
+        result,
         title=alone.name if alone else f"{len(result.runs)} scenarios",
         facts=tuple(_facts(alone)) if alone else (),
         tables=tuple(_tables(result, verbose=verbose)),
         notes=tuple(_notes(result, verbose=verbose)),
-        verdict=result.verdict,
         next_command=_next(result, verbose=verbose),
-        ok=result.ok,
     )
 
 

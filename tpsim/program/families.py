@@ -88,7 +88,7 @@ def _windowed(config: Config, usual: int, *, here: bool) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ModelFamily:
     """What a model_type fixes, and what its config means when it leaves a key out.
 
     model      fields of `Model` that the architecture decides
@@ -127,9 +127,9 @@ GEMMA = {"ffn": "gelu_pytorch_tanh", "tie_embeddings": True, "head_dim": 256}
 IN_BLOCKS = {"quantization_config": "weights are published in fp8 with blocks of 128: workload.param_dtype: fp8_128"}
 DEEPSEEK: Mapping[str, Any] = {"latent": True, "switches": NO_BIAS, "sparse": behind_dense}
 
-FAMILIES: Mapping[str, Family] = {
-    "llama": Family(switches={"attention_bias": False, "mlp_bias": False}),
-    "llama4_text": Family(
+FAMILIES: Mapping[str, ModelFamily] = {
+    "llama": ModelFamily(switches={"attention_bias": False, "mlp_bias": False}),
+    "llama4_text": ModelFamily(
         switches=NO_BIAS,
         masks=chunks,
         sparse=interleaved,
@@ -137,12 +137,12 @@ FAMILIES: Mapping[str, Family] = {
         dense="intermediate_size_mlp",
         known={"use_qk_norm": "a QK-norm without gains is not modelled", "intermediate_size_mlp": ""},
     ),
-    "mistral": Family(masks=window(4096)),
-    "mixtral": Family(masks=window(0), sparse=every),
-    "phi3": Family(masks=window(0)),
-    "qwen2": Family(attention={"bias": "qkv"}, masks=later_windows(28)),
-    "qwen3": Family(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows(28)),
-    "qwen3_moe": Family(
+    "mistral": ModelFamily(masks=window(4096)),
+    "mixtral": ModelFamily(masks=window(0), sparse=every),
+    "phi3": ModelFamily(masks=window(0)),
+    "qwen2": ModelFamily(attention={"bias": "qkv"}, masks=later_windows(28)),
+    "qwen3": ModelFamily(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows(28)),
+    "qwen3_moe": ModelFamily(
         attention={"qk_norm": "head"},
         switches=NO_BIAS,
         masks=later_windows(0),
@@ -150,10 +150,10 @@ FAMILIES: Mapping[str, Family] = {
         moe={"normalise": False},
         known={"use_qk_norm": ""},
     ),
-    "deepseek_v2": Family(**DEEPSEEK, moe={"normalise": False}),
-    "deepseek_v3": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
-    "kimi_k2": Family(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
-    "gpt_oss": Family(
+    "deepseek_v2": ModelFamily(**DEEPSEEK, moe={"normalise": False}),
+    "deepseek_v3": ModelFamily(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
+    "kimi_k2": ModelFamily(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
+    "gpt_oss": ModelFamily(
         attention={"bias": "all", "sinks": True},
         switches={"attention_bias": True},
         masks=local_and_global(2, 128),
@@ -161,15 +161,15 @@ FAMILIES: Mapping[str, Family] = {
         moe={"bias": True, "kind": "swiglu_clamped"},
         known={"quantization_config": "experts are published in mxfp4: workload.expert_dtype"},
     ),
-    "gemma": Family(default=GEMMA, switches=NO_BIAS),
-    "gemma2": Family(
+    "gemma": ModelFamily(default=GEMMA, switches=NO_BIAS),
+    "gemma2": ModelFamily(
         model=SANDWICH,
         numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
         default={**GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         switches=NO_BIAS,
         masks=local_and_global(2, 4096),
     ),
-    "gemma3_text": Family(
+    "gemma3_text": ModelFamily(
         model=SANDWICH,
         attention={"qk_norm": "head"},
         numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
@@ -177,7 +177,7 @@ FAMILIES: Mapping[str, Family] = {
         switches=NO_BIAS,
         masks=local_and_global(6, 4096, stated=True),
     ),
-    "gpt2": Family(
+    "gpt2": ModelFamily(
         model={"norm": "layernorm", "positions": "learned"},
         attention={"bias": "all"},
         bias=True,
@@ -186,7 +186,7 @@ FAMILIES: Mapping[str, Family] = {
         switches={"add_cross_attention": False},
         widening=4,
     ),
-    "gpt_neox": Family(
+    "gpt_neox": ModelFamily(
         model={"norm": "layernorm"},
         attention={"bias": "all"},
         bias=True,

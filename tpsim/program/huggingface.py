@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.config import NAMES, Config, as_json
-from tpsim.program.families import FAMILIES, Family
+from tpsim.program.families import FAMILIES, ModelFamily
 from tpsim.program.kinds_file import CYCLES, kind_names, merged
 from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe
 from tpsim.quantity.errors import InputError
@@ -190,7 +190,7 @@ def _pair(kind: LayerKind) -> tuple[str, str]:
     return mask, "sparse" if isinstance(kind.ffn, Moe) else "dense"
 
 
-def _family(config: Config) -> Family:
+def _family(config: Config) -> ModelFamily:
     model_type = config.data.get("model_type")
     known = ", ".join(sorted(FAMILIES))
     if model_type is None:

@@ -14,7 +14,7 @@ from tpsim.program.keeps import GRADIENTS
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Lin, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from tpsim.program.op import Where
 
@@ -92,7 +92,13 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
         {home: op for home, op in makers.items() if home not in nowhere},
         {home: tuple(readers[home]) for home in makers if home not in nowhere},
         turns,
-        dict(_streamed(ops)),
+        {
+            op.output if move.kind == "all_gather" else op.inputs[0]: move.axes
+            for op in ops
+            if isinstance(op, Reshard)
+            for move in op.moves
+            if move.streamed
+        },
         frozenset(
             home
             for home, op in makers.items()
@@ -108,13 +114,6 @@ def microbatches(program: Program) -> tuple[tuple[Op, ...], frozenset[Array]]:
     ops = tuple([op for op in program.ops if op.where.microbatch is not None])
     read = {x for op in program.ops if op.where.microbatch is None for x in op.inputs}
     return ops, frozenset(read.union(program.results.values()).intersection([op.output for op in ops]))
-
-
-def _streamed(ops: Sequence[Op]) -> Iterator[tuple[Array, tuple[str, ...]]]:
-    for op in ops:
-        for move in op.moves if isinstance(op, Reshard) else ():
-            if move.streamed:
-                yield (op.output if move.kind == "all_gather" else op.inputs[0]), move.axes
 
 
 def _stands(op: Op) -> tuple[str, int | None]:

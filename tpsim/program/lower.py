@@ -172,8 +172,13 @@ def _backward(begun: Begun) -> Begun:
     uses = backward.run(begun.forward, begun.loss)
     trace.ops[start:] = parted(trace.ops[start:], backward.stream, [x for parts in uses.values() for x in parts])
     trace.producer.update((op.output, op) for op in trace.ops[start:])
-    by_chunk = ((weight, *own) for weight, parts in uses.items() for own in _by_chunk(trace, weight, parts))
-    return replace(begun, uses={(weight, chunk): parts for weight, chunk, parts in by_chunk})
+    of_chunks = {
+        (weight, chunk): own  # its uses in each chunk that holds it
+        for weight, parts in uses.items()
+        for chunk in trace.producer[weight].where.chunks
+        if (own := [part for part in parts if trace.producer[part].where.chunks == (chunk,)])
+    }
+    return replace(begun, uses=of_chunks)
 
 
 def _gradients(begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: int) -> Begun:
@@ -239,13 +244,6 @@ def stacks_of(
     chunks = layers if isinstance(layers, tuple) else (alone,)
     stacks = [stack(practice, chunk, model.stack) if isinstance(chunk, int) else chunk for chunk in chunks]
     return tuple(tuple(kind for kind, many in stack for _ in range(many)) for stack in stacks)
-
-
-def _by_chunk(trace: Trace, weight: Array, parts: list[Array]) -> Iterator[tuple[int, list[Array]]]:
-    """The cotangents of a weight's uses, those of each chunk that holds it."""
-    for chunk in trace.producer[weight].where.chunks:
-        if own := [part for part in parts if trace.producer[part].where.chunks == (chunk,)]:
-            yield chunk, own
 
 
 def leaves_of(

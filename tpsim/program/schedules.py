@@ -10,15 +10,16 @@ import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 
 Act = Literal["F", "B", "W"]
@@ -50,6 +51,17 @@ Action = tuple[Pass, ...]
 
 Order = tuple[Action, ...]
 """What one rank runs, one action after the other."""
+
+
+def acts_of(action: Iterable[Pass]) -> str:
+    """What an action does: F, B, W, BW, or several microbatches' together."""
+    return "".join(part.act for part in action)
+
+
+def turns_of(action: Action) -> Iterator[tuple[int, int, str]]:
+    """Chunk, microbatch and acts of each microbatch that goes through a chunk within an action."""
+    for (chunk, microbatch), parts in groupby(action, key=itemgetter(1, 2)):
+        yield chunk, microbatch, acts_of(parts)
 
 
 class Kinds(NamedTuple):

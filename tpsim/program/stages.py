@@ -45,6 +45,11 @@ class Stages:
     _of: dict[int, tuple[Chunk, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _counts: dict[Hashable, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @property
+    def stack(self) -> Layers:
+        """The layers of all chunks by their kinds."""
+        return tuple(run for chunk in self.chunks for run in chunk.stack)
+
     def of(self, rank: int) -> tuple[Chunk, ...]:
         """The chunks of a rank, which every op is asked for: looked for once."""
         if rank not in self._of:

@@ -60,7 +60,22 @@ def resolve(
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     memo = memo or Memo()
-    read = stated(scenario, overrides, flags or {}, memo.scenario)
+    question = _stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo)
+    question = _balanced(question, memo)
+    if not told:
+        return question
+    return replace(
+        question,
+        assumptions=tuple(assumptions(question)),
+        guesses=guesses(question),
+        left_open=tuple(left_open(question)),
+        remarks=tuple(remarks(question)),
+        resolved=resolved(question),
+    )
+
+
+def _stated_question(read: Stated, memo: Memo) -> Question:
+    """What is asked, file by file and part by part; not yet checked, and nothing told of it."""
     base_model, model = _model(read, memo)
     base_machine, machine = _machine(read, memo)
     mesh = mesh_of(read.file, model, read.at)
@@ -69,7 +84,7 @@ def resolve(
     placement = placement_of(read, machine, split)
     practice = levelled(_practice(read, model, split.layout, memo), split.layout, placement, read.at)
     schedule, layers = pipeline(read.file, model, split, read.at, workload=workload, memo=memo)
-    question = Question(
+    return Question(
         stated=read,
         model=model,
         base_model=base_model,
@@ -88,17 +103,6 @@ def resolve(
         force=_forced(read, usual_launch(read, workload, machine)),
         schedule=schedule,
         split=layers,
-    )
-    question = _balanced(question, memo)
-    if not told:
-        return question
-    return replace(
-        question,
-        assumptions=tuple(assumptions(question)),
-        guesses=guesses(question),
-        left_open=tuple(left_open(question)),
-        remarks=tuple(remarks(question)),
-        resolved=resolved(question),
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.wires import Segment, SegmentTopology
 
-Family = Callable[[int], Schedule]
+ScheduleOf = Callable[[int], Schedule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +139,21 @@ TORI: Mapping[str, Callable[[Sequence[Axis], Sequence[bool], MoveKind], Schedule
 }
 
 
-def _backwards(gather: Family) -> Family:
+def _backwards(gather: ScheduleOf) -> ScheduleOf:
     return lambda n: gather(n).backwards()
 
 
-def _both(scatter: Family, gather: Family) -> Family:
+def _both(scatter: ScheduleOf, gather: ScheduleOf) -> ScheduleOf:
     return lambda n: scatter(n).then(gather(n))
 
 
 def _families(
-    gathers: Mapping[str, Family], exchanges: Mapping[str, Family], *, scatters: Mapping[str, Family], **more: Family
-) -> Mapping[MoveKind, Mapping[str, Family]]:
+    gathers: Mapping[str, ScheduleOf],
+    exchanges: Mapping[str, ScheduleOf],
+    *,
+    scatters: Mapping[str, ScheduleOf],
+    **more: ScheduleOf,
+) -> Mapping[MoveKind, Mapping[str, ScheduleOf]]:
     """Every move from its gathers, the scatters that mirror them, and all-reduces of their own."""
     return {
         "all_gather": gathers,
@@ -160,7 +164,7 @@ def _families(
     }
 
 
-def _mirrored(gathers: Mapping[str, Family]) -> Mapping[str, Family]:
+def _mirrored(gathers: Mapping[str, ScheduleOf]) -> Mapping[str, ScheduleOf]:
     return {name: _backwards(gather) for name, gather in gathers.items()}
 
 
@@ -175,7 +179,7 @@ SWITCH = {
     "pat": switches.doubling_gather,
 }
 
-FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, Family]]] = {
+FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, ScheduleOf]]] = {
     "ring": _families(
         RING,
         {"shortest": rings.shortest_exchange, "shortest-unsplit": rings.unsplit_exchange},

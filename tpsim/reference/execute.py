@@ -6,7 +6,6 @@ The same function runs a program on one device: lower the model without axes. It
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -177,24 +176,14 @@ def _moved(run: Run, op: Reshard) -> Blocks:
 
 
 def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
-    """One move among the devices that hold the array, and what they sent.
-
-    Devices of other stages have no part in it: beside them the network plays the same with copies, which nobody keeps.
-    """
-    holders, order = set(blocks), run.grid.devices
-    if move.members and len(holders) < len(order):
+    """One move among the devices that hold the array, and what they sent."""
+    order = run.grid.devices
+    if move.members and len(blocks) < len(order):
         return _exchanged(run, move, blocks, op)
     ragged = op.output.filled and not run.padded
     filled = {device: marks(run, op.output, move.before, device) for device in order} if ragged else None
     play = partial(run.devices.play, move, parts=parts, dtype=op.output.dtype, array=str(op.output), filled=filled)
-    if len(holders) == len(order):
-        return play(blocks)
-    likes = {run.like(device): block for device, block in blocks.items()}
-    beside = {device: likes[run.like(device)] for device in order if device not in holders}
-    moved, call = play({**beside, **blocks})
-    places = [place for place, device in enumerate(order) if device in holders]
-    counts = {name: getattr(call, name)[places] for name in ("injected", "sent", "received", "messages")}
-    return {device: moved[device] for device in order if device in holders}, replace(call, **counts)
+    return streamed.among(run, blocks, play)
 
 
 def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
@@ -203,9 +192,13 @@ def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Ca
     for device, block in blocks.items():
         like = run.like(device)
         sums[like] = sums[like] + block if like in sums else block
+    return {device: sums[run.like(device)] for device in blocks}, _a_block_each(blocks, move, op.output)
+
+
+def _a_block_each(blocks: Blocks, move: Move, array: Array, uplink: int = 0) -> Call:
+    """The call in which every device sends its block in one message."""
     sent = np.array([block.size for block in blocks.values()], dtype=np.int64)
-    tally = Tally(sent, sent, sent, np.ones_like(sent), 1, {})
-    return {device: sums[run.like(device)] for device in blocks}, tally.call(move, op.output.dtype, str(op.output))
+    return Tally(sent, sent, sent, np.ones_like(sent), 1, {}, uplink).call(move, array.dtype, str(array))
 
 
 def _posted(run: Run, cut: Op) -> Blocks:
@@ -221,11 +214,11 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     likes = {run.like(device): block for device, block in blocks.items()}
     run.blocks[cut.output] = {device: likes[run.like(device)] for device in run.holders(cut.where)}
     run.live.made(cut, elements(run, cut.output))
-    sent = np.array([block.size for block in blocks.values()], dtype=np.int64)
     place, homes = (
         {device: at for at, device in enumerate(run.grid.devices)},
         {run.like(device): device for device in blocks},
     )
-    ends = ((place[homes[run.like(to)]], place[to], int(sent[0])) for to in run.holders(cut.where))
-    tally = Tally(sent, sent, sent, np.ones_like(sent), 1, {}, run.wiring.network.uplink(ends))
-    run.causes.append(RanCollective(cut, tally.call(move, cut.output.dtype, str(cut.output))))
+    size = next(iter(blocks.values())).size
+    ends = ((place[homes[run.like(to)]], place[to], size) for to in run.holders(cut.where))
+    call = _a_block_each(blocks, move, cut.output, run.wiring.network.uplink(ends))
+    run.causes.append(RanCollective(cut, call))

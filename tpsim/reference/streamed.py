@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tpsim.reference.local_ops import index_block, numbers, work_of
 from tpsim.reference.local_ops import made as of_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
     from tpsim.program.op import Array, Op, Program
@@ -77,13 +77,25 @@ def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: 
 
 
 def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Blocks, Tally]:
-    """Every block on the next device; beside devices of other stages, which hold none, the network plays copies."""
+    """Every block on the next device."""
+    return among(run, blocks, lambda every: run.devices.shifted(move, every, parts))
+
+
+C = TypeVar("C", Call, Tally)
+
+
+def among(run: Run, blocks: Blocks, play: Callable[[Blocks], tuple[Blocks, C]]) -> tuple[Blocks, C]:
+    """What `play` makes of blocks, and what is counted, on the devices that have any.
+
+    Devices of other stages have none: beside them the network plays the same with copies, which nobody keeps.
+    """
+    if len(blocks) == len(run.grid.devices):
+        return play(blocks)
     likes = {run.like(device): block for device, block in blocks.items()}
-    every = {device: blocks.get(device, likes[run.like(device)]) for device in run.grid.devices}
-    moved, tally = run.devices.shifted(move, every, parts)
+    moved, counted = play({device: blocks.get(device, likes[run.like(device)]) for device in run.grid.devices})
     places = [place for place, device in enumerate(run.grid.devices) if device in blocks]
-    counts = {name: getattr(tally, name)[places] for name in COUNTS}
-    return {device: moved[device] for device in blocks}, replace(tally, **counts)
+    counts = {name: getattr(counted, name)[places] for name in COUNTS}
+    return {device: moved[device] for device in blocks}, replace(counted, **counts)
 
 
 COUNTS = ("injected", "sent", "received", "messages")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import get_annotations, getattr_static, getdoc
+from operator import attrgetter
 from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +17,8 @@ from tpsim.report.record import Of, Record, names, plain
 from tpsim.report.table import Line, labelled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     import pandas as pd
 
     from tpsim.report.picture import Picture, Pictures
@@ -40,6 +43,12 @@ class Assumption(Record):
 
     text: str
     kind: Literal["stated", "guess", "default", "derived", "model"]
+
+
+def noted(texts: str | Callable[[Any], Iterable[str]], meaning: str) -> Of[list[Assumption]]:
+    """The attribute `assumptions` of an answer that has what it takes for granted in words, at a path or as made."""
+    words = attrgetter(texts) if isinstance(texts, str) else texts
+    return Of[list[Assumption]](lambda answer: [Assumption(text, "derived") for text in words(answer)], meaning)
 
 
 DOCUMENT = ("schema", "tpsim", "inputs", "resolved", "result", "assumptions", "not_modelled")

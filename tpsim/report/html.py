@@ -77,7 +77,7 @@ def text(page: Page, version: str) -> str:
                 "wide": _seen(picture, WIDE),
                 "narrow": _seen(picture, NARROW),
             }
-            for picture in page.pictures()
+            for picture in page.answer.pictures
         ],
         version=version,
         style=Markup(style),  # noqa: S704 - own files, as is the script

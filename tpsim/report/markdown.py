@@ -38,8 +38,8 @@ def _parts(page: Page, most: int) -> Iterator[str]:
     if page.title:
         yield f"### {_escaped(page.title)}"
     yield "<br>\n".join(_verdict(page))
-    if page.bars:
-        yield "\n".join(["```text", *(line for bar in page.bars for line in bar.drawn()), "```"])
+    if bars := page.answer.bars:
+        yield "\n".join(["```text", *(line for bar in bars for line in bar.drawn()), "```"])
     if page.facts:
         yield "\n".join(f"- {label}: {_escaped(fact)}" for label, fact in page.facts)
     for table in page.tables:
@@ -52,7 +52,7 @@ def _parts(page: Page, most: int) -> Iterator[str]:
 
 def _verdict(page: Page) -> Iterator[str]:
     """One line in bold; of several their labels, and the whole of one that says "no"."""
-    for line in page.lines:
+    for line in page.answer.lines:
         text = _escaped(line.text)
         if not line.label:
             yield f"**{text}**"

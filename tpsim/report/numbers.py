@@ -93,7 +93,7 @@ TINY, HUGE = 1e-3, 1e4
 among megabytes; from this many on it has commas."""
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: float, noun: str) -> str:
     """A number of things.
 
     >>> counted(1, "call"), counted(1200, "call"), counted(2, "guess")

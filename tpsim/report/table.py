@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tpsim.report.numbers import CellKind, cells, scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from tpsim.report.answer import Answer
     from tpsim.report.picture import Picture
 
 FILLS = "█▓▒░▚▞▖"
@@ -134,34 +135,32 @@ def labelled(lines: Sequence[Line]) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an answer comes to, by itself: its lines, what they weigh, and what is drawn of it."""
+
+    lines: tuple[Line, ...]
+    bars: Sequence[Bar] = ()
+    pictures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """All that a verb prints.
 
+    answer        whose verdict stands below all else, with what it weighs drawn under it
     facts         label and text, above the tables
     notes         lines below the tables
-    verdict       the answer: lines, or one text that is as `ok` as the page
-    bars          what the verdict weighs, drawn under it
-    pictures      makes the pictures, for who draws them
     next_command  the one command to run next
-    ok            False if the answer is "no"
     silent        True if there is nothing to tell: as Markdown, which may become a comment, it is empty
     """
 
-    verdict: str | tuple[Line, ...]
+    answer: Answer | Verdict
     title: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    bars: tuple[Bar, ...] = ()
-    pictures: Callable[[], Sequence[Picture]] = tuple
     next_command: str = ""
-    ok: bool = True
     silent: bool = False
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """The lines of the verdict."""
-        return (Line(self.verdict, ok=self.ok),) if isinstance(self.verdict, str) else self.verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _has_blocks(stream: TextIO) -> bool:
 def _blocks(page: Page, width: int | None) -> Iterator[list[Styled]]:
     """What stands together; blank lines come between."""
     if page.title:
-        brief = ((line.ok, text) for line in page.lines for text in _wrapped(line.brief, width) if text)
+        brief = ((line.ok, text) for line in page.answer.lines for text in _wrapped(line.brief, width) if text)
         yield [_text(page.title, "bold"), *(_text(text, SAID[ok]) for ok, text in brief)]
     if page.facts:
         yield list(_facts(page, width))
@@ -125,10 +125,10 @@ def _facts(page: Page, width: int | None) -> Iterator[Styled]:
 
 def _foot(page: Page, width: int | None) -> Iterator[Styled]:
     """The verdict, what it weighs, and the next command, which is what a reader's eye and mouse find at the end."""
-    for line, (label, verdict) in zip(page.lines, labelled(page.lines), strict=True):
+    for line, (label, verdict) in zip(page.answer.lines, labelled(page.answer.lines), strict=True):
         for at, text in enumerate(_wrapped(verdict, width and max(1, width - len(label)))):
             yield _text((" " * len(label) if at else label) + text, SAID[line.ok])
-    for bar in page.bars:
+    for bar in page.answer.bars:
         yield from map(_text, bar.drawn(width))
     if page.next_command:
         yield _text(f"next: {page.next_command}", "cyan")

@@ -1,4 +1,4 @@
-"""A plan as pictures: what a layer runs, what the ranks run, and what their chips hold, each over time."""
+"""Answers as pictures: a plan over time, layouts by speed and memory, a collective over sizes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from tpsim.algebra.moves import wire
 from tpsim.answers import course
 from tpsim.cost.piece import LANE, TENSOR
 from tpsim.cost.segments import joined
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.kinds import ALIKE
+from tpsim.program.schedules import acts_of
 from tpsim.report.picture import Curve, Curves, Measure, Span, Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tpsim.answers.collective import CollectiveResult, CollectiveRow
+    from tpsim.answers.layout_row import Row
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.search import SearchResult
     from tpsim.cost.piece import Piece
     from tpsim.cost.pipeline import Pipelined, Work
     from tpsim.cost.segments import Segment
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from tpsim.report.picture import Picture
 
 
-def pictures(plan: PlanResult) -> Iterator[Picture]:
+def of_plan(plan: PlanResult) -> Iterator[Picture]:
     """All pictures of a plan, in the order in which they are read."""
     step = course.step_of(plan)
     yield layer(course.work(plan), step)
@@ -37,8 +42,7 @@ def pictures(plan: PlanResult) -> Iterator[Picture]:
 LANES = {COMPUTE: COMPUTE, TENSOR: "activations"}
 """Lanes that are called otherwise than what they carry; all but the first are of collectives."""
 
-PHASES = {"F": "forward", "BW": "backward"}
-ACTS = {**PHASES, "B": "backward of activations", "W": "backward of weights"}
+ACTS = {"F": "forward", "BW": "backward", "B": "backward of activations", "W": "backward of weights"}
 """What passes of one microbatch do."""
 
 PRODUCT, KERNEL, AGAIN, CALL = "matrix products", "other kernels", "computed again", "collectives"
@@ -51,7 +55,7 @@ def layer(work: Work, step: Pipelined) -> Spans:
     chunk = work.stages.of(step.pacing.rank)[0]
     lanes: dict[str, list[Span]] = {LANES.get(lane, lane): [] for lane in (COMPUTE, *LANE.values())}
     marks, before = [], 0.0
-    for acts in dict.fromkeys(course.acts(action) for action in work.schedule.kinds.examples):
+    for acts in dict.fromkeys(map(acts_of, work.schedule.kinds.examples)):
         runs = work.actions.action(chunk, acts).runs if acts in ACTS else ()
         steps = joined(segment for segment, often in runs for _ in range(often))
         ran, seen = work.clock.ran(steps), set[str]()
@@ -198,3 +202,100 @@ def _highest(points: Sequence[tuple[float, float]], step: Pipelined) -> list[tup
         for point in sorted({min(cell, key=itemgetter(1)), max(cell, key=itemgetter(1)), cell[-1]})
     )
     return [*(thin if len(points) > POINTS else points), (end, points[-1][1])]
+
+
+# Layouts --------------------------------------------------------------------------------------------------------------
+
+FAR = 4
+"""Times the seconds of the best step beyond which a layout is not drawn."""
+
+CELLS = 60
+"""Cells of each axis; of the layouts in one the first is drawn."""
+
+
+def of_search(result: SearchResult) -> Iterator[Picture]:
+    """The picture of a search that found a layout."""
+    if not result.rows:
+        return
+    best = result.rows[0].plan
+    capacity, most_s = float(best.memory.capacity_bytes), FAR * float(best.step.time_s)
+    for family in result.evaluation.families:
+        if not family.weighed:
+            family.bound(nearer=False)
+    drawn = ((family, family.fitting & (family.step_s > 0)) for family in result.evaluation.families)
+    fitting = [
+        both
+        for family, some in drawn
+        for both in zip(family.step_s[some].tolist(), family.peak_bytes[some].tolist(), strict=True)
+    ]
+    front = _points(result.pareto or ())
+    curves = [
+        Curve("fits, and is no faster than drawn", _spread(fitting, most_s, capacity), "cloud"),
+        Curve("the best, planned", _points(result.rows), "points"),
+        *([Curve("not surpassed in both", front, "line" if len(front) > 1 else "points")] if front else []),
+    ]
+    asked = "" if front else " What no other surpasses in both is looked for with --pareto step,memory."
+    about = (
+        "Each point is a layout that fits; to the left it is faster, further down it holds less. Those that were not "
+        f"planned stand at the least that their step can take; {FAR} times that of the best is left out.{asked}"
+    )
+    limits = [("capacity of a chip", capacity)]
+    step, peak = Measure("step", "seconds", log=True), Measure("peak memory", "bytes", log=True)
+    yield Curves("Speed and memory", about, step, peak, curves, limits)
+
+
+def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    return [(float(row.plan.step.time_s), float(row.plan.memory.peak_bytes)) for row in rows]
+
+
+def _spread(points: Sequence[tuple[float, float]], most_s: float, most_bytes: float) -> list[tuple[float, float]]:
+    """Points of which no two lie in one cell."""
+    near = ((s, size) for s, size in points if s <= most_s and size <= most_bytes)
+    cells = {(int(CELLS * s / most_s), int(CELLS * size / most_bytes)): (s, size) for s, size in near}
+    return sorted(cells.values())
+
+
+# A collective ---------------------------------------------------------------------------------------------------------
+
+Points = list[tuple[float, float]]
+"""Bytes of the whole array, and seconds."""
+
+PREDICTED, CONSTANTS, PROFILE, LOG = "predicted", "by the constants alone", "measured, in the profile", "measured"
+
+
+def of_collective(result: CollectiveResult, rows: Sequence[CollectiveRow]) -> Iterator[Picture]:
+    """Both pictures of some rows of a collective; none of one that costs nothing."""
+    curves = {name: points for name, points in _seconds(result, rows).items() if points}
+    if not any(name == PREDICTED for name in curves):
+        return
+    kind, ranks, size = result.asked.collective, result.asked.ranks, Measure("size", "bytes", log=True)
+    over = f"{kind} over {result.route} of {result.machine.name}, by the bytes of the whole array"
+    rates = {
+        name: [(V, float(wire(kind, V, ranks)) / seconds) for V, seconds in points] for name, points in curves.items()
+    }
+    bandwidth, time = Measure("bus bandwidth", "bytes_per_s"), Measure("time", "seconds", log=True)
+    peak = result.curve.peak_busbw_bytes_per_s
+    limits = [("what ever larger arrays approach", peak)] if peak else []
+    yield Curves("Bus bandwidth", f"Of {over}.", size, bandwidth, _curves(rates), limits)
+    yield Curves("Time", f"Of one {over}.", size, time, _curves(curves))
+
+
+def _seconds(result: CollectiveResult, rows: Sequence[CollectiveRow]) -> dict[str, Points]:
+    """What is drawn, by name; measured points of a profile are those of the curves that the rows were timed by."""
+    timed = [(float(row.logical_bytes), float(row.time_s), float(row.curve_s), row.measured_s) for row in rows]
+    several = dict.fromkeys(curve for timing in result.timings for curve in timing.curves)
+    knots = [(float(knot.V), float(knot.fitted)) for curve in several for knot in curve.knots]
+    low, high = min(V for V, *_ in timed), max(V for V, *_ in timed)
+    return {
+        PREDICTED: [(V, seconds) for V, seconds, _, _ in timed if seconds],
+        CONSTANTS: [(V, seconds - curve) for V, seconds, curve, _ in timed if several and seconds > curve],
+        PROFILE: [(V, seconds) for V, seconds in knots if low <= V <= high],
+        LOG: [(V, float(seconds)) for V, _, _, seconds in timed if seconds],
+    }
+
+
+def _curves(curves: dict[str, Points]) -> list[Curve]:
+    return [
+        Curve(name, sorted(points), "points" if name in (PROFILE, LOG) or len(points) == 1 else "line")
+        for name, points in curves.items()
+    ]
