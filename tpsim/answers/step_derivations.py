@@ -184,7 +184,7 @@ def _roofline(result: PlanResult) -> Iterator[str]:
     elif result.question.matmul_efficiency is not None:
         yield "matrix products at their peak (the cost model book)"
     else:
-        kernels = (chip.attention_forward, chip.attention_backward, chip.kernel_pause)
+        kernels = (chip.attention_forward, chip.attention_backward, chip.attention_latents, chip.kernel_pause)
         parts = (chip.matmul_efficiency, *(chip.tile.constants() if chip.tile else ()), *kernels)
         yield from (constant_said(constant) for constant in parts if constant is not None)
 

@@ -38,12 +38,22 @@ def wave_flops(tile: Tile) -> Any:
     return 2 * tile.units.value * tile.rows.value * tile.columns.value
 
 
-def attention_s(machine: Machine, flops: Size, dtype: str, *, backward: bool, efficiency: float | None = None) -> Any:
+def attention_s(
+    machine: Machine,
+    flops: Size,
+    dtype: str,
+    *,
+    backward: bool,
+    latents: bool = False,
+    efficiency: float | None = None,
+) -> Any:
     """Seconds of a fused attention's FLOPs, by the share of the peak that such kernels reach.
 
+    latents     True where cached latents are keys and values of all heads
     efficiency  replaces the profile's; a profile without one takes that of matrix products
     """
-    own = machine.chip.attention_backward if backward else machine.chip.attention_forward
+    chip = machine.chip
+    own = chip.attention_backward if backward else (latents and chip.attention_latents) or chip.attention_forward
     return compute_s(machine, flops, dtype, own.value if efficiency is None and own is not None else efficiency)
 
 

@@ -119,6 +119,7 @@ class Chip(HasConstants):
     matmul_efficiency  share of the peak that products reach; with a tile, share that whole waves of it reach
     memory_efficiency  share of the memory's bandwidth
     attention_forward, attention_backward  share of the peak that fused attention reaches; None: that of products
+    attention_latents  the same over cached latents, which are keys and values of all heads; None: that of forward
     kernel_pause       seconds between two kernels; None: none
     interruption       seconds by which ranks come late to each other, see `chip_seconds.late_s`; None: never
     price_per_hour     in whatever money; None if none is stated
@@ -132,6 +133,7 @@ class Chip(HasConstants):
     tile: Tile | None = None
     attention_forward: Constant | None = None
     attention_backward: Constant | None = None
+    attention_latents: Constant | None = None
     kernel_pause: Constant | None = None
     interruption: Constant | None = None
     host_bandwidth: Constant | None = None

@@ -225,6 +225,7 @@ class _Reading:
             tile=figure("tile"),
             attention_forward=figure("attention_efficiency", "forward"),
             attention_backward=figure("attention_efficiency", "backward"),
+            attention_latents=figure("attention_efficiency", "latents"),
             kernel_pause=figure("kernel_pause"),
             interruption=figure("interruption"),
             price_per_hour=figure("price_per_hour"),

@@ -104,6 +104,9 @@ class AttentionFields(spec.Strict):
     noun: ClassVar[str] = "an attention efficiency"
     forward: RatioFields
     backward: RatioFields
+    latents: RatioFields | None = Field(
+        None, description="over cached latents that are keys and values of all heads; none: as forward"
+    )
 
 
 class ChipFields(spec.Strict):
