@@ -9,8 +9,10 @@ import weakref
 import pytest
 
 import tpsim
+from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
 from tpsim.answers.plan_step import pace_at
+from tpsim.quantity.units import show
 from tpsim.report.answer import Assumption
 
 ASKED = [
@@ -268,3 +270,29 @@ def test_a_part_of_the_peak_that_rounding_leaves_is_none():
     memory = plan(asked).memory
     assert all(size >= 1 for size in memory.working.values())
     assert sum(memory.working.values()) == pytest.approx(float(memory.working_bytes))
+
+
+def many_shards(dp, practice, *overrides):
+    """Llama-3-8B over so many nodes, each a data shard of the others' weights."""
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "zero": 1, "seq": 4096, "dp": dp, "batch": 8 * dp}
+    return plan(None, overrides=overrides, practice=practice, **flags)
+
+
+def test_a_plan_says_what_calls_of_all_layers_at_once_would_take_less():
+    answer = many_shards(128, "megatron")
+    (said,) = (text for text in answer.not_modelled if text.startswith("buckets of several layers"))
+    seconds = 0.0
+    for sort in ("reduce_scatter", "all_gather"):
+        (row,) = (row for row in answer.rows if row.collective == sort and row.call.per_layer)
+        alone, at_once = (
+            collective(sort, hw="dgx-h100", ranks=128, level="network", sizes=[size]).rows[0].time_s
+            for size in (row.logical_bytes, 32 * row.logical_bytes)
+        )
+        seconds += 32 * alone - at_once
+    assert f" {show(seconds, 'seconds')} less" in said
+
+
+@pytest.mark.parametrize(("dp", "practice"), [(2, "megatron"), (128, "fsdp2")])
+def test_nothing_is_said_of_buckets_of_a_layer_or_where_little_is_sent(dp, practice):
+    answer = many_shards(dp, practice, "practice.overlap={gradients: none, weights: none}")
+    assert not [text for text in answer.not_modelled if "buckets of several" in text]
