@@ -202,6 +202,28 @@ def test_at_the_break_even_the_step_is_bound_by_both(answer):
     assert pace_at(answer, scale * 1.01) <= 1 < pace_at(answer, scale * 0.99)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "llama-3-8b", "hw": "dgx-a100", "tp": 8, "dp": 8, "practice": "fsdp2"},
+        {"model": "mixtral-8x7b", "hw": "dgx-h100", "tp": 8, "dp": 64, "zero": 1, "practice": "megatron"},
+    ],
+)
+def test_the_break_even_is_the_same_from_every_batch_and_where_plans_turn(asked):
+    """Kernels of few tokens read weights, and fill no wave: they take longer than their share of those of many."""
+    turns = [plan(**asked, seq=2048, batch=many * asked["dp"]).step.breakeven_tokens_per_chip for many in (1, 4, 32)]
+    assert turns == pytest.approx(turns[:1] * 3, rel=1e-5)
+    below, above = (plan(**asked, seq=2048, batch=many * asked["dp"]).step for many in sequences_about(turns[0]))
+    assert below.bound_by.startswith("communication")
+    assert above.bound_by == "compute"
+
+
+def sequences_about(tokens_per_chip):
+    """The next whole numbers of sequences of 2,048 tokens that 8 chips share: below and above."""
+    sequences = 8 * tokens_per_chip / 2048
+    return int(sequences), int(sequences) + 1
+
+
 def test_the_update_reads_and_writes_every_state_once_and_a_shard_of_them_under_zero_1():
     """Llama-3 8B: gradient 4, master and two moments read and written 24, weight 2 bytes a parameter, over memory."""
     whole, shard = (plan("llama3-8b-b200-fsdp", zero=zero, overrides=("practice.clip=none",)) for zero in (0, 1))
