@@ -9,8 +9,10 @@ import weakref
 import pytest
 
 import tpsim
+from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
 from tpsim.answers.plan_step import pace_at
+from tpsim.quantity.units import show
 from tpsim.report.answer import Assumption
 
 ASKED = [
@@ -200,6 +202,28 @@ def test_at_the_break_even_the_step_is_bound_by_both(answer):
     assert pace_at(answer, scale * 1.01) <= 1 < pace_at(answer, scale * 0.99)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "llama-3-8b", "hw": "dgx-a100", "tp": 8, "dp": 8, "practice": "fsdp2"},
+        {"model": "mixtral-8x7b", "hw": "dgx-h100", "tp": 8, "dp": 64, "zero": 1, "practice": "megatron"},
+    ],
+)
+def test_the_break_even_is_the_same_from_every_batch_and_where_plans_turn(asked):
+    """Kernels of few tokens read weights, and fill no wave: they take longer than their share of those of many."""
+    turns = [plan(**asked, seq=2048, batch=many * asked["dp"]).step.breakeven_tokens_per_chip for many in (1, 4, 32)]
+    assert turns == pytest.approx(turns[:1] * 3, rel=1e-5)
+    below, above = (plan(**asked, seq=2048, batch=many * asked["dp"]).step for many in sequences_about(turns[0]))
+    assert below.bound_by.startswith("communication")
+    assert above.bound_by == "compute"
+
+
+def sequences_about(tokens_per_chip):
+    """The next whole numbers of sequences of 2,048 tokens that 8 chips share: below and above."""
+    sequences = 8 * tokens_per_chip / 2048
+    return int(sequences), int(sequences) + 1
+
+
 def test_the_update_reads_and_writes_every_state_once_and_a_shard_of_them_under_zero_1():
     """Llama-3 8B: gradient 4, master and two moments read and written 24, weight 2 bytes a parameter, over memory."""
     whole, shard = (plan("llama3-8b-b200-fsdp", zero=zero, overrides=("practice.clip=none",)) for zero in (0, 1))
@@ -268,3 +292,29 @@ def test_a_part_of_the_peak_that_rounding_leaves_is_none():
     memory = plan(asked).memory
     assert all(size >= 1 for size in memory.working.values())
     assert sum(memory.working.values()) == pytest.approx(float(memory.working_bytes))
+
+
+def many_shards(dp, practice, *overrides):
+    """Llama-3-8B over so many nodes, each a data shard of the others' weights."""
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "zero": 1, "seq": 4096, "dp": dp, "batch": 8 * dp}
+    return plan(None, overrides=overrides, practice=practice, **flags)
+
+
+def test_a_plan_says_what_calls_of_all_layers_at_once_would_take_less():
+    answer = many_shards(128, "megatron")
+    (said,) = (text for text in answer.not_modelled if text.startswith("buckets of several layers"))
+    seconds = 0.0
+    for sort in ("reduce_scatter", "all_gather"):
+        (row,) = (row for row in answer.rows if row.collective == sort and row.call.per_layer)
+        alone, at_once = (
+            collective(sort, hw="dgx-h100", ranks=128, level="network", sizes=[size]).rows[0].time_s
+            for size in (row.logical_bytes, 32 * row.logical_bytes)
+        )
+        seconds += 32 * alone - at_once
+    assert f" {show(seconds, 'seconds')} less" in said
+
+
+@pytest.mark.parametrize(("dp", "practice"), [(2, "megatron"), (128, "fsdp2")])
+def test_nothing_is_said_of_buckets_of_a_layer_or_where_little_is_sent(dp, practice):
+    answer = many_shards(dp, practice, "practice.overlap={gradients: none, weights: none}")
+    assert not [text for text in answer.not_modelled if "buckets of several" in text]

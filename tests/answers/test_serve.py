@@ -154,6 +154,13 @@ def test_absorbed_attention_over_latents_does_more_work_on_fewer_bytes(latents):
     assert flops / cached == pytest.approx(241.8, rel=1e-3)
 
 
+def test_decoding_over_latents_takes_what_flashmla_publishes_for_128_heads():
+    """FlashMLA's deep dive: 2 x heads x keys x (576 + 512) FLOPs of a token, at up to 660 TFLOP/s on H800."""
+    steps = [served("deepseek-v3", DATASHEET, tp=1, batch=64, context=tokens).step for tokens in (4096, 8192)]
+    due = 61 * 64 * 2 * 128 * 4096 * (576 + 512) / 660e12
+    assert steps[1].compute_s - steps[0].compute_s == pytest.approx(due, rel=1e-3)
+
+
 def test_a_prompt_makes_every_head_of_latents_and_works_a_third_as_much_on_each_pair():
     """2 x 128 x (192 + 128) FLOPs per query and key: 3.4 times less than absorbed, on heads of 40,960 numbers."""
     plan = served("deepseek-v3", tp=1, kind="prefill", prompt=4096)

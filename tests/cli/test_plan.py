@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.plans import planned
+from tpsim.answers.plan import plan
 from tpsim.answers.verdict import percent
 from tpsim.pages.plan import page
 from tpsim.quantity.units import show
@@ -291,6 +292,25 @@ def test_the_table_of_stages_has_one_unit_per_column(name):
     assert headers == ["stage", "layers", "compute", "exposed", "bubble", "in flight", "states", "kept", "peak"]
     for row in as_text(stages).rows:
         assert [cell for cell in row[1:] if not re.fullmatch(r"[0-9.,]+", cell)] == []
+
+
+@pytest.mark.parametrize(
+    ("stated", "waits"),
+    [
+        ("", set()),
+        ("assume.kernel_launch=100us", {"host_s"}),
+        ("practice.overlap.gradients=beside", {"stragglers_s"}),
+        ("practice.overlap.gradients=beside assume.kernel_launch=100us", {"host_s", "stragglers_s"}),
+    ],
+)
+def test_seconds_of_every_row_of_stages_are_the_step(stated, waits):
+    result = plan("gpt3-175b-a100-pipeline", overrides=stated.split())
+    stages = next(table for table in page(result, verbose=True).tables if table.columns[0].key == "ranks")
+    seconds = [column.key for column in stages.columns if column.kind == "seconds"]
+    assert {*seconds} == {"compute_s", "exposed_s", "bubble_s", *waits}
+    assert [sum(row[key] for key in seconds) for row in stages.rows] == pytest.approx(
+        [result.step.time_s] * len(stages.rows), rel=1e-9
+    )
 
 
 # Bars and what is folded ---------------------------------------------------------------------------------------------

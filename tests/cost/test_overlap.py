@@ -21,6 +21,7 @@ from tpsim.cost.rollup import price
 from tpsim.cost.segments import Untimed
 from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Action
+from tpsim.program.dims import completed
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
@@ -172,11 +173,15 @@ switches = st.fixed_dictionaries({sort: st.sampled_from(DEGREES[: 3 if sort == "
 
 
 def step_with(answer, rows, overlap, scale, launch=0, *, late=True):
-    """The step at other switches; None where its orders deadlock; late: False where no rank comes late."""
+    """The step at other switches; None where its orders deadlock; late: False where no rank comes late.
+
+    scale  times the tokens of kernels, but not of calls
+    """
     practice = replace(answer.question.practice, overlap=Overlap(**overlap))
-    question = replace(answer.question, practice=practice)
+    question, dims = replace(answer.question, practice=practice), answer.sizes.dims
+    sizes = replace(answer.sizes, dims=completed({**dims, "b": dims["b"] * scale}))
     try:
-        work = work_of(question, answer.lowered, answer.sizes, rows, scale)
+        work = work_of(question, answer.lowered, sizes, rows)
         tied = work.clock.tied if late else 1
         return replace(work, clock=replace(work.clock, launch_s=launch, tied=tied)).step()
     except InputError as error:

@@ -443,3 +443,11 @@ def test_fused_attention_takes_its_own_share_and_one_that_is_stated_replaces_it(
         assert chip_seconds.attention_s(bare, 1e12, "f16", backward=backward) == chip_seconds.compute_s(
             bare, 1e12, "f16"
         )
+
+
+def test_attention_over_cached_latents_has_a_share_of_its_own_where_one_is_stated():
+    for name, forward, latents in (("dgx-h100", 0.161, 0.667), ("dgx-a100", 0.318, 0.318)):
+        chip = machine(name)
+        for over, share in ((False, forward), (True, latents)):
+            seconds = chip_seconds.attention_s(chip, chip.peak("bf16").value, "bf16", backward=False, latents=over)
+            assert seconds == pytest.approx(1 / share)

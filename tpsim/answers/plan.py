@@ -14,7 +14,7 @@ from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_step import PlanStep, Requirement, TrainingRun, run_of
 from tpsim.answers.serve import Serve, chips_at_most, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
-from tpsim.answers.trust import Band, assumed, band, not_modelled
+from tpsim.answers.trust import Band, assumed, band, not_modelled, unbucketed
 from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.collectives import travelling
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
@@ -282,7 +282,7 @@ class PlanResult(Answer):
     @property
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list
         """What the plan leaves out."""
-        return not_modelled(self.question)
+        return (*not_modelled(self.question), *unbucketed(self))
 
     def to_trace(self) -> dict[str, Any]:
         """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.course`."""

@@ -18,7 +18,6 @@ from tpsim.report.record import Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.rollup import Row
     from tpsim.program.tokens import Counted
     from tpsim.question.requirements import Limit
 
@@ -151,17 +150,11 @@ class Requirement(Record):
 
 
 def pace_at(plan: PlanResult, scale: float) -> float:
-    """What `Step.pace` is at `scale` times the tokens: the seconds of products grow with them."""
-    work = work_of(plan.question, plan.lowered, plan.sizes, rows_at(plan, scale), scale)
-    only = work.step(briefly=True).pacing
-    return Step(only.rows, only.compute).pace
-
-
-def rows_at(plan: PlanResult, scale: float) -> list[Row]:
-    """The rows at `scale` times the tokens: those on activations priced again, the others as they are."""
+    """What `Step.pace` is at `scale` times the tokens: every kernel and every call has that many."""
     grown = replace(plan.sizes, dims=completed({**plan.sizes.dims, "b": plan.sizes.dims["b"] * scale}))
-    again = iter(price([row.call for row in plan.rows if row.call.grows], grown, pricer(plan.question)))
-    return [next(again) if row.call.grows else row for row in plan.rows]
+    rows = price([row.call for row in plan.rows], grown, pricer(plan.question))
+    only = work_of(plan.question, plan.lowered, grown, rows).step(briefly=True).pacing
+    return Step(only.rows, only.compute).pace
 
 
 HOURS_A_DAY = 24

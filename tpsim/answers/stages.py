@@ -119,11 +119,8 @@ class Pipeline(Record):
         )
 
 
-def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], scale: float = 1) -> Work:
-    """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way.
-
-    scale  times which kernels of microbatches take, as with so many more tokens
-    """
+def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]) -> Work:
+    """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way."""
     axes = question.layout.stages
     volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
 
@@ -142,7 +139,6 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
         question.machine,
         question.products,
         question.matmul_efficiency,
-        scale,
         question.assume.kernel_launch_s,
         question.tied,
     )

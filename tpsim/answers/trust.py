@@ -15,6 +15,7 @@ from tpsim.machine.curve_file import summary
 from tpsim.machine.evidence import evidence
 from tpsim.quantity.units import show
 from tpsim.question.context import reaches
+from tpsim.question.prices import pricer
 from tpsim.report.answer import Assumption
 from tpsim.report.record import Count, Record, Seconds
 
@@ -101,6 +102,25 @@ def _reach(question: Question) -> Iterator[str]:
             f"{sent} of every layer with one are gathered, as frameworks do"
         )
 
+
+def unbucketed(plan: PlanResult) -> Iterator[str]:
+    """Of a stack that sends gradients and new weights of many layers at once what a call for each of them adds."""
+    bucket, priced = plan.question.practice.bucket, pricer(plan.question)
+    once = [row for row in plan.rows if row.call.per_layer and row.call.op in BUCKETED and not row.call.per_microbatch]
+    less = [row.busy_s - priced(row.call.parts[0].move, row.payload_bytes).time_s for row in once]
+    most = sum(max(0, min(row.exposed_s, seconds)) for row, seconds in zip(once, less, strict=True))
+    if (bucket.elements or bucket.of == "step") and most > TOLD * plan.step.time_s:
+        yield (
+            "buckets of several layers: gradients and new weights of each travel alone; "
+            f"those of all at once would take {show(float(most), 'seconds')} less"
+        )
+
+
+BUCKETED = ("gradient", "state")
+"""What a collective is for that a stack sends in buckets."""
+
+TOLD = 0.01
+"""The share of a step from which on it is said that fewer calls would take less."""
 
 ABOVE_PEAK = "a share above 1 counts scores that the mask hides, which are not run (assume.mfu: causal counts none)"
 """Of MFU and HFU, where attention leaves out half of what is by convention counted whole."""

@@ -47,7 +47,6 @@ class Clock:
     rows        every collective once, priced
     kernels     every kernel
     efficiency  share of peak that products reach, None for the machine's own figure
-    scale       times which kernels of microbatches take
     launch_s    seconds in which a host launches a kernel or a collective; 0 where none is waited for
     tied        ranks that wait for each other where weights are gathered
     """
@@ -58,7 +57,6 @@ class Clock:
     machine: Machine
     dtype: str
     efficiency: float | None
-    scale: float = 1
     launch_s: float = 0
     tied: int = 1
     _works: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -66,7 +64,7 @@ class Clock:
     _known: dict[Piece, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
-        """FLOPs of some kernels on a device of such sizes, and the seconds of each phase, unscaled."""
+        """FLOPs of some kernels on a device of such sizes, and the seconds of each phase."""
         return compute(kernels, sizes, self.machine, self.dtype, self.efficiency, known=self._works)
 
     def ran(self, segment: Segment) -> Timeline:
@@ -90,7 +88,7 @@ class Clock:
 
     def _op_s(self, op: Op) -> Any:
         kernel, asked = self._firsts.get(id(op)), (self.sizes, self.machine, self.dtype, self.efficiency)
-        return known_s(self._works, kernel, *asked) * self.scale if kernel else 0
+        return known_s(self._works, kernel, *asked) if kernel else 0
 
     def _share(self, call: Collective) -> Any:
         row = self._calls[id(call)]

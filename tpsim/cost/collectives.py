@@ -122,11 +122,6 @@ class Collective:
         """True if its blocks travel one after another, beside what is made of each."""
         return self.parts[0].move.streamed
 
-    @property
-    def grows(self) -> bool:
-        """True if its bytes grow with the tokens of a step."""
-        return any("b" in part.move.before.dims for part in self.parts)
-
     def ranks(self, sizes: Sizes) -> Any:
         """Devices that take part in one call."""
         return self.parts[0].move.ranks(sizes.axes)

@@ -89,8 +89,8 @@ def _on_mean_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, effic
     """Those of a device with as many rows as the mean: whole waves of tiles where the machine has a tile."""
     dtype = STORED_AS[dtype] if dtype in IN_LAYERS and not kernel.in_layers else dtype
     if kernel.fused:
-        backward = kernel.where.phase == "backward"
-        return attention_s(machine, kernel.run_flops(sizes), dtype, backward=backward, efficiency=efficiency)
+        kind = {"backward": kernel.where.phase == "backward", "latents": kernel.on_latents}
+        return attention_s(machine, kernel.run_flops(sizes), dtype, **kind, efficiency=efficiency)
     tile = machine.chip.tile
     if tile is None or efficiency is not None:
         return compute_s(machine, kernel.flops(sizes), dtype, efficiency)

@@ -58,6 +58,12 @@ class Kernel:
         """True if it makes or reads attention's scores."""
         return of_scores(self.products)
 
+    @cached_property
+    def on_latents(self) -> bool:
+        """True for attention whose keys are its values: a cache that two of its products read."""
+        cached = [x for op in self.products for x in op.inputs if x.role == "cache"]
+        return len({*cached}) < len(cached)
+
     @property
     def in_layers(self) -> bool:
         """True for a product of a layer with one of its weights."""

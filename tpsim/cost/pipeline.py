@@ -211,7 +211,7 @@ class Work:
         kernels = [kernel for kernel in self.clock.kernels if alone.runs(kernel.where, 0)]
         sorts = [[kernel for kernel in kernels if in_microbatch(kernel.where) == often] for often in (True, False)]
         often, once = (self.clock.compute(sort, sizes) for sort in sorts)
-        seconds = {phase: s * self.clock.scale + once.seconds[phase] for phase, s in often.seconds.items()}
+        seconds = {phase: s + once.seconds[phase] for phase, s in often.seconds.items()}
         work = Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
         return work, once.time_s
 

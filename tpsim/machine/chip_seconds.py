@@ -38,14 +38,23 @@ def wave_flops(tile: Tile) -> Any:
     return 2 * tile.units.value * tile.rows.value * tile.columns.value
 
 
-def attention_s(machine: Machine, flops: Size, dtype: str, *, backward: bool, efficiency: float | None = None) -> Any:
+def attention_s(
+    machine: Machine,
+    flops: Size,
+    dtype: str,
+    *,
+    backward: bool,
+    latents: bool = False,
+    efficiency: float | None = None,
+) -> Any:
     """Seconds of a fused attention's FLOPs, by the share of the peak that such kernels reach.
 
+    latents     True where cached latents are keys and values of all heads
     efficiency  replaces the profile's; a profile without one takes that of matrix products
     """
     own = machine.chip.attention_efficiency
     if efficiency is None and own is not None:
-        efficiency = (own.backward if backward else own.forward).value
+        efficiency = (own.backward if backward else (latents and own.latents) or own.forward).value
     return compute_s(machine, flops, dtype, efficiency)
 
 

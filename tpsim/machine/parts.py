@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
 from tpsim.machine.constant import (
-    Bandwidth,
     FIGURES,
+    Bandwidth,
     Constant,
     Count,
     HasConstants,
@@ -101,6 +101,9 @@ class Attention(spec.Value, HasConstants):
     noun: ClassVar[str] = "an attention efficiency"
     forward: Ratio
     backward: Ratio
+    latents: Ratio | None = Field(
+        None, description="over cached latents that are keys and values of all heads; none: as forward"
+    )
 
 
 def _stated_peaks(several: Mapping[str, Peak | None]) -> Mapping[str, Peak]:

@@ -74,12 +74,15 @@ STAGES = (
     Column("compute_s", "compute", "seconds"),
     Column("exposed_s", "exposed", "seconds"),
     Column("bubble_s", "bubble", "seconds"),
-    Column("in_flight", "in flight", "number"),
+    Column("host_s", "host", "seconds"),
+    Column("stragglers_s", "strag-\nglers", "seconds"),
+    Column("in_flight", "in flight", "number", spare=1),
     Column("held_bytes", "states", "bytes"),
     Column("kept_bytes", "kept", "bytes"),
     Column("peak_bytes", "peak", "bytes"),
 )
-"""One line per run of stages that are alike; in flight are microbatches between forward and backward, at most."""
+"""One line per run of stages that are alike, whose seconds are the step; in flight are microbatches between forward
+and backward, at most. What no stage waits for has no column."""
 
 LAYER = (
     Column("phase", "one layer, one microbatch"),
@@ -159,8 +162,10 @@ def _stage_table(result: PlanResult, *, verbose: bool) -> Table:
     runs = [list(run) for _, run in groupby(stages, key=lambda stage: (stage.layers, stage.held_bytes))]
     ends = [stage for run in runs for stage in (run if verbose or len(run) <= MOST_STAGES else (run[0], run[-1]))]
     left = f"{len(stages) - len(ends)} more lie between stages of as many layers and states; -v lists them"
+    waits = {name: any(end[name] for end in ends) for name in ("host_s", "stragglers_s")}
     shown = [{**end, "mark": "over" if end.peak_bytes > capacity else ""} for end in ends]
-    return Table(STAGES, shown, "Stages" if verbose else "", mark="mark", more=left if len(ends) < len(stages) else "")
+    columns = tuple(column for column in STAGES if waits.get(column.key, True))
+    return Table(columns, shown, "Stages" if verbose else "", mark="mark", more=left if len(ends) < len(stages) else "")
 
 
 MOST_STAGES = 8
