@@ -1,0 +1,200 @@
+"""Deliberate faults: bytes on wires, and their seconds."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault, Line
+from tpsim.fabric import change, placement, wires
+from tpsim.machine import combined, curve, forms, groups, permutes, timing
+from tpsim.machine.ways import Ways
+from tpsim.program import trace, transpose, update
+
+B, R, U = transpose.Backward, trace.Trace, update.Update
+OWES = 'owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}'
+
+FAULTS: list[Fault | Line] = [
+    # Wires
+    Line(
+        "interleaved groups have links of their own",
+        groups._on_segment,
+        "strided(form(V, segment.n), segment.stride)",
+        "strided(form(V, segment.n), 1)",
+        "links of interleaved groups",
+        "carried",
+    ),
+    Line(
+        "a part of a ring closes",
+        placement._segment,
+        'carrier.topology if whole else "line"',
+        "carrier.topology",
+        "verify inner part of a ring",
+        "not beside",
+    ),
+    Line(
+        "the stride of a part is lost",
+        placement._segment,
+        "n, stride)",
+        "n)",
+        "verify outer part of a ring",
+        "not beside",
+    ),
+    Line(
+        "every axis of more than two closes",
+        wires.Wrap.closes,
+        "extent > PAIR and (self.always or cubes or extent == self.axis)",
+        "extent > PAIR",
+        "machines_close_what_their_makers_say",
+        "('tpu-v5e', 8)",
+    ),
+    Line(
+        "an inner level sees the whole array",
+        Ways._part,
+        "here = over(V, product(group.n for group in self.groups[:at]))",
+        "here = V",
+        "links of a gather level by level",
+        "carried",
+    ),
+    Line(
+        "a gather goes from inside out",
+        Ways._part,
+        "self.groups[:at]))",
+        "self.groups[at + 1 :]))",
+        "links of a gather level by level",
+        "link_total",
+    ),
+    Line(
+        "an exchange sees a share too small at every level",
+        Ways._part,
+        "over(V * group.n, everyone)",
+        "over(V, everyone)",
+        "links of an exchange level by level",
+        "carried",
+    ),
+    Line(
+        "a way run twice takes its steps once",
+        combined.twice,
+        'number == "launch_s"',
+        'number in {"launch_s", "steps"}',
+        "links of an all-reduce level by level",
+        "steps",
+    ),
+    Line(
+        "levels in turn take the steps of the longest",
+        combined.chained,
+        "if number in JOINTLY:",
+        'if number in {*JOINTLY, "steps"}:',
+        "links of a gather level by level",
+        "steps",
+    ),
+    Line(
+        "a way run twice carries its bytes once",
+        combined.twice,
+        'number == "launch_s"',
+        'number in {"launch_s", "carried"}',
+        "links of an all-reduce level by level",
+        "carried",
+    ),
+    Line(
+        "a flat ring of one node closes over its card",
+        forms.flat_ring_gather,
+        "over(sent, g)",
+        "over(sent, nodes)",
+        "links of a flat ring",
+        "link_total",
+    ),
+    Line(
+        "an exchange over cards forgets who shares the node",
+        forms.direct_all_to_all_nic,
+        "g * nodes * nodes",
+        "nodes * nodes",
+        "links of an exchange straight to everyone",
+        "link_total",
+    ),
+    Line(
+        "axes with closed ends gather first",
+        groups.LevelGroup.torus,
+        "lambda axis: axis.closed",
+        "lambda axis: not axis.closed",
+        "links of open and closed axes",
+        "link_total",
+    ),
+    Line(
+        "a block goes the longer way round",
+        permutes._shortest,
+        "2 * onward < n",
+        "2 * onward > n",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
+    ),
+    Line(
+        "a block goes whole both ways round",
+        permutes._leg,
+        "HALVES // len(ways)",
+        "HALVES",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
+    ),
+    Line(
+        "a block waits in its node for the right card",
+        permutes._straight,
+        "number if own[rank] != own[target] else sources[rank]",
+        "sources[rank]",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
+    ),
+    Line(
+        "blocks go where they came from",
+        change.Change.targets,
+        "[place * apart[at] for place in range(sizes[at])] for at in self.order",
+        "[place * apart[at] for place in reversed(range(sizes[at]))] for at in self.order",
+        "a_change_of_axes_loads_real_links_as_claimed",
+        "broken",
+    ),
+    Line(
+        "a launch is paid among one device",
+        Ways._single,
+        "where_many(group.n, offer.launch_s",
+        "largest(0, offer.launch_s",
+        "one_device_pays_nothing",
+        "dgx-h100",
+    ),
+    Line(
+        "a measured curve holds for other ranks",
+        curve._same,
+        "where_equal(product(segment.n for segment in here), own.n, 1)",
+        "1",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "elsewhere {'route'",
+    ),
+    Line(
+        "a measured curve holds for a forced algorithm",
+        timing._timed,
+        "not choice.forced and",
+        "choice.protocol is None and",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "elsewhere {'algorithm'",
+    ),
+    Line(
+        "a measured curve holds for another harness",
+        timing._launched_alike,
+        "return (launch",
+        "return (curve.launch",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "elsewhere {'launch'",
+    ),
+    Line(
+        "between knots the predicted time brings more than was measured",
+        curve._powers,
+        "return rise / expected, 0",
+        "return 1, 0",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "knot 1048576",
+    ),
+    Line(
+        "a profile's curve is not carried to its own constants",
+        curve.MeasuredCurve.scaled_to,
+        "knot.fitted / knot.predicted for",
+        "1.0 for",
+        "a_measured_curve_says_what_was_measured_and_nothing_else",
+        "knot 4096",
+    ),
+]

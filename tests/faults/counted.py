@@ -1,0 +1,226 @@
+"""Deliberate faults: the order of axes, the choice of a way, and how often how many bytes are sent."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault, Line
+from tests.faults.judges import LLAMA, SP, STAGES, TP
+from tpsim.algebra import contract, meetings, moves, planner, reshard, search
+from tpsim.cost import collectives, peak, pipeline
+from tpsim.program import op, trace, transpose, turnover, update
+
+B, R, U = transpose.Backward, trace.Trace, update.Update
+OWES = 'owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}'
+
+FAULTS: list[Fault | Line] = [
+    # The order of axes
+    Line(
+        "the axes of one dim take part the wrong way round",
+        moves.move,
+        "minor for _, minor in",
+        "minor[::-1] for _, minor in",
+        "verify gather of two axes",
+        "values",
+    ),
+    Line(
+        "the axes of two dims take part the wrong way round",
+        moves.move,
+        "in cut(before, after) or cut(after, before)",
+        "in reversed(cut(before, after) or cut(after, before))",
+        "verify gather of two dims",
+        "values",
+    ),
+    Line(
+        "a scatter lays its axes outside",
+        moves._joined,
+        "else axes + more",
+        "else more + axes",
+        "law: every path",
+        "broken",
+    ),
+    Line(
+        "the axes that come to a dim are taken for its major ones",
+        moves.cut,
+        "axes[len(kept) :]",
+        "axes[: len(axes) - len(kept)]",
+        "verify exchange beside another axis",
+        "values: A[I_XY, J]",
+    ),
+    Line(
+        "a gather gives up the outer axes",
+        reshard._gathers,
+        "source[:-1]",
+        "source[1:]",
+        "law: every path",
+        "refused",
+    ),
+    Line(
+        "the permute is forgotten",
+        reshard.cheap,
+        "joined(moves, (",
+        'joined([one for one in moves if one.kind != "permute"], (',
+        "verify axes in another order",
+        "is asked for, but a way ends in",
+    ),
+    Line(
+        "a permute leaves out its last axis",
+        moves.reordered,
+        "changed[-1] + 1)",
+        "changed[-1])",
+        "verify axes in another order",
+        "is no permute over",
+    ),
+    # The choice of a way
+    Line(
+        "a sum is paid in full before a dim takes it up",
+        reshard._reductions,
+        'dst.sharded_axes if kind == "sum" else ()',
+        "()",
+        "a_sum_that_a_dim_takes_up_is_never_paid_in_full",
+        "broken",
+    ),
+    Line(
+        "the first way found is taken for the cheapest",
+        search.Search._offer,
+        "if at in self._best and self._best[at] <= cost:",
+        "if at in self._best:",
+        "no_detour_is_cheaper_than_the_cheapest_way",
+        "broken",
+    ),
+    Line(
+        "what operands have cost is thought to be yet to be paid",
+        meetings.Meetings._least,
+        "way.price - search.settled[type_][0]",
+        "way.price",
+        "law: the cheapest way, hastily",
+        "broken",
+    ),
+    Line(
+        "the search for ways ends with the first that is found",
+        meetings.Meetings.search,
+        "self.tried > enough and horizon > best",
+        "self.tried > enough and self.ways",
+        "law: the cheapest way, hastily",
+        "broken",
+    ),
+    Line(
+        "shared dims meet on the left operand's axes",
+        contract._agreed,
+        "else mine[:common]",
+        "else mine",
+        "the_book_moves_what_its_chapter_says",
+        "A[I, J_X] . B[J, K]",
+    ),
+    Line(
+        "the price of a product leaves out its FLOPs",
+        planner._plan,
+        "+ prices.product(work)",
+        "+ 0 * prices.product(work)",
+        "law: the price of a product",
+        "broken",
+    ),
+    # How often, and how many bytes
+    Line(
+        "layers count once",
+        op.Program.times,
+        "over(runs[loop], self.traced[loop])",
+        '(1 if loop == "layers" else over(runs[loop], self.traced[loop]))',
+        f"verify {TP}",
+        "bytes of role param, claimed were",
+    ),
+    Line(
+        "a layer more is folded than a chunk has",
+        turnover._in_turn,
+        "range(times)",
+        "range(times + 1)",
+        f"verify {STAGES}",
+        "bytes at most",
+    ),
+    Line(
+        "what a stack keeps beside an array is left out of the fold",
+        peak.Courses._bytes,
+        "self.keeps",
+        "()",
+        f"verify {STAGES}",
+        "bytes at most",
+    ),
+    Line(
+        "a row counts the calls of one layer",
+        pipeline.Work._rows,
+        "count = often * row.call.repeats(self.clock.sizes)",
+        "count = row.call.repeats(self.clock.sizes)",
+        f"verify {TP}",
+        "planned 1 times, ran 2 times",
+    ),
+    Line(
+        "microbatches count once",
+        op.Program.times,
+        "over(runs[loop], self.traced[loop])",
+        '(1 if loop == "microbatches" else over(runs[loop], self.traced[loop]))',
+        f"verify {LLAMA}",
+        "collectives",
+    ),
+    Line(
+        "what runs once per step counts in every microbatch",
+        op.Program.times,
+        "for loop in where.repeats",
+        'for loop in {**dict.fromkeys(where.repeats), "microbatches": 0}',
+        f"verify {LLAMA}",
+        "all_reduce over data of loss",
+    ),
+    Line(
+        "the volume of a gather is a shard",
+        moves.Move.taking_part,
+        "in GATHERED",
+        'in GATHERED - {"all_gather"}',
+        f"verify {LLAMA}",
+        "collectives",
+    ),
+    Line(
+        "other axes' shards are counted too",
+        collectives.Portion.elements,
+        "sizes.local_elements(self.move.before)",
+        'self.move.before.local_elements(sizes.dims, {**sizes.axes, "data": 1})',
+        f"verify {LLAMA}",
+        "collectives",
+    ),
+    Line(
+        "every number has two bytes",
+        collectives.Portion.logical_bytes,
+        "DTYPE_BYTES[self.dtype]",
+        "2",
+        f"verify {TP}",
+        "collectives",
+    ),
+    Line(
+        "bits are taken for bytes",
+        collectives.Portion.logical_bytes,
+        "DTYPE_BYTES[self.dtype]",
+        "DTYPE_BYTES[self.dtype] * 8",
+        f"verify {TP}",
+        "formulas",
+    ),
+    Line(
+        "of arrays that travel together the first is sent",
+        collectives._merged,
+        "tuple(part for single in group for part in single.parts)",
+        "first.parts",
+        f"verify {SP}",
+        "collectives",
+    ),
+    Line(
+        "gradients of all layers travel together",
+        collectives._company,
+        "where.loops,",
+        "where.microbatch,",
+        f"verify {SP}",
+        "collectives",
+    ),
+    Line(
+        "activations travel together",
+        collectives._company,
+        "single.op not in TRAVEL_TOGETHER",
+        "False",
+        "an_activation_travels_alone",
+        "broken",
+    ),
+]
