@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,6 +33,24 @@ def gives(change):
 def always(value):
     """A function that gives the same whatever it is asked."""
     return lambda _: lambda *_given, **_named: value
+
+
+def given(**changes):
+    """A function that is given something else: of each argument named, what its change makes of it."""
+
+    def wrong(right):
+        signature = inspect.signature(right)
+
+        def function(*asked, **named):
+            bound = signature.bind(*asked, **named)
+            bound.apply_defaults()
+            for name, change in changes.items():
+                bound.arguments[name] = change(bound.arguments[name])
+            return right(*bound.args, **bound.kwargs)
+
+        return function
+
+    return wrong
 
 
 class Line(NamedTuple):

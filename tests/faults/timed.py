@@ -2,185 +2,228 @@
 
 from __future__ import annotations
 
-from tests.faults.fault import Fault, Line
+from dataclasses import replace
+from itertools import repeat
+
+from tests.faults.fault import Fault, given, gives
 from tests.faults.judges import STAGES
-from tpsim.algebra import moves
-from tpsim.cost import grid, kernels, memory, nodes, piece
+from tpsim.algebra.moves import Move
+from tpsim.algebra.sharding import Sharding
+from tpsim.cost import grid, kernels, memory, nodes, rollup
+from tpsim.cost.piece import Piece
 from tpsim.machine import cost as ways
-from tpsim.program import op, schedules, stages, trace, transpose, update
+from tpsim.program import schedules, stages, trace
+from tpsim.program.kinds import ALIKE
+from tpsim.program.op import Einsum, Reshard
+from tpsim.quantity.size import over, smallest
 
-B, R, U = transpose.Backward, trace.Trace, update.Update
-OWES = 'owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}'
 
-FAULTS: list[Fault | Line] = [
+def whole_state(array):
+    """An optimizer's state as if no axis split it."""
+    return replace(array, type=Sharding(array.dims, ((),) * len(array.dims))) if array.role == "state" else array
+
+
+def of_one_layer(homes):
+    """Arrays of layers as if they stood in none, once for all of them."""
+    return {array: where.outside(ALIKE) for array, where in homes.items()}
+
+
+def first_of_each(traced):
+    """A grid of which every group of equal kernels has one."""
+    return replace(traced, kernels=tuple(group[:1] for group in traced.kernels))
+
+
+def holding(lanes):
+    """Pieces that hold other lanes than they should."""
+
+    def wrong(right):
+        def made(piece):
+            right(piece)
+            object.__setattr__(piece, "holds", lanes(piece))
+
+        return made
+
+    return wrong
+
+
+def kept_back(right):
+    """Nothing is sent in backward: it is read where it is."""
+    return lambda trace, x, *named: x if trace.where.act == "B" else right(trace, x, *named)
+
+
+def not_added(op):
+    """A sum of what several stages have that moves nothing."""
+    adds = isinstance(op, Reshard) and any(move.kind == "all_reduce" and move.members for move in op.moves)
+    return replace(op, moves=()) if adds else op
+
+
+def other_side(where):
+    """For one side of a cut the other."""
+    return replace(where, chunks=(1 - where.chunks[0],)) if where.place == "side" else where
+
+
+def other_way(where):
+    """For a message the one that goes the other way, whose sender receives it."""
+    return replace(where, act="B" if where.act == "F" else "F") if where.place == "cut" else where
+
+
+def as_forwards(right):
+    """Backwards go through the chunks in the order of the forwards."""
+
+    def in_turn(forwards, _backwards, warm):
+        return right(forwards, [schedules._bw(part.chunk, part.microbatch) for (part,) in forwards], warm)
+
+    return in_turn
+
+
+FAULTS: list[Fault] = [
     # Memory, FLOPs, seconds
-    Line(
+    Fault(
         "all steps wait for one hop",
         ways.Link.seconds,
-        "latency = steps * self.hop_s",
-        "latency = smallest(steps, 1) * self.hop_s",
+        given(steps=lambda steps: smallest(steps, 1)),
         "seconds_are_steps_by_hops_and_bytes_by_bandwidth",
         "1e-06",
     ),
-    Line(
+    Fault(
         "a link sends both ways as fast as one way",
         ways.Link.bandwidth,
-        "return self",
-        "return 2 * self",
+        gives(lambda bandwidth: 2 * bandwidth),
         "seconds_are_steps_by_hops_and_bytes_by_bandwidth",
         "broken",
     ),
-    Line(
+    Fault(
         "a group has the devices of one axis",
-        moves.Move.ranks,
-        "product(axes[axis] for axis in self.axes)",
-        "axes[self.axes[0]]",
+        Move.ranks,
+        given(self=lambda move: replace(move, axes=move.axes[:1])),
         "verify gather of two axes",
         "wire planned",
     ),
-    Line(
+    Fault(
         "a product counts one FLOP per pair",
-        op.Einsum.flops,
-        "return 2 * split",
-        "return split",
+        Einsum.flops,
+        gives(lambda flops: over(flops, 2)),
         "a_chip_multiplies_what_its_blocks_say",
         "broken",
     ),
-    Line(
+    Fault(
         "FLOPs are those of all devices",
-        op.Einsum.flops,
-        ", used, axes)",
-        ", (), axes)",
+        Einsum.flops,
+        given(axes=lambda axes: dict.fromkeys(axes, 1)),
         "a_chip_multiplies_what_its_blocks_say",
         "broken",
     ),
-    Line(
+    Fault(
         "memory holds one layer",
         memory._held,
-        "* program.times(where, sizes.loops)",
-        "",
+        given(homes=of_one_layer),
         "a_chip_holds_what_its_blocks_say",
         "broken",
     ),
-    Line(
+    Fault(
         "optimizer states are held whole",
         memory.local_bytes,
-        "sizes.local_elements(type_)",
-        "sizes.local_elements(type_.with_axes(type_.dims[0], ()) if type_.dims else type_)",
+        given(array=whole_state),
         "a_chip_holds_what_its_blocks_say",
         "broken",
     ),
-    Line(
+    Fault(
         "scores are read from memory",
         kernels._Gathering._reads,
-        "self.maker.get(x) == number",
-        "False",
+        given(self=lambda gathering: replace(gathering, maker={})),
         "attention_keeps_its_scores_on_the_chip",
         "broken",
     ),
-    Line(
+    Fault(
         "a grid counts one of equal collectives",
-        grid.Traced.priced,
-        "map(len, self.groups)",
-        "[1] * len(self.groups)",
+        rollup.price,
+        given(alike=lambda _: repeat(1)),
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),
-    Line(
+    Fault(
         "a grid counts one of equal products",
         grid.Traced._counts,
-        "total(runs[kernel.loops] for kernel in group)",
-        "runs[group[0].loops]",
+        given(self=first_of_each),
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),
     # What runs beside compute
-    Line(
+    Fault(
         "gradients are ready before the products that make them",
         nodes.Builder._moves,
-        "self.reads[node] |= reads - {node}",
-        "pass",
+        given(reads=lambda _: frozenset()),
         "what_is_made_last_waits_for_all_compute",
         "broken",
     ),
-    Line(
+    Fault(
         "a collective beside compute holds it up",
-        piece.Piece.__post_init__,
-        "if self.beside",
-        "if self.call is None",
+        Piece.__post_init__,
+        holding(lambda piece: piece.waits),
         "law: gradients by layer",
         "broken",
     ),
-    Line(
+    Fault(
         "a collective that is not beside compute lets it go on",
-        piece.Piece.__post_init__,
-        "if self.beside",
-        "if self.call",
+        Piece.__post_init__,
+        holding(lambda piece: (piece.lane,)),
         "law: gradients that block",
         "broken",
     ),
     # Stages and schedules
-    Line(
+    Fault(
         "what comes behind a cut is not sent back",
-        B._reshard,
-        'self.trace.send(dy, _d(op.output), f"the cotangent of {x.name} is sent back")',
-        "dy",
+        trace.Trace.send,
+        kept_back,
         f"verify {STAGES}",
         "reads d.",
     ),
-    Line(
+    Fault(
         "the parts of a tied embedding's gradient are not added",
-        R.joined,
-        "moves=moves",
-        "moves=()",
+        trace.Trace.emit,
+        given(op=not_added),
         f"verify {STAGES}",
         "grad.E",
     ),
-    Line(
+    Fault(
         "a rank counts a layer for each of its chunks",
         stages.Stages.times,
-        "return sum(count for kind, count in chunk.stack if kind == where.kind)",
-        "return 1",
+        gives(lambda count: min(count, 1)),
         "law: stages",
         "broken",
     ),
-    Line(
+    Fault(
         "the side behind a cut is taken for the one before it",
         stages.Stages.times,
-        "(chunk.last, chunk.first)",
-        "(chunk.first, chunk.last)",
+        given(where=other_side),
         "law: stages",
         "broken",
     ),
-    Line(
+    Fault(
         "messages are counted at the rank that receives them",
         stages.Stages.times,
-        'chunk.last if where.act == "F" else chunk.first',
-        'chunk.first if where.act == "F" else chunk.last',
+        given(where=other_way),
         "law: stages",
         "broken",
     ),
-    Line(
+    Fault(
         "gradients of weights come a microbatch late",
-        schedules.zero_bubble_h1,
-        "late=i",
-        "late=i + 1",
+        schedules._split,
+        given(late=lambda late: late + 1),
         "law: what is in flight",
         "broken",
     ),
-    Line(
+    Fault(
         "backwards go through the chunks as forwards do",
-        schedules.interleaved,
-        "v - 1 - chunk",
-        "chunk",
+        schedules._in_turn,
+        as_forwards,
         "law: published bubbles",
         "deadlock",
     ),
-    Line(
+    Fault(
         "a rank warms up with a forward more than its backward needs",
-        schedules.one_forward_one_backward,
-        "backwards, p - i - 1",
-        "backwards, p - i",
+        schedules._in_turn,
+        given(warm=lambda warm: warm + 1),
         "law: what is in flight",
         "broken",
     ),
