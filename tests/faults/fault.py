@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,27 +30,26 @@ def gives(change):
     return lambda right: lambda *given, **named: change(right(*given, **named))
 
 
+def given(**changes):
+    """A function that is given something else: each of these arguments is changed."""
+
+    def wrong(right):
+        asked = signature(right)
+
+        def called(*given, **named):
+            bound = asked.bind(*given, **named)
+            bound.apply_defaults()
+            bound.arguments |= {name: change(bound.arguments[name]) for name, change in changes.items()}
+            return right(*bound.args, **bound.kwargs)
+
+        return called
+
+    return wrong
+
+
 def always(value):
     """A function that gives the same whatever it is asked."""
     return lambda _: lambda *_given, **_named: value
-
-
-def given(**changes):
-    """A function that is given something else: of each argument named, what its change makes of it."""
-
-    def wrong(right):
-        signature = inspect.signature(right)
-
-        def function(*asked, **named):
-            bound = signature.bind(*asked, **named)
-            bound.apply_defaults()
-            for name, change in changes.items():
-                bound.arguments[name] = change(bound.arguments[name])
-            return right(*bound.args, **bound.kwargs)
-
-        return function
-
-    return wrong
 
 
 class Line(NamedTuple):

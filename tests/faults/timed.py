@@ -48,7 +48,7 @@ def holding(lanes):
 
 def kept_back(right):
     """Nothing is sent in backward: it is read where it is."""
-    return lambda trace, x, *named: x if trace.where.act == "B" else right(trace, x, *named)
+    return lambda trace, x, name, because: x if trace.where.act == "B" else right(trace, x, name, because)
 
 
 def not_added(op):
