@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,6 +28,21 @@ class Fault(NamedTuple):
 def gives(change):
     """A function whose result is changed."""
     return lambda right: lambda *given, **named: change(right(*given, **named))
+
+
+def given(**changes):
+    """A function some of whose arguments are changed, by their names."""
+
+    def wrong(right):
+        def changed(*positional, **named):
+            bound = signature(right).bind(*positional, **named)
+            bound.apply_defaults()
+            bound.arguments.update({name: change(bound.arguments[name]) for name, change in changes.items()})
+            return right(*bound.args, **bound.kwargs)
+
+        return changed
+
+    return wrong
 
 
 def always(value):
