@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.faults.injection import rewrite
+from tests.faults import carried, counted, sent, timed
+from tests.faults.fault import Line
+from tests.faults.injection import rewrite, wrap
 from tests.faults.judges import ALONE, JUDGES, SP, findings
-from tests.faults.lines import FAULTS
 from tpsim.algebra import moves
 from tpsim.program import dtypes
 from tpsim.quantity.size import over
 from tpsim.reference import functions
 
+FAULTS = [*sent.FAULTS, *counted.FAULTS, *carried.FAULTS, *timed.FAULTS]
 pytestmark = pytest.mark.usefixtures("anew")
 
 
@@ -23,7 +25,10 @@ def test_without_a_fault_the_judge_finds_nothing(judge):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
 def test_a_wrong_line_is_noticed_by_the_judge_that_is_named(monkeypatch, fault):
-    rewrite(monkeypatch, fault.place, fault.old, fault.new)
+    if isinstance(fault, Line):
+        rewrite(monkeypatch, fault.place, fault.old, fault.new)
+    else:
+        wrap(monkeypatch, fault.place, fault.wrong)
     said = findings(JUDGES[fault.judge])
     assert [line for line in said if fault.says in line], said
 
