@@ -11,6 +11,7 @@ import pytest
 from tests.models import LLAMA
 from tpsim.answers.explain import explain
 from tpsim.answers.plan import plan
+from tpsim.answers.verdict import percent
 from tpsim.claims.shrink import shrink
 from tpsim.claims.verify import verify
 from tpsim.cost.ran import Ran
@@ -507,3 +508,19 @@ def test_what_the_fullest_rank_holds_is_explained_with_its_own_layers(part):
     assert (result.memory.peak_rank, next(n for ranks, n in held.items() if ranks.startswith("1"))) == (1, 6)
     (told,) = explain(f"memory.{part}", **asked).derivations
     assert told.value == getattr(result.memory, f"{part}_bytes")
+
+
+def test_what_holds_up_the_ends_of_a_pipeline_is_told_of_its_middle():
+    """DeepSeek-V3's first rank has three dense layers and one with experts: it waits for those with four of these."""
+    slow, fast = (
+        plan("deepseek-v3-h100", overrides=["practice.rows.dispatch=flat", *links])
+        for links in ([], [f"hardware.levels.{level}.link.bandwidth=1 PB/s" for level in ("nvlink", "network")])
+    )
+    first, second = slow.stages[:2]
+    assert slow.pipeline.pacing_rank == 0
+    assert first.bubble_s > first.compute_s
+    assert second.exposed_s > 4 * second.bubble_s
+    assert slow.step.bound_by == "communication (all_to_all over node,gpu)"
+    assert slow.step.time_s - fast.step.time_s > second.exposed_s  # 20.5 of 44.1 s: no bubble of rank 0
+    bubble, exposed = (percent(seconds / slow.step.time_s) for seconds in (second.bubble_s, second.exposed_s))
+    assert f" to the pipeline's bubble (rank 1: {bubble}, and {exposed} to exposed communication)" in slow.verdict

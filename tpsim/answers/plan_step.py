@@ -43,6 +43,11 @@ class PlanStep(Step):
         """Seconds of compute_s in which the optimizer updates its weights; 0 of inference."""
         return float(self.compute.seconds.get("update", 0))
 
+    @cached_property
+    def least_bubble_s(self) -> Seconds:
+        """Seconds that every rank waits for others: what the one does that waits least."""
+        return min((stage.bubble_s for stage in self.plan.stages or ()), default=self.bubble_s)
+
     @property
     def waits(self) -> dict[str, Any]:
         """Seconds that its rank waits for its host, and for stragglers."""

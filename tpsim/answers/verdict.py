@@ -45,8 +45,25 @@ def time_text(plan: PlanResult) -> str:
     provided = " if it fitted" if plan.memory.fits is False else ""
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
     step_s, bubble_s = plan.step.time_s, plan.step.bubble_s
-    waited = f", {percent(bubble_s / step_s)} to the pipeline's bubble" if plan.pipeline else ""
+    waited = f", {percent(bubble_s / step_s)} to the pipeline's bubble{_elsewhere(plan)}" if plan.pipeline else ""
     return f"{show(step_s, 'seconds')} a step{provided}: bound by {_bound(plan)}, {_lost(plan)}{waited}; {rates}"
+
+
+def _elsewhere(plan: PlanResult) -> str:
+    """The rank that waits least, where the one that ends last waits longer: what that one does holds up the others."""
+    step_s = plan.step.time_s
+    busiest = min(plan.stages or (), key=lambda stage: round(stage.bubble_s / step_s, ALIKE))
+    if plan.step.bubble_s - busiest.bubble_s < TOLD * step_s:
+        return ""
+    bubble, exposed = (percent(seconds / step_s) for seconds in (busiest.bubble_s, busiest.exposed_s))
+    return f" (rank {busiest.ranks}: {bubble}, and {exposed} to exposed communication)"
+
+
+ALIKE = 6
+"""Digits of a share of the step in which ranks that wait alike agree."""
+
+TOLD = 0.05
+"""The share of a step by which ranks wait unlike each other and are told of apart."""
 
 
 def inference_text(plan: PlanResult, serve: Serve) -> str:

@@ -82,13 +82,18 @@ class Step(Record):
         return float(paced / left) if left > 0 else inf
 
     @property
+    def least_bubble_s(self) -> Seconds:
+        """Seconds that every rank waits for others."""
+        return self.bubble_s
+
+    @property
     def bound_by(self) -> str:
         """``compute``, ``bubble``, ``host``, ``stragglers`` or ``communication (all_reduce over tensor)``: the longest.
 
-        What a rank waits for binds a step in which it is longer than compute and than any of these; communication one
-        in which it sets the pace more than half of the time that is left.
+        What a rank waits for binds a step in which it is longer than compute and than any of these, of stages what
+        even the one that waits least does; communication one in which it sets the pace more than half of what is left.
         """
-        waits = {"bubble": self.bubble_s, "host": self.host_s, "stragglers": self.stragglers_s}
+        waits = {"bubble": self.least_bubble_s, "host": self.host_s, "stragglers": self.stragglers_s}
         longest = max(waits, key=lambda name: waits[name])
         if waits[longest] > max(self.compute_s, 0, *exposed_by_name(self.rows).values()):
             return longest
