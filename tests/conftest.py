@@ -33,7 +33,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 SHIPPED = frozenset(spec.named("hardware", name) for name in spec.names("hardware"))
-MOST_PROGRAMS = 64
+MOST_PROGRAMS, MOST_PARTS = 128, 512
 """Of random layouts there is no end; what was asked for last stays."""
 
 
@@ -43,8 +43,8 @@ def one_memo():
 
     Tests that break how programs are made take `anew`.
     """
-    machine, lowered = Memo.machine, Memo.lowered
-    machines, programs = {}, OrderedDict()
+    machine, lowered, once = Memo.machine, Memo.lowered, Memo._once
+    machines, programs, begun = {}, OrderedDict(), Memo()
 
     def read(memo, name, *, beside):
         path = spec.named("hardware", name, beside)
@@ -63,17 +63,22 @@ def one_memo():
             programs.popitem(last=False)
         return memo.programs.setdefault(key, programs[key])
 
+    def part(_, *asked):
+        if len(begun.begun) > MOST_PARTS:
+            begun.begun.clear()
+        return once(begun, *asked)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Memo, "machine", read)
         patch.setattr(Memo, "lowered", made)
-        yield machine, lowered
+        patch.setattr(Memo, "_once", part)
+        yield {"machine": machine, "lowered": lowered, "_once": once}
 
 
 @pytest.fixture
 def anew(one_memo):
     """Every request reads and lowers for itself, as outside of tests."""
-    machine, lowered = one_memo
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Memo, "machine", machine)
-        patch.setattr(Memo, "lowered", lowered)
+        for name, own in one_memo.items():
+            patch.setattr(Memo, name, own)
         yield
