@@ -36,11 +36,11 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 plan_module = sys.modules["tpsim.answers.plan"]
-SHIPPED = frozenset(spec.named("hardware", name) for name in spec.names("hardware"))
+SHIPPED = frozenset(spec.named(kind, name) for kind in ("hardware", "models") for name in spec.names(kind))
 MOST_PROGRAMS, MOST_PARTS, MOST_PLANS = 64, 512, 128
 """Of random layouts there is no end; what was asked for last stays."""
-MACHINES, PROGRAMS, PLANS, BEGUN = {}, OrderedDict(), OrderedDict(), Memo()
-OWN = {name: getattr(Memo, name) for name in ("machine", "lowered", "_once")}
+READ, PROGRAMS, PLANS, BEGUN = {}, OrderedDict(), OrderedDict(), Memo()
+OWN = {name: getattr(Memo, name) for name in ("machine", "model", "lowered", "_once")}
 work_out = plan_module._priced
 BROKEN = set()
 """Who has changed attributes or tables, and not yet put them back."""
@@ -74,14 +74,18 @@ for way in ("setattr", "delattr", "setitem", "delitem"):
 pytest.MonkeyPatch.undo = mended(pytest.MonkeyPatch.undo)
 
 
-def machine(memo, name, *, beside):
-    """A library's machine, read once."""
-    path = spec.named("hardware", name, beside)
-    if path not in SHIPPED:
-        return OWN["machine"](memo, name, beside=beside)
-    if path not in MACHINES:
-        MACHINES[path] = OWN["machine"](memo, name, beside=beside)
-    return memo.machines.setdefault((name, beside), MACHINES[path])
+def read_once(what, kind):
+    """A machine or a model of the library, read once."""
+
+    def read(memo, name, *, beside):
+        path = spec.named(kind, name, beside)
+        if path not in SHIPPED:
+            return OWN[what](memo, name, beside=beside)
+        if path not in READ:
+            READ[path] = OWN[what](memo, name, beside=beside)
+        return getattr(memo, f"{what}s").setdefault((name, beside), READ[path])
+
+    return read
 
 
 def lowered(memo, question):
@@ -123,7 +127,8 @@ def one_memo():
     As long as something is broken, every plan is priced anew; tests that break how programs are made take `anew`.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for name, shared in (("machine", machine), ("lowered", lowered), ("_once", once)):
+        machine, model = read_once("machine", "hardware"), read_once("model", "models")
+        for name, shared in {"machine": machine, "model": model, "lowered": lowered, "_once": once}.items():
             patch.setattr(Memo, name, shared)
         patch.setattr(plan_module, "_priced", priced)
         BROKEN.clear()  # neither these nor what pytest itself begins with break anything
