@@ -133,11 +133,15 @@ class _Judge:
             if block.shape != tiling.shape:
                 return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
         paid = _paid(self.run, blocks, array.type)
-        apart = np.abs(np.array([*paid.values()]) - np.array([expected[tiling.windows[device]] for device in paid]))
+        split = tiling.shape != expected.shape  # elsewhere every device has all of it
+        apart = np.abs(
+            np.array([*paid.values()])
+            - (np.array([expected[tiling.windows[device]] for device in paid]) if split else expected)
+        )
         gaps = apart.reshape(len(paid), -1).max(axis=1, initial=0.0)
         gaps[np.isnan(gaps)] = np.inf
         worst = int(gaps.argmax())
-        size = max(float(np.max(np.abs(expected), initial=0.0)), FLOOR)
+        size = max(float(np.abs(expected).max(initial=0.0)), FLOOR)
         where = self._place([*paid][worst]) if array.type.complete else ""
         relative = float(gaps[worst]) / size
         return Compared(phase, name, result, np.inf if np.isnan(relative) else relative, where, len(blocks))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
+from itertools import chain
 from math import prod
 from operator import add, mul
 from string import ascii_letters
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from tpsim.reference.blocks import Blocks, Grid, Tiling
     from tpsim.reference.run import Choice, Work
+
+Dims = tuple[str, ...]
+KNOWN = 4096
+"""Of how many sorts of ops it is kept how a device works on them: those of all layers and microbatches are of one."""
 
 Numbers = Callable[[Device], list[Positions]]
 """The global indices of a device's block, per dim."""
@@ -52,7 +57,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
     """
     match op:
         case Einsum():
-            return _einsum(op)
+            return _einsum(op.output.dims, *(x.dims for x in op.inputs))
         case Index():
             indices = partial(numbers, op.output, grid, sizes, positions)
             own = partial(index_block, op, sizes, indices, choose=choose if op.fn == CHOICE else None)
@@ -64,8 +69,8 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
         case Rename():
             return lambda _, blocks: blocks[0]
-    elementwise, aligned = _elementwise(op, sizes), [_alignment(x, op.output) for x in op.inputs]
-    shape = tuple(part.stop - part.start for part in grid.window(grid.devices[0], op.output.type, sizes))
+    dims, shape = op.output.dims, grid.tiling(op.output.type, sizes).shape
+    elementwise, aligned = _elementwise(op, sizes), [_alignment(x.dims, dims) for x in op.inputs]
 
     def work(_: Device, blocks: list[Block]) -> Block:
         result = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
@@ -115,36 +120,35 @@ def _elementwise(op: Op, sizes: Mapping[str, int]) -> Callable[[list[Block]], Bl
     raise NotImplementedError(type(op).__name__)
 
 
-def _einsum(op: Einsum) -> Work:
-    match op.inputs:
-        case left, right if ({*left.dims} ^ {*right.dims}).issubset(op.output.dims):
-            return _product(left, right, op.output)
-    letters = dict(
-        zip(dict.fromkeys(dim for x in (*op.inputs, op.output) for dim in x.dims), ascii_letters, strict=False)
-    )
-    sides = ["..." + "".join(letters[dim] for dim in x.dims) for x in (*op.inputs, op.output)]
+@lru_cache(KNOWN)
+def _einsum(out: Dims, *inputs: Dims) -> Work:
+    match inputs:
+        case left, right if {*left}.symmetric_difference(right).issubset(out):
+            return _product(left, right, out)
+    letters = dict(zip(dict.fromkeys(chain(*inputs, out)), ascii_letters, strict=False))
+    sides = ["..." + "".join(letters[dim] for dim in dims) for dims in (*inputs, out)]
     signature = f"{','.join(sides[:-1])}->{sides[-1]}"
     return lambda _, blocks: np.asarray(np.einsum(signature, *blocks))
 
 
-def _product(left: Array, right: Array, out: Array) -> Work:
+def _product(left: Dims, right: Dims, out: Dims) -> Work:
     """A product of two arrays by products of matrices, one for each place along all dims but those of a matrix.
 
     numpy's einsum would loop over the last dim alone, however short; matrices are so small that a library of matrices
     begins no threads.
     """
-    batch = [dim for dim in left.dims if dim in right.dims and dim in out.dims]
-    summed = [dim for dim in left.dims if dim in right.dims and dim not in out.dims]
-    rows, columns = ([dim for dim in x.dims if dim not in (*batch, *summed)] for x in (left, right))
+    batch = [dim for dim in left if dim in right and dim in out]
+    summed = [dim for dim in left if dim in right and dim not in out]
+    rows, columns = ([dim for dim in own if dim not in (*batch, *summed)] for own in (left, right))
     dims = (*batch, *rows, *columns)
-    back = [dims.index(dim) for dim in out.dims]
+    back = [dims.index(dim) for dim in out]
     first = _turned(left, (*batch, *rows, *summed))
     second = _turned(right, (*batch, *summed, *columns))
 
     def work(_: Device, blocks: list[Block]) -> Block:
         (a, beside), (b, others) = first(blocks[0]), second(blocks[1])
-        sizes = dict(zip(left.dims, blocks[0].shape[len(beside) :], strict=True))
-        sizes |= zip(right.dims, blocks[1].shape[len(others) :], strict=True)
+        sizes = dict(zip(left, blocks[0].shape[len(beside) :], strict=True))
+        sizes |= zip(right, blocks[1].shape[len(others) :], strict=True)
         sums, wide = prod(sizes[dim] for dim in summed), prod(sizes[dim] for dim in columns)
         of_each = [sizes[dim] for dim in batch]
         a = a.reshape((*beside, *of_each, *([sizes[dim] for dim in rows] or [1]), sums))
@@ -156,9 +160,9 @@ def _product(left: Array, right: Array, out: Array) -> Work:
     return work
 
 
-def _turned(x: Array, dims: Sequence[str]) -> Callable[[Block], tuple[Block, tuple[int, ...]]]:
-    """Gives a block of `x` its dims in another order, and how many blocks lie side by side in it."""
-    order = [x.dims.index(dim) for dim in dims]
+def _turned(own: Dims, dims: Dims) -> Callable[[Block], tuple[Block, tuple[int, ...]]]:
+    """Gives a block its own dims in another order, and how many blocks lie side by side in it."""
+    order = [own.index(dim) for dim in dims]
 
     def turned(block: Block) -> tuple[Block, tuple[int, ...]]:
         more = block.ndim - len(order)
@@ -183,7 +187,7 @@ def index_block(
     if op.fn == COUNTED:
         return np.asarray(blocks[0].sum(axis=(0, 1))[own[0], None])
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
-    inputs = [_alignment(x, op.output)(block) for block, x in zip(blocks, op.inputs, strict=True)]
+    inputs = [_alignment(x.dims, op.output.dims)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
     fn = INDEX[op.fn] if choose is None else choose
     return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), [len(indices) for indices in own])
@@ -205,10 +209,11 @@ def _pointwise(op: Map, blocks: list[Block]) -> Block:
     return np.asarray(blocks[0] * function.partials[op.partial](*blocks[1:]))
 
 
-def _alignment(x: Array, out: Array) -> Callable[[Block], Block]:
-    """Gives a block of `x`, or several, its dims in the order of `out`, and a dim of one where `x` lacks it."""
-    order = [x.dims.index(dim) for dim in out.dims if dim in x.dims]
-    places = tuple(slice(None) if dim in x.dims else None for dim in out.dims)
+@lru_cache(KNOWN)
+def _alignment(own: Dims, out: Dims) -> Callable[[Block], Block]:
+    """Gives a block, or several, its own dims in the order of `out`, and a dim of one where it lacks it."""
+    order = [own.index(dim) for dim in out if dim in own]
+    places = tuple(slice(None) if dim in own else None for dim in out)
     beside, cuts = [0, *(place + 1 for place in order)], (slice(None), *places)
     return lambda block: block.transpose(order)[places] if block.ndim == len(order) else block.transpose(beside)[cuts]
 
