@@ -10,7 +10,7 @@ from tpsim.cost import collectives, grid, kernels, memory, nodes, peak, piece, p
 from tpsim.fabric import change, placement, wires
 from tpsim.machine import combined, curve, forms, groups, permutes, timing
 from tpsim.machine import cost as ways
-from tpsim.machine.ways import Ways
+from tpsim.machine.ways import ProtocolWays
 from tpsim.program import op, practice, saved, schedules, stages, text, trace, transpose, turnover, update
 
 
@@ -483,7 +483,7 @@ FAULTS = [
     ),
     Fault(
         "an inner level sees the whole array",
-        Ways._part,
+        ProtocolWays._part,
         "here = over(V, product(group.n for group in self.groups[:at]))",
         "here = V",
         "links of a gather level by level",
@@ -491,7 +491,7 @@ FAULTS = [
     ),
     Fault(
         "a gather goes from inside out",
-        Ways._part,
+        ProtocolWays._part,
         "self.groups[:at]))",
         "self.groups[at + 1 :]))",
         "links of a gather level by level",
@@ -499,7 +499,7 @@ FAULTS = [
     ),
     Fault(
         "an exchange sees a share too small at every level",
-        Ways._part,
+        ProtocolWays._part,
         "over(V * group.n, everyone)",
         "over(V, everyone)",
         "links of an exchange level by level",
@@ -587,7 +587,7 @@ FAULTS = [
     ),
     Fault(
         "a launch is paid among one device",
-        Ways._single,
+        ProtocolWays._single,
         "where_many(group.n, offer.launch_s",
         "largest(0, offer.launch_s",
         "one_device_pays_nothing",
