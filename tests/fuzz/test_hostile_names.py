@@ -26,6 +26,7 @@ from tpsim.quantity.errors import TpsimError
 from tpsim.question.scenario import resolve
 from tpsim.report import html, markdown, terminal
 from tpsim.report.formats import csv_text, json_text
+from tpsim.report.table import Verdict
 
 NAMES = (
     # markup and scripts
@@ -158,7 +159,9 @@ def answers(file):
     return pages[0].next_command, {
         "table": "".join(map(shown, pages)),
         "md": "".join(map(markdown.text, pages)),
-        "html": "".join(html.text(replace(one, pictures=tuple), "0") for one in pages),
+        "html": "".join(
+            html.text(replace(one, answer=Verdict(one.answer.lines, one.answer.bars)), "0") for one in pages
+        ),
         "csv": csv_text(result.records()),
         "csv of the machine": csv_text(machine.records()),
         "json": json_text(result.to_json()),

@@ -92,19 +92,17 @@ class SchemaListResult(Answer):
     told = ("schemas",)
     table = "schemas"
 
-    described: tuple[Described, ...] = DESCRIBED
-
     @property
     def verdict(self) -> str:
         """How many there are, and what they are for."""
-        return f"{len(self.described)} schemas; the files of tpsim name theirs in their first line, for editors"
+        return f"{len(DESCRIBED)} schemas; the files of tpsim name theirs in their first line, for editors"
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """One row per schema."""
         return [
             {"schema": described.name, "describes": described.describes, "what": described.what}
-            for described in self.described
+            for described in DESCRIBED
         ]
 
 

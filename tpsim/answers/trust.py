@@ -27,11 +27,17 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
 
 
+SLOWED = "kernels that slow collectives beside them, and each other"
+
+DISTURBED = (
+    "collectives that disturb each other on shared links, but that these need no less than all of their bytes take"
+)
+
 NOT_MODELLED = (
-    "kernels that slow collectives beside them, and each other",
+    SLOWED,
     "jitter, stragglers but where weights and gradients of layers travel, data loading, checkpoints, failures",
     "memory that stands in no list of arrays: what a library works in",
-    "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
+    DISTURBED,
 )
 """What a plan leaves out, so that nobody takes its seconds for a promise: every page names the first ones."""
 
@@ -46,11 +52,11 @@ TAKEN_BACK = "updates that a norm which comes behind them takes back, and does o
 NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
 NOT_SERVED = (
-    "kernels that slow collectives beside them, and each other",
+    SLOWED,
     "jitter, stragglers, failures",
     "memory that stands in no list of arrays: what a library works in, graphs, blocks of a cache that are not full",
     "queues, prompts and decoding in one step, speculation, sequences of unlike lengths",
-    "collectives that disturb each other on shared links, but that these need no less than all of their bytes take",
+    DISTURBED,
 )
 """The same of a plan of inference."""
 
@@ -62,16 +68,12 @@ SERVED = (
 )
 """What every plan of inference takes for granted, beside that."""
 
-ATTENTION: Mapping[tuple[str, str], str] = {
-    (
-        "fused",
-        "skip",
-    ): "attention is one kernel: scores stay on the chip, those that the causal mask hides are left out",
-    ("fused", "whole"): "attention is one kernel: scores stay on the chip, the whole s by s is computed",
-    ("plain", "skip"): "attention is plain: scores go through memory, the whole s by s",
-    ("plain", "whole"): "attention is plain: scores go through memory, the whole s by s",
+PLAIN = "attention is plain: scores go through memory, the whole s by s"
+FUSED: Mapping[str, str] = {
+    "skip": "attention is one kernel: scores stay on the chip, those that the causal mask hides are left out",
+    "whole": "attention is one kernel: scores stay on the chip, the whole s by s is computed",
 }
-"""What the switches attention and causal of a practice come to."""
+"""What the switch attention of a practice comes to, and causal where it is fused."""
 
 
 def taken_for_granted(question: Question) -> tuple[str, ...]:
@@ -79,7 +81,8 @@ def taken_for_granted(question: Question) -> tuple[str, ...]:
     practice, dims = question.practice, question.workload.dims(question.model)
     counted = flops_counted(question.assume.mfu, dims)
     rates = f"MFU and HFU count {counted}; HFU counts what is run again or repeated, too"
-    return ATTENTION[practice.attention, practice.causal], ALONE, *(SERVED if question.inference else (ADAMW,)), rates
+    attention = FUSED[practice.causal] if practice.attention == "fused" else PLAIN
+    return attention, ALONE, *(SERVED if question.inference else (ADAMW,)), rates
 
 
 def not_modelled(question: Question) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from tpsim.machine.algorithms import ACROSS
 from tpsim.machine.combined import by_keys, least, lifted, where_more, within_limits
 from tpsim.machine.cost import FREE, SIMPLE, Way
 from tpsim.machine.groups import wires_text
-from tpsim.machine.ways import Ways
+from tpsim.machine.ways import ProtocolWays
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, smallest, where_many, where_positive
 
@@ -163,16 +163,18 @@ def _over(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice,
     return taken(ways, _question(groups[0], kind, V, choice, change)) if len(groups) == 1 else least(ways)
 
 
-def _runs(groups: Sequence[LevelGroup], kind: MoveKind, choice: Choice, change: Change | None = None) -> list[Ways]:
+def _runs(
+    groups: Sequence[LevelGroup], kind: MoveKind, choice: Choice, change: Change | None = None
+) -> list[ProtocolWays]:
     """The collective with each protocol that may be taken."""
     wanted = protocols(groups) if choice.protocol is None else (choice.protocol,)
     moved: Moved = {}
-    return [Ways(groups, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
+    return [ProtocolWays(groups, kind, choice.launch, choice.algorithm, protocol, moved, change) for protocol in wanted]
 
 
 def _question(group: LevelGroup, kind: MoveKind, V: Size, choice: Choice, change: Change | None) -> ChoiceQuestion:
     def again(way: Way, size: Size) -> Way:
-        run = Ways((group,), kind, choice.launch, way.algorithm, way.protocol, {}, change)
+        run = ProtocolWays((group,), kind, choice.launch, way.algorithm, way.protocol, {}, change)
         (cost,) = run.ways(size)
         return cost
 
@@ -181,7 +183,7 @@ def _question(group: LevelGroup, kind: MoveKind, V: Size, choice: Choice, change
 
 def algorithms(groups: Sequence[LevelGroup], kind: MoveKind) -> list[str]:
     """Every algorithm that could be forced."""
-    return Ways(groups, kind, None, None, SIMPLE, {}).names() if groups else []
+    return ProtocolWays(groups, kind, None, None, SIMPLE, {}).names() if groups else []
 
 
 def protocols(groups: Sequence[LevelGroup]) -> tuple[str, ...]:

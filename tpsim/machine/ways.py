@@ -39,7 +39,7 @@ class Offer(NamedTuple):
     launch_s: float
 
 
-class Ways(NamedTuple):
+class ProtocolWays(NamedTuple):
     """One collective over several groups with one protocol.
 
     moved   what is the same for all protocols

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
-from tpsim.guard.drift_result import SIGN, outcomes, sizes, values
+from tpsim.guard.drift_result import SIGN, SIZES, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, few, keys, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Page, Table, present
@@ -37,30 +37,23 @@ CAUSES = (
 )
 """One line per fact that moved; `step` is the largest change of a step that it makes, where it is the only one."""
 
+WIRE = (
+    Column("old_bytes", "wire\nold", "bytes"),
+    Column("new_bytes", "wire\nnew", "bytes"),
+    Column("wire", "change"),
+)
+IN_FULL = {"states": "states held", "kept": "kept for backward", "peak": "peak memory"}
 SCENARIOS = (
     Column("scenario", "scenario"),
     Column("old_s", "step\nold", "seconds"),
     Column("new_s", "step\nnew", "seconds"),
     Column("step", "change"),
-    Column("old_bytes", "wire\nold", "bytes"),
-    Column("new_bytes", "wire\nnew", "bytes"),
-    Column("wire", "change"),
+    *WIRE,
     Column("outcome", "outcome"),
-    Column("compute", "compute", below=True),
-    Column("exposed", "exposed", below=True),
-    Column("bubble", "bubble", below=True),
-    Column("host", "host", below=True),
-    Column("stragglers", "stragglers", below=True),
-    Column("first token", "first token", below=True),
-    Column("prompt and reply", "prompt and reply", below=True),
-    Column("states", "states held", below=True),
-    Column("kept", "kept for backward", below=True),
-    Column("peak", "peak memory", below=True),
+    *(Column(quantity, IN_FULL.get(quantity, quantity), below=True) for quantity in SIZES if quantity != "step"),
 )
 SUMS = (
-    Column("old_bytes", "wire\nold", "bytes"),
-    Column("new_bytes", "wire\nnew", "bytes"),
-    Column("wire", "change"),
+    *WIRE,
     Column("old_s", "time\nold", "seconds"),
     Column("new_s", "time\nnew", "seconds"),
     Column("time", "change"),

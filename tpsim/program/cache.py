@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.program.blocks import latent
-from tpsim.program.blocks.attention import headed, softmax, weights
+from tpsim.program.blocks.attention import headed, weights
 from tpsim.program.blocks.norm import norm
 from tpsim.program.blocks.vocabulary import head
 from tpsim.program.dims import HELD
@@ -132,9 +132,7 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
         query, q_rope = (
             trace.lin("attention.wide", trace.pin(query, "cache", ""), dtype=STATISTIC) for query in (query, q_rope)
         )
-        plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), query, latents)
-        turned = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, rotated)
-        taken = softmax(text, trace.lin("attention.scores", plain, turned), latent.scale(block))
+        taken = latent.weights(text, block, (query, q_rope), (latents, rotated))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "x"), taken, latents)
     with text.inside("attention", "block"):
         values = text.linear("attention.values", ("b", "s", "g", "o"), _narrow(text, mixed, q.dtype), "Wv")

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tpsim.reference.schedule import Piece, Schedule, Send, Step, joined, unit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HALVES = 2
 
 
 def two_way_gather(n: int) -> Schedule:
     """Every chunk goes both ways round at once; for even n the antipode gets half of it from each side."""
-    steps = []
-    for step in range(n // 2):
-        split = 2 * (step + 1) == n
-        sends = []
-        for at in range(n):
-            forth, back = (at - step) % n * HALVES, (at + step) % n * HALVES
-            sends.append(Send(at, (at + 1) % n, ((forth, forth + (1 if split else 2)),), way=1))
-            sends.append(Send(at, (at - 1) % n, ((back + (1 if split else 0), back + 2),), way=-1))
-        steps.append(tuple(sends))
-    return Schedule(n, n, HALVES, tuple(steps))
+    return _both_ways(n, [2 * (step + 1) == n for step in range(n // 2)])
 
 
 def opposite_gather(n: int) -> Schedule:
     """Half of every chunk goes all the way round, the other half the other way."""
+    return _both_ways(n, [True] * (n - 1))
+
+
+def _both_ways(n: int, halved: Sequence[bool]) -> Schedule:
+    """Every chunk goes on both ways round in each step, half of it each way where it is halved there."""
     steps = []
-    for step in range(n - 1):
+    for step, half in enumerate(halved):
         sends = []
         for at in range(n):
             forth, back = (at - step) % n * HALVES, (at + step) % n * HALVES
-            sends.append(Send(at, (at + 1) % n, ((forth, forth + 1),), way=1))
-            sends.append(Send(at, (at - 1) % n, ((back + 1, back + 2),), way=-1))
+            sends.append(Send(at, (at + 1) % n, ((forth, forth + HALVES - half),), way=1))
+            sends.append(Send(at, (at - 1) % n, ((back + half, back + HALVES),), way=-1))
         steps.append(tuple(sends))
     return Schedule(n, n, HALVES, tuple(steps))
 

@@ -92,13 +92,15 @@ def _projected(text: Text, x: Array) -> Iterator[Array]:
 
 
 def _rotated(text: Text, block: Attention, x: Array) -> Array:
-    """Rotary positions as a product with a rotation table, so that the transpose comes free."""
-    if text.model.positions != "rope" or not block.rope:
-        return x
-    turned = tuple("e" if dim == "d" else dim for dim in x.dims)
+    return turned(text, x, "d", "e", "rotation") if text.model.positions == "rope" and block.rope else x
+
+
+def turned(text: Text, x: Array, dim: str, image: str, rotation: str) -> Array:
+    """Rotary positions on a dim as a product with a table of rotations, so that the transpose comes free."""
+    dims = tuple(image if own == dim else own for own in x.dims)
     with text.inside("attention", "block", f"rotary.{x.name}"):
-        table = text.trace.index("rotation", ("s", "d", "e"), x.dtype)
-        return text.trace.rename(x.name, text.trace.einsum(x.name, turned, x, table), "e", "d")
+        table = text.trace.index(rotation, ("s", dim, image), x.dtype)
+        return text.trace.rename(x.name, text.trace.einsum(x.name, dims, x, table), image, dim)
 
 
 def _normed(text: Text, block: Attention, x: Array, name: str) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.program.blocks.attention import softmax
+from tpsim.program.blocks.attention import softmax, turned
 from tpsim.program.blocks.norm import norm
 from tpsim.program.op import Scale
 from tpsim.program.text import Parameter
@@ -77,17 +77,21 @@ def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]
         v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
     with text.inside("attention", "heads", "attention"):
         q, q_rope, k, k_rope, v = (trace.pin(array, "heads", "") for array in (q, q_rope, k, k_rope, v))
-        plain = trace.einsum("attention.plain_scores", ("b", "g", "s", "t"), q, k)
-        rotated = trace.einsum("attention.rotated_scores", ("b", "g", "s", "t"), q_rope, k_rope)
-        weights = softmax(text, trace.lin("attention.scores", plain, rotated), scale(block))
-        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "o"), weights, v)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "o"), weights(text, block, (q, q_rope), (k, k_rope)), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
 
 
-def scale(block: Latent) -> Scale:
-    """Of scores: the root of a head's dims, both parts together."""
-    return Scale((block.nope + block.rope) ** -0.5)
+def weights(text: Text, block: Latent, queries: tuple[Array, Array], keys: tuple[Array, Array]) -> Array:
+    """What tokens take of each other: of queries and keys first the parts without positions, then the rotated ones.
+
+    The scale of scores is the root of a head's dims, both parts together.
+    """
+    plain, rotated = (
+        text.trace.einsum(f"attention.{part}_scores", ("b", "g", "s", "t"), q, k)
+        for part, q, k in zip(("plain", "rotated"), queries, keys, strict=True)
+    )
+    return softmax(text, text.trace.lin("attention.scores", plain, rotated), Scale((block.nope + block.rope) ** -0.5))
 
 
 def _queries(text: Text, block: Latent, x: Array) -> tuple[Array, Array]:
@@ -102,7 +106,4 @@ def _queries(text: Text, block: Latent, x: Array) -> tuple[Array, Array]:
 
 
 def _rotated(text: Text, x: Array) -> Array:
-    turned = tuple("ae" if dim == "a" else dim for dim in x.dims)
-    with text.inside("attention", "block", f"rotary.{x.name}"):
-        table = text.trace.index("part_rotation", ("s", "a", "ae"), x.dtype)
-        return text.trace.rename(x.name, text.trace.einsum(x.name, turned, x, table), "ae", "a")
+    return turned(text, x, "a", "ae", "part_rotation")
