@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 
 from tpsim.quantity import spec
-from tpsim.quantity.units import Dimension  # noqa: TC001 - pydantic reads types
+from tpsim.quantity.units import Dimension
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

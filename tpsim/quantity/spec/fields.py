@@ -115,7 +115,7 @@ def left_out(instead: Any, description: str | None = None) -> Any:
 class OrNothing:
     """Reads nothing (``null``) as a value of its own instead: `None` is what files may state, and no field has."""
 
-    def __init__(self, instead: Callable[[], Any]) -> None:
+    def __init__(self, instead: Callable[[], Any] = lambda: None) -> None:
         self.instead = instead
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
