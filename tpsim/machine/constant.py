@@ -67,7 +67,10 @@ class Constant(spec.Value):
 
 
 class HasConstants:
-    """What figures make up: a machine, and every part of it that has some; fields in another order where `told` is."""
+    """What figures make up: a machine, and every part of it that has some.
+
+    told  the fields that may have figures, in the order in which these are told; none: all, as they stand
+    """
 
     __slots__ = ()
     told: ClassVar[tuple[str, ...]] = ()

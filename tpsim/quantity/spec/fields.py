@@ -99,7 +99,12 @@ class Value(Strict):
         VALUES.add(f"{cls.__module__}.{cls.__qualname__}")
 
     def but(self, **changes: Any) -> Self:
-        """The same with some fields changed, which are taken to be good: a number may be an array."""
+        """The same with some fields changed, which are taken to be good: a number may be an array.
+
+        Raises TypeError for a name that it has not.
+        """
+        if strange := [name for name in changes if name not in self.__dict__ and not hasattr(type(self), name)]:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(strange)}")
         return self.model_copy(update=changes)
 
 
