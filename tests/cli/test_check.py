@@ -392,7 +392,7 @@ def test_an_order_of_actions_that_moves_is_a_formula_and_explains_the_steps_made
 @pytest.mark.usefixtures("folder")
 def test_a_default_of_overlap_that_moves_is_a_switch_and_explains_the_steps_made_with_it(tpsim, monkeypatch):
     megatron = PRACTICES["megatron"]
-    moved = replace(megatron, overlap=replace(megatron.overlap, tensor="none"))
+    moved = replace(megatron, overlap=megatron.overlap.but(tensor="none"))
     monkeypatch.setitem(PRACTICES, "megatron", moved)
     ran = tpsim("check", "-q")
     assert (ran.code, ran.out.partition("; ")[0]) == (1, "switch practice.megatron.overlap.tensor beside -> none")

@@ -154,7 +154,7 @@ def test_gathered_weights_are_those_of_a_layer_and_of_those_ahead_of_it(ahead, w
     """ZeRO-3 with tokens so few that weights are what a peak is made of. What blocks is not gathered ahead."""
     sizes = Sizes(LLAMA.dims(sequences=4, seq=1), {"D": 4}, loops(8))
     fsdp2 = PRACTICES["fsdp2"]
-    practice = replace(fsdp2, ahead=Ahead(layers=ahead), overlap=replace(fsdp2.overlap, weights=weights))
+    practice = replace(fsdp2, ahead=Ahead(layers=ahead), overlap=fsdp2.overlap.but(weights=weights))
     program = lower(LLAMA, layout(dp=("D",), zero=3), practice, Dtypes(), ("D",))
     chunk = replace(linear((8,), 1).chunks[0], first=False, last=False)
     chunks = [replace(chunk, stack=(("layers", n),)) for n in (0, 1, 2, 9)]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
 from tpsim.program.frameworks import PRACTICES, READ, SWITCH_SOURCES, unread
+from tpsim.program.practice import SWITCHES as NAMES
 from tpsim.program.practice import Practice
 from tpsim.question.scenario import resolve
 
-SWITCHES = {one.name for one in fields(Practice)}
+SWITCHES = {*NAMES}
 
 
 @pytest.mark.parametrize("base", PRACTICES)

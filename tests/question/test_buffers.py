@@ -72,7 +72,7 @@ def test_two_runs_of_litgpt_that_differ_in_devices_alone_differ_by_a_copy_of_all
 
 
 def test_buckets_of_megatron_are_views_and_take_nothing():
-    assert PRACTICES["megatron"].bucket.buffers == BUFFERS["none"] == ()
+    assert PRACTICES["megatron"].buffers == BUFFERS["none"] == ()
     assert "buckets" not in held("practice.base=megatron", "layout.zero=1").working
     assert set(BUFFERS) == set(BUFFERS_SOURCES)
 

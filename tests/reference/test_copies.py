@@ -34,7 +34,7 @@ LIMITED = mixture(groups=4, top_groups=2, shared=8, score="sigmoid", choice_bias
 
 
 def levelled(*levels, base=Practice(), **rows):  # noqa: B008 - frozen
-    return replace(base, rows=Rows(levels=levels, **rows))
+    return replace(base, levels=levels, rows=Rows(**rows))
 
 
 def program_of(where, practice, mesh, model=MIXTURE):
@@ -44,7 +44,7 @@ def program_of(where, practice, mesh, model=MIXTURE):
 def both(where, axes, practice, choose=own, *, model=MIXTURE, b=8, s=8, wiring=None, more=None):
     """The run on devices, and that on one of the same program: as many nodes and ranks there are in both."""
     sizes = {**model.dims(sequences=b, seq=s), "m": 1, "c": b * s, **(more or {})}
-    for of, parts in parts_of(practice.rows.levels, axes):
+    for of, parts in parts_of(practice.levels, axes):
         sizes |= dict(zip(DIMS_OF[of], (parts, b * s), strict=False))
     asked = ((where, axes, wiring), (layout(), {}, None))
     return [

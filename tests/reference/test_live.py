@@ -90,7 +90,7 @@ def test_the_fold_of_one_layer_is_what_devices_hold_after_every_action(data, nam
 @pytest.mark.parametrize(("ahead", "weights"), [(1, "beside"), (2, "beside"), (2, "none")])
 def test_devices_hold_the_weights_of_as_many_layers_as_are_gathered_ahead(monkeypatch, ahead, weights):
     where, base = layout(dp=("Y",), pp=("pipe",), zero=3), PRACTICES["fsdp2"]
-    practice = replace(base, ahead=Ahead(layers=ahead), overlap=replace(base.overlap, weights=weights))
+    practice = replace(base, ahead=Ahead(layers=ahead), overlap=base.overlap.but(weights=weights))
     mesh = Mesh({"pipe": 2, "Y": 4})
     asked = (LLAMA, where, practice, mesh, pipeline_schedule("1f1b", 2, 1, 2), (4, 3))
     counts = counted(run(asked))

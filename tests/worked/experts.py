@@ -20,13 +20,13 @@ from tpsim.program.dims import completed
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
-from tpsim.program.practice import Practice, Rows
+from tpsim.program.practice import Practice
 
 
 @cache
 def layer(levels=(), kind="swiglu", **roles):
     """A layer with experts, gradients as wide as what it computes with."""
-    practice, dtypes = Practice(rows=Rows(levels=levels)), Dtypes(gradients="bf16")
+    practice, dtypes = Practice(levels=levels), Dtypes(gradients="bf16")
     return lower(mixture(kind=kind), layout(**roles), practice, dtypes, tuple(roles["dp"]), layers=1)
 
 

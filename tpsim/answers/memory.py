@@ -123,7 +123,7 @@ class ChipMemory(Memory):
 
 def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
-    stages, buffers = question.stages, held_in(question.practice.bucket, question.dtypes.activations)
+    stages, buffers = question.stages, held_in(question.practice, question.dtypes.activations)
     program = lowered.program
     courses = Courses(lowered.turnover, sizes, question.practice.keeps, buffers)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)

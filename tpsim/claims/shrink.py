@@ -141,7 +141,7 @@ def shrink(question: Question) -> Question:
     mesh = placement.mesh
     program = lowered(question).program
     old = question.workload.dims(question.model)
-    levels = question.practice.rows.levels
+    levels = question.practice.levels
     goals = dict(parts_of(levels, mesh.axes))
     dims = shrunk_dims(program, old, question.mesh, mesh, apart={DIMS_OF[of][0]: n for of, n in goals.items()})
     taking_turns = shrunk_schedule(question, mesh)

@@ -202,8 +202,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
 
     Raises Stopped if devices cannot go on.
     """
-    practice = question.practice
-    practice = replace(practice, bucket=replace(practice.bucket, buffers=()))  # buffers do not run
+    practice = replace(question.practice, buffers=())  # buffers do not run
     plan = priced(replace(question, practice=practice))
     pairs = _pairs(plan.every_row, full.every_row)
     plan = replace(plan, rows=tuple(_as_at_full_size(plan.question, *pair) for pair in pairs))
@@ -211,7 +210,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
     inputs = leaves(sizes)
     program = _program(plan)
     beside = dict(question.practice.keeps)
-    apart = bool(question.practice.rows.levels)
+    apart = bool(question.practice.levels)
     parts = {op.output.filled.chosen.type.axes("s") for op in program.ops if op.output.filled}
     ways = max((question.mesh.size(*axes) for axes in parts), default=1)
     even = evenly(program.order, question.mesh.size(*program.sharing), apart=apart, ways=ways)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpsim.program.keeps import BufferSize, Extra
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.op import Op, Role, Where
-    from tpsim.program.practice import Bucket
+    from tpsim.program.practice import Practice
 
 
 GRADIENT = "grad."
@@ -182,14 +182,14 @@ def bucket_bytes(buffers: Mapping[BufferSize, Any], parameters_bytes: Any, copie
     return buffers.get("standing", 0) + buffers.get("parameters", 0) * parameters_bytes * copied
 
 
-def held_in(bucket: Bucket, dtype: str) -> dict[BufferSize, Any]:
-    """Of every size of buffers their bytes, where a bucket states its elements; else how many there are.
+def held_in(practice: Practice, dtype: str) -> dict[BufferSize, Any]:
+    """Of every size of buffers their bytes, where its buckets state their elements; else how many there are.
 
     dtype  of activations
     """
-    sized = {"bucket": (bucket.elements or 0) * DTYPE_BYTES[dtype]}
+    sized = {"bucket": (practice.bucket.elements or 0) * DTYPE_BYTES[dtype]}
     sized["standing"] = sized["bucket"]
-    return {buffer.of: buffer.many * sized.get(buffer.of, 1) for buffer in bucket.buffers}
+    return {buffer.of: buffer.many * sized.get(buffer.of, 1) for buffer in practice.buffers}
 
 
 def moved_bytes(op: Op, sizes: Sizes) -> Any:

@@ -144,7 +144,7 @@ class Figures(Once):
         """Actions with such calls: where a layout counts elements, it issues no earlier than they do."""
         practice = self.example.practice
         ahead = practice.ahead if practice.ahead.elements is None else Ahead(layers=FAR)
-        practice = replace(practice, ahead=ahead, bucket=Bucket())
+        practice = replace(practice, ahead=ahead, bucket=Bucket(), buffers=())
         actions = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
         return self._once(("actions", *map(id, calls)), actions)  # type: ignore[no-any-return]  # put there above
 
@@ -327,7 +327,7 @@ class Figures(Once):
     @cached_property
     def buffers(self) -> Mapping[BufferSize, Any]:
         """Of every size of buffers their bytes, or how many there are."""
-        return held_in(self.example.practice.bucket, self.example.dtypes.activations)
+        return held_in(self.example.practice, self.example.dtypes.activations)
 
     @cached_property
     def copied(self) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tpsim.question.edits import ROLES
 
 if TYPE_CHECKING:
-    from tpsim.program.practice import Rows
+    from tpsim.program.copies import Level
     from tpsim.question.layout import Cut
 
 Roles = tuple[str, ...]
@@ -67,14 +67,14 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Laid:
-    """A layout on its mesh: how the model is cut, the axes with their sizes, and how rows go over them."""
+    """A layout on its mesh: how the model is cut, axes with their sizes, and those that copies of tokens go over."""
 
     cut: Cut
     axes: tuple[tuple[str, int], ...]
-    rows: Rows
+    levels: tuple[Level, ...]
 
     @cached_property
     def table(self) -> Hashable:
         """What its program is made from, but for what is recomputed."""
         table = self.cut.layout.table
-        return self.rows, self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())
+        return self.levels, self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())

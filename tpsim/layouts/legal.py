@@ -199,7 +199,7 @@ class Legal:
         axes = tuple(cut_.mesh.axes.items())
         if isinstance(placed := self._once(("placed", axes), self._placed, cut_), str):
             raise InputError.one(placed, "as known")
-        return Laid(cut_, axes, levelled(self.base.practice, cut_.layout, placed, _nowhere).rows)
+        return Laid(cut_, axes, levelled(self.base.practice, cut_.layout, placed, _nowhere).levels)
 
     def _cut(self, layout: Layout) -> Cut:
         """How the model is cut over a mesh, with an axis of stages, though it be of one device. Raises InputError."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 
 from tpsim.quantity import spec
-from tpsim.quantity.units import Dimension  # noqa: TC001 - pydantic reads types
+from tpsim.quantity.units import Dimension
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -68,7 +68,10 @@ class Constant(spec.Value):
 
 
 class HasConstants:
-    """What figures make up: a machine, and every part of it that has some; fields in another order where `told` is."""
+    """What figures make up: a machine, and every part of it that has some.
+
+    told  the fields that may have figures, in the order in which these are told; none: all, as they stand
+    """
 
     __slots__ = ()
     told: ClassVar[tuple[str, ...]] = ()

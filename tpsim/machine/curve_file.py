@@ -26,6 +26,10 @@ MeasuredMove = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all
 Time = Annotated[float, spec.Quantity("seconds")]
 
 
+# `MeasuredCurve` is a class of its own, with knots and segments: times are brought to what the constants predict now,
+# parts of a route are told by the machine's levels where the file leaves them out, and knots are made of numbers.
+
+
 class KnotFields(spec.Strict):
     """A size that was measured."""
 

@@ -123,16 +123,16 @@ class Chip(spec.Value, HasConstants):
     generation: Annotated[str, spec.OrNothing(str)] = spec.left_out(
         "", "of chips between which collectives take alike, beside their bytes"
     )
-    peak: Annotated[dict[str, Annotated[Peak, spec.OrNothing(lambda: None)]], AfterValidator(_stated_peaks)] = Field(
+    peak: Annotated[dict[str, Annotated[Peak, spec.OrNothing()]], AfterValidator(_stated_peaks)] = Field(
         description="per dtype, dense; null: none, though the machine that this one extends has it",
         json_schema_extra={"propertyNames": {"enum": list(DTYPES)}},
     )
     memory: Hbm
     host: Host | None = None
-    matmul_efficiency: Annotated[Ratio, spec.OrNothing(lambda: None)] = Field(
+    matmul_efficiency: Annotated[Ratio, spec.OrNothing()] = Field(
         UNSTATED, description="share of peak that matrix products reach; with a tile, that whole waves of it reach"
     )
-    memory_efficiency: Annotated[Ratio, spec.OrNothing(lambda: None)] = Field(
+    memory_efficiency: Annotated[Ratio, spec.OrNothing()] = Field(
         UNSTATED, description="share of the memory's bandwidth that kernels reach"
     )
     tile: Tile | None = Field(None, description="of matrix products; none: the efficiency is the whole factor")
@@ -171,10 +171,10 @@ class Link(spec.Value, HasConstants):
         description="of a switched level: what all devices of a node (all that is joined below one member) share of it,"
         " one direction; none: each has its link to itself",
     )
-    efficiency: Annotated[Ratio, spec.OrNothing(lambda: None)] = Field(
+    efficiency: Annotated[Ratio, spec.OrNothing()] = Field(
         UNSTATED, description="share of it that large messages reach"
     )
-    hop_latency: Annotated[Latency, spec.OrNothing(lambda: None)] = UNSTATED
+    hop_latency: Annotated[Latency, spec.OrNothing()] = UNSTATED
 
 
 class _OneOrMore:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES
-from tpsim.program.practice import ALL_SHARDED, Ahead, Bucket, Overlap, Practice, Rows
+from tpsim.program.practice import ALL_SHARDED, SWITCHES, Ahead, Bucket, Overlap, Practice, Rows
 
 if TYPE_CHECKING:
     from tpsim.program.model import Model
@@ -42,7 +41,7 @@ PRACTICES: Mapping[str, Practice] = {
         clip="norm",
         order="zigzag",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
-        bucket=Bucket(buffers=BUFFERS["fsdp2"]),
+        buffers=BUFFERS["fsdp2"],
     ),
     "deepspeed": Practice(
         reshard_after_forward=True,
@@ -53,7 +52,8 @@ PRACTICES: Mapping[str, Practice] = {
         replay="whole",
         overlap=Overlap(gradients="zero3", weights="zero3", stages="none"),
         ahead=Ahead(elements=50_000_000),
-        bucket=Bucket(elements=500_000_000, buffers=BUFFERS["deepspeed"]),
+        bucket=Bucket(elements=500_000_000),
+        buffers=BUFFERS["deepspeed"],
     ),
     "xla": Practice(
         cotangents="per_use",
@@ -163,13 +163,13 @@ READ: Mapping[str, Mapping[str, str]] = {
 OF_IDEAL = "no framework: what could be had"
 
 SWITCH_SOURCES: Mapping[str, Mapping[str, SwitchSource]] = {
-    "ideal": {field.name: SwitchSource("stated", OF_IDEAL) for field in fields(Practice)},
+    "ideal": {name: SwitchSource("stated", OF_IDEAL) for name in SWITCHES},
     **{
         base: {
-            field.name: SwitchSource("stated", read[field.name])
-            if field.name in read
+            name: SwitchSource("stated", read[name])
+            if name in read
             else SwitchSource("guess", "nothing was read of it: what is usual")
-            for field in fields(Practice)
+            for name in SWITCHES
         }
         for base, read in READ.items()
     },

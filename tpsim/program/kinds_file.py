@@ -63,6 +63,7 @@ Block = Annotated[
 class ModelFile2(Strict):
     """A decoder-only transformer of layers of several kinds; sizes are counts."""
 
+    # `Model` is a class of its own: here blocks have names and layers are a pattern of these, there both are resolved.
     noun = "a model"
 
     tpsim: Literal["model/2"]

@@ -36,6 +36,7 @@ class FeedForwardFields(Strict):
 class ModelFile(Strict):
     """A dense decoder-only transformer; sizes are counts."""
 
+    # `Model` is a class of its own: a model whose layers are alike is a special case of it, see `dense`.
     tpsim: Literal["model/1"]
     name: str
     source: ModelSourceFields | None = None

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from tpsim.program.keeps import Buffers, at_stage
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+
+from tpsim.program.copies import Dispatch
+from tpsim.program.keeps import BufferSize
 from tpsim.program.layout import REGIONS, Layout
+from tpsim.quantity.spec import Count, Flag, OrShort, Value, alone
 
 if TYPE_CHECKING:
-    from tpsim.program.copies import Dispatch, Level
-    from tpsim.program.keeps import Extra
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
+    from tpsim.program.copies import Level
+    from tpsim.program.keeps import Buffers, Extra
     from tpsim.program.schedules import Blocking
     from tpsim.program.tokens import Order
 
@@ -22,22 +30,55 @@ FULL = "full"
 Beside = Literal["none", "beside", "zero3"]
 """Whether calls of a sort run beside compute: never, always, or from ZeRO-3 on."""
 
+V = TypeVar("V", bound=Value)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """Which sorts of collectives run beside compute; the others hold it up.
 
-    tensor     on activations; split: what a product alone reads, or makes, travels in pieces, too, beside pieces of it
-    gradients  reductions of gradients of parameters
-    weights    gathers of parameters, or of what the optimizer has made of them; forward: in backward they hold it up,
-               as where the next ones are asked for behind what makes gradients (PyTorch FSDP's BACKWARD_POST)
-    stages     messages between stages; steady: but in warm-up and flush; auto: as those who run the schedule do
-    """
+class Changes(Value):
+    """A group of switches. A file states some: the others, and those that it states as nothing, are as a bundle has."""
 
-    tensor: Beside | Literal["split"] = "none"
-    gradients: Beside = "none"
-    weights: Beside | Literal["forward"] = "none"
-    stages: Literal["auto", "none", "steady", "beside"] = "auto"
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing(cls, stated: Any) -> Any:
+        """Nothing is not stated."""
+        if not isinstance(stated, Mapping):
+            return stated
+        return {name: value for name, value in stated.items() if value is not None or name not in cls.model_fields}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Any of them may be nothing, and is unless it is stated."""
+        made = handler(schema)
+        switches = handler.resolve_ref_schema(made)["properties"]
+        for name, switch in switches.items():
+            told = {key: switch.pop(key) for key in ("title", "description") if key in switch}
+            switch.pop("default")
+            either = [branch for branch in switch.get("anyOf", [switch]) if branch != {"type": "null"}]
+            switches[name] = {"anyOf": [*either, {"type": "null"}], "default": None, **told}
+        return made
+
+
+def changed(group: V, stated: V | None) -> V:
+    """A group of switches as a bundle has it, with those that a file states; buffers are looked up elsewhere."""
+    given = stated.model_fields_set - {"buffers"} if stated else ()
+    return group.but(**{name: value for name, value in stated or () if name in given and value is not None})
+
+
+class Overlap(Changes):
+    """Which sorts of collectives run beside compute, where the bundle has it otherwise."""
+
+    noun: ClassVar[str] = "a sort of collectives"
+
+    tensor: Beside | Literal["split"] = Field(
+        default="none",
+        description="on activations; split: in pieces beside those of the products that read or make them",
+    )
+    gradients: Beside = Field(default="none", description="reductions of gradients")
+    weights: Beside | Literal["forward"] = Field(
+        default="none", description="gathers of parameters; forward: those of backward hold compute up"
+    )  # as where the next ones are asked for behind what makes gradients (PyTorch FSDP's BACKWARD_POST)
+    stages: Literal["auto", "none", "steady", "beside"] = Field(
+        default="auto", description="auto: as the schedule is run; steady: beside compute but in warm-up and flush"
+    )
 
     def blocks_stages(self, *, usual: Blocking) -> Blocking:
         """Whether messages hold up both their stages; usual: what those do who run the schedule."""
@@ -47,25 +88,21 @@ class Overlap:
 
     def at(self, zero: int) -> Overlap:
         """These switches at a ZeRO stage."""
-        then: Literal["beside", "none"] = "beside" if zero == ALL_SHARDED else "none"
-        late = [name for name, value in asdict(self).items() if value == "zero3"]
-        return replace(self, **dict.fromkeys(late, then))
+        then = "beside" if zero == ALL_SHARDED else "none"
+        return self.but(**{name: then for name, value in self if value == "zero3"})
 
 
 ALL_SHARDED = 3
 """The ZeRO stage that shards parameters too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ahead:
-    """How early weights are gathered: as long as those not yet begun to be read are at most so many.
+class Ahead(Changes):
+    """How much of the weights is gathered before it is read."""
 
-    layers    calls of so many layers
-    elements  instead, so many elements
-    """
+    noun: ClassVar[str] = "a distance"
 
-    layers: int = 1
-    elements: int | None = None
+    layers: Annotated[int, Field(strict=True, ge=0)] = 1  # calls of so many layers
+    elements: Count | None = None  # instead, so many elements
 
     @property
     def limit(self) -> int:
@@ -73,24 +110,22 @@ class Ahead:
         return self.layers if self.elements is None else self.elements
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """How many gradients are ready before they are reduced beside compute: those of a layer, or of the step.
+class Bucket(Value):
+    """How many gradients are reduced at once, where that runs beside compute."""
 
-    elements       instead, so many elements, or `per_rank` of them per data shard if that is more
-    first_chunk    True if only the first chunk of a pipeline has buckets, and the others one each
-    buffers        what they, and weights that are gathered, lie in beside what memory counts of both anyway
-    """
+    noun: ClassVar[str] = "a bucket"
 
     of: Literal["layer", "step"] = "layer"
-    elements: int | None = None
-    per_rank: int = 0
-    first_chunk: bool = False
-    buffers: Buffers = field(default=(), repr=False)  # programs are called as they were: none of these is in them
+    elements: Count | None = None  # instead, so many elements, or `per_rank` of them per data shard if that is more
+    per_rank: Annotated[int, Field(strict=True, ge=0)] = 0
+    first_chunk: Flag = False  # only the first chunk of a pipeline has buckets, and the others one each
+    buffers: Annotated[dict[BufferSize, Count], OrShort("string")] | str | None = Field(
+        default=None,
+        description="beside gradients and weights: the list of a framework, or how many of each size",
+        repr=False,  # as stated: `Practice.buffers` has what they come to
+    )
 
-    def at(self, zero: int, *, beside: bool) -> Bucket:
-        """With the buffers of a ZeRO stage; beside: reductions run beside compute."""
-        return replace(self, buffers=at_stage(self.buffers, zero, beside=beside))
+    _word = alone("of", str)
 
     def limit(self, *, shards: int, first: bool) -> float:
         """In layers, or in elements; first: of the first chunk."""
@@ -99,27 +134,28 @@ class Bucket:
         return 1 if self.elements is None else max(self.elements, self.per_rank * shards)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """How rows of tokens go to experts and come back.
+class Rows(Changes):
+    """How rows go to experts and come back, where the bundle has it otherwise."""
 
-    gates    the weights of a token's experts travel with its rows and are applied there (experts), or they are applied
-             to the rows that come back, which are kept for it (tokens)
-    overlap  whether these exchanges run beside compute
-    dispatch  a row goes for each expert of a token (flat), or a copy for all on a rank, on a node, or on a node and
-             then on a rank of it; rows are made where copies have come, and added up there on the way back
-    counts   how many rows come for each expert is sent ahead of them (exchange), as ranks must that do not pad
-    levels   the axes that copies go over, as a placement tells nodes apart
-    dtype    in which tokens go to experts, and gradients of what these make, and are kept there; None: activations';
-             what comes back is in that of activations (DeepSeek-V3 2024, 3.3.3)
-    """
+    noun: ClassVar[str] = "a switch of rows"
 
-    gates: Literal["experts", "tokens"] = "experts"
-    overlap: Literal["none", "beside"] = "none"
-    dispatch: Dispatch = field(default="flat", repr=False)  # programs without copies are called as they were
-    levels: tuple[Level, ...] = field(default=(), repr=False)
-    counts: Literal["none", "exchange"] = field(default="none", repr=False)
-    dtype: Literal["fp8", "fp8_128"] | None = None
+    gates: Literal["experts", "tokens"] = Field(
+        default="experts", description="where the weights of experts are applied"
+    )  # they travel with the rows of a token, or are applied to those that come back, which are kept for it
+    overlap: Literal["none", "beside"] = Field(default="none", description="whether exchanges run beside compute")
+    dispatch: Dispatch = Field(
+        default="flat",
+        description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
+        repr=False,  # programs without copies are called as they were
+    )  # rows are made where copies have come, and added up there on the way back
+    counts: Literal["none", "exchange"] = Field(
+        default="none",
+        description="whether ranks tell each other how many rows come before they do",
+        repr=False,
+    )  # as ranks must that do not pad
+    dtype: Literal["fp8", "fp8_128"] | None = Field(
+        default=None, description="of what goes to experts; none: of activations"
+    )  # of gradients of what they make, too, and kept so; what comes back is as activations (DeepSeek-V3 2024, 3.3.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +208,8 @@ class Practice:
     ahead                  how early weights are gathered where that runs beside compute
     bucket                 how many gradients are reduced at once where that runs beside compute
     rows                   how rows go to experts and come back
+    levels                 the axes that copies of tokens go over, as a placement tells nodes apart: no switch
+    buffers                what buckets, and weights that are gathered, lie in beside what memory counts of both anyway
     """
 
     cotangents: Literal["once", "per_use"] = "once"
@@ -195,10 +233,12 @@ class Practice:
     latents: Literal["block", "stream"] = field(default="block", repr=False)  # as for rows
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "deferred", "none"] = "none"
-    overlap: Overlap = Overlap()
-    ahead: Ahead = Ahead()
-    bucket: Bucket = Bucket()
-    rows: Rows = Rows()
+    overlap: Overlap = field(default_factory=Overlap)
+    ahead: Ahead = field(default_factory=Ahead)
+    bucket: Bucket = field(default_factory=Bucket)
+    rows: Rows = field(default_factory=Rows)
+    levels: tuple[Level, ...] = field(default=(), repr=False)
+    buffers: Buffers = field(default=(), repr=False)  # programs are called as they were: none of these is in them
 
     @property
     def counts_elements(self) -> bool:
@@ -213,14 +253,15 @@ class Practice:
     @property
     def switches(self) -> dict[str, Any]:
         """All of them by name, groups and lists as maps: as scenarios state them; of some what is unusual."""
-        values = {**asdict(self), "keeps": dict(self.keeps)}
-        buffers = {buffer.of: buffer.many for buffer in values["bucket"].pop("buffers")}
-        values["bucket"] |= {"buffers": buffers} if buffers else {}
-        rows = values["rows"]
-        levels = {level.of: list(level.axes) for level in rows.pop("levels")}
+        values: dict[str, Any] = {name: getattr(self, name) for name in SWITCHES}
+        values |= {name: dict(group) for name, group in values.items() if isinstance(group, Value)}
+        values["keeps"] = dict(self.keeps)
+        buffers = {"buffers": {buffer.of: buffer.many for buffer in self.buffers}} if self.buffers else {}
+        values["bucket"] = {name: value for name, value in values["bucket"].items() if name != "buffers"} | buffers
         plain = {"dispatch": "flat", "counts": "none", "dtype": None}
-        rows |= {"levels": levels} if levels else {}
-        values["rows"] = {name: value for name, value in rows.items() if value != plain.get(name)}
+        rows = {name: value for name, value in values["rows"].items() if value != plain.get(name)}
+        levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
+        values["rows"] = rows | levels
         usual = {"rows": Rows(), "home": "scatter", "latents": "block"}
         return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
@@ -236,3 +277,7 @@ class Practice:
         qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
         latents = self.latents if layout.roles.get("tp") else "block"
         return replace(self, qkv=qkv, context=context, order=order, latents=latents)
+
+
+SWITCHES = tuple(field.name for field in fields(Practice) if field.name not in ("levels", "buffers"))
+"""The names of all switches."""

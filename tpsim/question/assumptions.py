@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dtypes import STORED_AS, Dtypes
@@ -94,7 +93,7 @@ def _launch(file: ScenarioFile) -> Iterator[Assumption]:
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
     """What runs beside compute, and who says so."""
     suffixes = {"beside": "", "split": " (in pieces of products, too)", "forward": " (in forward)"}
-    beside = [f"{sort}{suffixes[mode]}" for sort, mode in asdict(practice.overlap).items() if mode in suffixes]
+    beside = [f"{sort}{suffixes[mode]}" for sort, mode in practice.overlap if mode in suffixes]
     text = f"collectives beside compute: {', '.join(beside) or 'none'}"
     if file.practice.overlap is not None:
         return Assumption(text, "stated")
@@ -138,10 +137,10 @@ def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
 
 def _buffers(practice: Practice, file: ScenarioFile) -> Iterator[Assumption]:
     """The buffers that gradients are reduced in, or weights gathered in, and who says so."""
-    fields, base = file.practice.bucket, PRACTICES[file.practice.base].bucket.buffers
+    fields, base = file.practice.bucket, PRACTICES[file.practice.base].buffers
     asked = None if fields is None else fields.buffers
-    if practice.bucket.buffers or asked is not None:
-        listed = ", ".join(f"{buffer.many} {buffer.of}" for buffer in practice.bucket.buffers) or "none"
+    if practice.buffers or asked is not None:
+        listed = ", ".join(f"{buffer.many} {buffer.of}" for buffer in practice.buffers) or "none"
         text = f"buffers of buckets: {listed}"
         if isinstance(asked, dict):
             yield Assumption(text, "stated")

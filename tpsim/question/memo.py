@@ -129,7 +129,7 @@ class Memo:
         """The kernels of a layer's forward and what they make, by name; it knows no states, and not what overlaps."""
         table = ((name, *dims.items()) for name, dims in laid.table.items() if name not in BEHIND)
         asked = replace(practice, overlap=Overlap())
-        key = (*choices(model).items(), model.stack, *table, asked, *practice.rows.levels, bool(laid.stages))
+        key = (*choices(model).items(), model.stack, *table, asked, *practice.levels, bool(laid.stages))
         if key not in self.layers:
             self.layers[key] = compute()
         return self.layers[key]
@@ -154,7 +154,7 @@ class Memo:
 BEHIND = ("grad", "state")
 """The regions that only what comes behind forward and backward knows."""
 
-UNTRACED: Mapping[str, Any] = {"overlap": Overlap(), "bucket": Bucket(), "ahead": Ahead()}
+UNTRACED: Mapping[str, Any] = {"overlap": Overlap(), "bucket": Bucket(), "buffers": (), "ahead": Ahead()}
 """What runs beside compute: no part of a step is traced otherwise for it."""
 
 DROPPED: Mapping[str, Any] = {"recompute": (), "regather": False, "reshard_after_forward": False}
@@ -207,7 +207,7 @@ def structure(question: Question, without: Sequence[str] = ()) -> tuple[Any, ...
         *choices(question.model).items(),
         *((region, tuple(dims.items())) for region, dims in table.items() if region not in without),
         question.practice,
-        *question.practice.rows.levels,
+        *question.practice.levels,
         *((question.practice.latents,) if question.practice.latents != "block" else ()),
         question.dtypes,
         question.mesh.order,

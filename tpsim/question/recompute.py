@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
-from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra
+from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra, at_stage
 from tpsim.program.kinds import one_each
 from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import forward_ops, lower
@@ -18,11 +18,12 @@ from tpsim.quantity.errors import InputError, unknown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tpsim.program.keeps import Buffers
     from tpsim.program.layout import Layout
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.model import Model
     from tpsim.program.op import Op
-    from tpsim.program.practice import Bucket, Practice
+    from tpsim.program.practice import Practice
     from tpsim.quantity.errors import At
     from tpsim.question.memo import Memo
     from tpsim.question.stated import Stated
@@ -77,17 +78,17 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
     return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
 
 
-def buffered(read: Stated, bucket: Bucket, zero: int, *, beside: bool) -> Bucket:
-    """The buckets of a ZeRO stage with the buffers that they lie in; beside: reductions run beside compute.
+def buffered(read: Stated, practice: Practice, zero: int, *, beside: bool) -> Buffers:
+    """The buffers that the buckets of a ZeRO stage lie in; beside: reductions run beside compute.
 
     Raises InputError for a list that nobody has, and for buffers of which there is nothing.
     """
     fields = read.file.practice.bucket
-    asked = None if fields is None else fields.buffers
+    asked, buffers = None if fields is None else fields.buffers, practice.buffers
     if isinstance(asked, str):
         if asked not in BUFFERS:
             raise unknown(asked, "list of buffers", BUFFERS, read.at("practice", "bucket", "buffers"))
-        bucket = replace(bucket, buffers=BUFFERS[asked])
+        buffers = BUFFERS[asked]
     elif asked is not None:
         for of in asked:
             if zero not in AT[of]:
@@ -95,13 +96,13 @@ def buffered(read: Stated, bucket: Bucket, zero: int, *, beside: bool) -> Bucket
                 message = f"a buffer of what is {of} holds nothing at ZeRO-{zero}"
                 place = read.at_key("practice", "bucket", "buffers", of)
                 raise InputError.one("empty-buffer", message, place, f"leave it out, or write zero: {stages}")
-        bucket = replace(bucket, buffers=tuple(Buffer(of, count) for of, count in asked.items()))
-    rule = bucket.at(zero, beside=beside)
-    if bucket.elements is None and {"bucket", "standing"} & {buffer.of for buffer in rule.buffers}:
+        buffers = tuple(Buffer(of, count) for of, count in asked.items())
+    there = at_stage(buffers, zero, beside=beside)
+    if practice.bucket.elements is None and {"bucket", "standing"} & {buffer.of for buffer in there}:
         message = "a buffer of a bucket has no size: practice.bucket states no elements"
         place = read.at("practice", "bucket", "buffers")
         raise InputError.one("bucket-without-size", message, place, "write practice.bucket.elements")
-    return rule
+    return there
 
 
 def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated) -> None:

@@ -67,7 +67,7 @@ def _assumed(question: Question) -> dict[str, Any]:
     """What is assumed, as far as it is stated; routing where there are experts."""
     assume, memory = question.stated.file.assume, question.stated.file.assume.memory.figures
     efficiency, price = assume.matmul_efficiency, assume.price_per_chip_hour
-    without_copies = set() if question.practice.rows.levels else {"copies"}
+    without_copies = set() if question.practice.levels else {"copies"}
     routing = assume.routing.model_dump(exclude=without_copies, exclude_none=True)
     return {
         "matmul_efficiency": efficiency and efficiency.value,

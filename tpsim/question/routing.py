@@ -100,7 +100,7 @@ def levelled(practice: Practice, layout: Layout, placement: Placement, at: At) -
     nodes = _nodes(home, placement, at(*here)) if "node" in of else ()
     axes: Mapping[Of, Axes] = {"node": nodes, "rank": home[len(nodes) :]}
     levels = tuple(Level(level, axes[level]) for level in of if axes[level])
-    return replace(practice, rows=replace(practice.rows, levels=levels))
+    return replace(practice, levels=levels)
 
 
 def _nodes(home: Axes, placement: Placement, at: Any) -> Axes:
@@ -129,7 +129,7 @@ def _copies(question: Question, axes: Values) -> Iterator[tuple[Of, Any, Any]]:
     moe, copies = question.model.experts, question.assume.routing.copies
     if not moe:
         return
-    for of, parts in parts_of(question.practice.rows.levels, axes):
+    for of, parts in parts_of(question.practice.levels, axes):
         if copies == "bound":
             yield of, parts, most_reached(parts, moe.router)
         elif copies != "uniform" and (stated := getattr(copies, of)) is not None:

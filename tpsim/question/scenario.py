@@ -13,6 +13,7 @@ from tpsim.machine.additive import Choice
 from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelRead, with_fields
+from tpsim.program.practice import changed
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -213,21 +214,18 @@ def _practice(read: Stated, model: Model, laid: Layout, memo: Memo) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
     fields = read.file.practice
     groups = ("overlap", "ahead", "bucket", "rows")
-    changed = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
+    switches = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     if context := stated_context(read.file, read.at):
-        changed["context"] = context
+        switches["context"] = context
     base = PRACTICES[fields.base]
-    for name in groups:
-        if (stated := getattr(fields, name)) is not None:
-            given = stated.model_dump(exclude={"buffers"}, exclude_none=True, exclude_unset=True)
-            changed[name] = replace(getattr(base, name), **given)
-    practice = replace(base, **changed)
+    switches |= {name: changed(getattr(base, name), getattr(fields, name)) for name in groups}
+    practice = replace(base, **switches)
     practice = practice if model.has_latents else replace(practice, latents="block")
     if read.file.workload.kind != "train":
         return served(practice)
     overlap = practice.overlap.at(laid.zero)
-    bucket = buffered(read, practice.bucket, laid.zero, beside=overlap.gradients == "beside")
-    practice = replace(practice, overlap=overlap, bucket=bucket)
+    buffers = buffered(read, practice, laid.zero, beside=overlap.gradients == "beside")
+    practice = replace(practice, overlap=overlap, buffers=buffers)
     check_shared(practice, laid, model, read.at)
     practice = recomputing(read, practice, model, laid, memo)
     return keeping(read, practice, model, laid, _dtypes(read.file.workload))

@@ -6,10 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from tpsim.program.copies import Dispatch
 from tpsim.program.dtypes import Dtype
-from tpsim.program.keeps import BufferSize
-from tpsim.program.practice import Beside
+from tpsim.program.practice import Ahead, Bucket, Overlap, Rows
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import MOST, Count, Flag, OrShort, Strict, alone
@@ -79,68 +77,11 @@ class PipelineFields(Strict):
     )
 
 
-class OverlapFields(Strict):
-    """Which sorts of collectives run beside compute, where the bundle has it otherwise."""
-
-    noun: ClassVar[str] = "a sort of collectives"
-
-    tensor: Beside | Literal["split"] | None = Field(
-        None, description="on activations; split: in pieces beside those of the products that read or make them"
-    )
-    gradients: Beside | None = Field(None, description="reductions of gradients")
-    weights: Beside | Literal["forward"] | None = Field(
-        None, description="gathers of parameters; forward: those of backward hold compute up"
-    )
-    stages: Literal["auto", "none", "steady", "beside"] | None = Field(
-        None, description="auto: as the schedule is run; steady: beside compute but in warm-up and flush"
-    )
-
-
-class AheadFields(Strict):
-    """How much of the weights is gathered before it is read."""
-
-    noun: ClassVar[str] = "a distance"
-
-    layers: Annotated[int, Field(strict=True, ge=0)] | None = None
-    elements: Count | None = None
-
-
-class BucketFields(Strict):
-    """How many gradients are reduced at once, where that runs beside compute."""
-
-    noun: ClassVar[str] = "a bucket"
-
-    of: Literal["layer", "step"] = "layer"
-    elements: Count | None = None
-    per_rank: Annotated[int, Field(strict=True, ge=0)] = 0
-    first_chunk: Flag = False
-    buffers: Annotated[dict[BufferSize, Count], OrShort("string")] | str | None = Field(
-        default=None, description="beside gradients and weights: the list of a framework, or how many of each size"
-    )
-
-    _word = alone("of", str)
-
-
-class RowsFields(Strict):
-    """How rows go to experts and come back, where the bundle has it otherwise."""
-
-    noun: ClassVar[str] = "a switch of rows"
-
-    gates: Literal["experts", "tokens"] | None = Field(None, description="where the weights of experts are applied")
-    overlap: Literal["none", "beside"] | None = Field(None, description="whether exchanges run beside compute")
-    dispatch: Dispatch | None = Field(
-        None,
-        description="a row for each expert (flat), or a copy of a token for each rank, node, or node and then rank",
-    )
-    counts: Literal["none", "exchange"] | None = Field(
-        None, description="whether ranks tell each other how many rows come before they do"
-    )
-    dtype: Literal["fp8", "fp8_128"] | None = Field(None, description="of what goes to experts; none: of activations")
-
-
 class PracticeFields(Strict):
     """A named bundle of switches, and single switches changed in it."""
 
+    # `Practice` is a class of its own: a switch left out is as the bundle has it, lists have names until they are
+    # looked up, and what is recomputed stands in a section of its own.
     base: Literal["megatron", "fsdp2", "deepspeed", "xla", "ideal"] = "megatron"
     cotangents: Literal["once", "per_use"] | None = None
     regather: Flag | None = None
@@ -173,10 +114,10 @@ class PracticeFields(Strict):
     keeps: Annotated[dict[str, int], OrShort("string")] | str | None = Field(
         default=None, description="beside what kernels need: the list of a stack, or bytes per element of arrays"
     )
-    overlap: OverlapFields | None = None
-    rows: RowsFields | None = None
-    ahead: AheadFields | None = None
-    bucket: Annotated[BucketFields, OrShort("string")] | None = None
+    overlap: Overlap | None = None
+    rows: Rows | None = None
+    ahead: Ahead | None = None
+    bucket: Annotated[Bucket, OrShort("string")] | None = None
 
     _word = alone("base", str)
 
@@ -201,6 +142,7 @@ class RecomputeFields(Strict):
 class WorkloadFields(Strict):
     """What one step computes and in which number formats."""
 
+    # `Workload` is a class of its own: a batch left out follows from the mesh, and number formats are no part of it.
     kind: Literal["train"] = "train"
     global_batch: Count | None = Field(None, description="sequences; none: one per microbatch and data shard")
     seq: Count
@@ -216,6 +158,7 @@ class WorkloadFields(Strict):
 class CollectivesFields(Strict):
     """What is forced on collectives instead of chosen."""
 
+    # `Choice` is a class of its own: its launch is a harness or seconds, and the usual harness where none is stated.
     noun: ClassVar[str] = "a choice for collectives"
 
     algorithm: str | None = Field(default=None, description="for those that know it: ring, tree, in-switch")

@@ -22,6 +22,7 @@ NUMBERS = ("dtype", "param_dtype", "expert_dtype", "cache_dtype")
 class InferenceFields(Strict):
     """What a step of inference computes, and in which number formats."""
 
+    # `Inference` is a class of its own: all kinds come to the tokens that are new and those that attention reads.
     batch: Count | Literal["largest"] = Field(1, description="sequences; largest: as many as memory has room for")
     dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Stored | None = None

@@ -219,3 +219,13 @@ def test_a_mutated_file_is_refused_with_a_place_or_is_another_valid_file(machine
         places = []
         assert file.tpsim == "machine/1"
     assert all(place and place.line >= 1 for place in places)
+
+
+class Pace(spec.Value):
+    steps: int = 1
+
+
+def test_a_value_of_a_file_is_changed_unchecked_but_in_its_own_fields_alone():
+    assert Pace(steps=2).but(steps=[2, 3]).steps == [2, 3]
+    with pytest.raises(TypeError, match="Pace has no step"):
+        Pace().but(step=2)

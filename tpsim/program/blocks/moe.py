@@ -46,7 +46,7 @@ def parameters(block: Moe, _: Practice) -> Iterator[Parameter]:
 
 def write(text: Text, block: Moe, x: Array) -> Array:
     """What the experts that its tokens choose make of the normed stream, and what all tokens share."""
-    trace, early, levels = text.trace, text.practice.rows.gates == "experts", text.practice.rows.levels
+    trace, early, levels = text.trace, text.practice.rows.gates == "experts", text.practice.levels
     with text.inside("router", "routed"):
         x = trace.pin(x, "routed", "the router reads the normed stream", name="router.in")
         gates, chosen = _gates(text, block, x)
@@ -76,7 +76,7 @@ def write(text: Text, block: Moe, x: Array) -> Array:
 
 def _announced(text: Text, chosen: Array) -> None:
     """How many rows are to come goes ahead of them, the way that weights go."""
-    trace, levels = text.trace, text.practice.rows.levels
+    trace, levels = text.trace, text.practice.levels
     with text.inside("experts", "routed"):
         ahead = [*counted(trace, chosen, levels)]
         for level in levels:

@@ -99,7 +99,12 @@ class Value(Strict):
         VALUES.add(f"{cls.__module__}.{cls.__qualname__}")
 
     def but(self, **changes: Any) -> Self:
-        """The same with some fields changed, which are taken to be good: a number may be an array."""
+        """The same with some fields changed, which are taken to be good: a number may be an array.
+
+        Raises TypeError for a name that it has not.
+        """
+        if strange := [name for name in changes if name not in self.__dict__ and not hasattr(type(self), name)]:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(strange)}")
         return self.model_copy(update=changes)
 
 
@@ -115,7 +120,7 @@ def left_out(instead: Any, description: str | None = None) -> Any:
 class OrNothing:
     """Reads nothing (``null``) as a value of its own instead: `None` is what files may state, and no field has."""
 
-    def __init__(self, instead: Callable[[], Any]) -> None:
+    def __init__(self, instead: Callable[[], Any] = lambda: None) -> None:
         self.instead = instead
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
