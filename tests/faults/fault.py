@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,6 +28,23 @@ class Fault(NamedTuple):
 def gives(change):
     """A function whose result is changed."""
     return lambda right: lambda *given, **named: change(right(*given, **named))
+
+
+def given(**changes):
+    """A function that is given something else: each of these arguments is changed."""
+
+    def wrong(right):
+        asked = signature(right)
+
+        def called(*given, **named):
+            bound = asked.bind(*given, **named)
+            bound.apply_defaults()
+            bound.arguments |= {name: change(bound.arguments[name]) for name, change in changes.items()}
+            return right(*bound.args, **bound.kwargs)
+
+        return called
+
+    return wrong
 
 
 def always(value):
