@@ -9,7 +9,7 @@ from tpsim.fabric import change, placement, wires
 from tpsim.machine import additive, combined, curve, forms, groups, permutes, timing
 from tpsim.machine.algorithms import GATHERED
 from tpsim.machine.cost import Derived
-from tpsim.machine.ways import Ways
+from tpsim.machine.ways import ProtocolWays
 from tpsim.quantity.size import largest, over, product, where_many
 
 
@@ -107,27 +107,27 @@ FAULTS = [
     Fault(
         "every axis of more than two closes",
         wires.Wrap.closes,
-        given(self=lambda wrap: replace(wrap, always=True)),
+        given(self=lambda wrap: wrap.but(always=True)),
         "machines_close_what_their_makers_say",
         "('tpu-v5e', 8)",
     ),
     Fault(
         "an inner level sees the whole array",
-        Ways._part,
+        ProtocolWays._part,
         sees(gathered=True, part=lambda V, inside, _own, _outside: V * inside),
         "links of a gather level by level",
         "carried",
     ),
     Fault(
         "a gather goes from inside out",
-        Ways._part,
+        ProtocolWays._part,
         sees(gathered=True, part=lambda V, inside, _own, outside: over(V * inside, outside)),
         "links of a gather level by level",
         "link_total",
     ),
     Fault(
         "an exchange sees a share too small at every level",
-        Ways._part,
+        ProtocolWays._part,
         sees(gathered=False, part=lambda V, _inside, own, _outside: over(V, own)),
         "links of an exchange level by level",
         "carried",
@@ -202,7 +202,7 @@ FAULTS = [
         "a_change_of_axes_loads_real_links_as_claimed",
         "broken",
     ),
-    Fault("a launch is paid among one device", Ways._single, paid_alone, "one_device_pays_nothing", "dgx-h100"),
+    Fault("a launch is paid among one device", ProtocolWays._single, paid_alone, "one_device_pays_nothing", "dgx-h100"),
     Fault(
         "a measured curve holds for other ranks",
         curve._same,

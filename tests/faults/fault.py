@@ -1,9 +1,12 @@
-"""What a deliberate fault is: something of the product that goes wrong, and who notices."""
+"""What a deliberate fault is, something of the product that goes wrong and who notices, and how it is put in."""
 
 from __future__ import annotations
 
 from inspect import signature
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.machine import timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,12 +55,20 @@ def always(value):
     return lambda _: lambda *_given, **_named: value
 
 
-class Line(NamedTuple):
-    """A line that is wrong: place, old, new are a function and the change of its source."""
+def wrap(monkeypatch, place, wrong):
+    """Run what `wrong` makes of a function instead of it, however it was imported, until the test ends.
 
-    what: str
-    place: Any
-    old: str
-    new: str
-    judge: str
-    says: str
+    The function stays what it is, for whoever has it; what it runs is handed on.
+    """
+    function = getattr(place, "fget", None) or getattr(place, "func", None) or getattr(place, "__wrapped__", place)
+    right = FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
+    right.__defaults__, right.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    monkeypatch.setitem(function.__globals__, "__wrong__", wrong(right))
+    monkeypatch.setattr(function, "__code__", _handed_on.__code__)
+    monkeypatch.setattr(function, "__defaults__", None)
+    monkeypatch.setattr(function, "__kwdefaults__", None)
+    monkeypatch.setattr(timing, "PLAIN", ())  # no machine remembers what it timed before
+
+
+def _handed_on(*given, **named):
+    return __wrong__(*given, **named)  # noqa: F821  # what `wrap` puts among the globals of the function

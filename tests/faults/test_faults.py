@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.faults import carried, counted, sent, timed
-from tests.faults.fault import Line
-from tests.faults.injection import rewrite, wrap
+from tests.faults.fault import wrap
 from tests.faults.judges import ALONE, JUDGES, SP, findings
 from tpsim.algebra import moves
 from tpsim.program import dtypes
@@ -24,11 +23,8 @@ def test_without_a_fault_the_judge_finds_nothing(judge):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
-def test_a_wrong_line_is_noticed_by_the_judge_that_is_named(monkeypatch, fault):
-    if isinstance(fault, Line):
-        rewrite(monkeypatch, fault.place, fault.old, fault.new)
-    else:
-        wrap(monkeypatch, fault.place, fault.wrong)
+def test_a_wrong_function_is_noticed_by_the_judge_that_is_named(monkeypatch, fault):
+    wrap(monkeypatch, fault.place, fault.wrong)
     said = findings(JUDGES[fault.judge])
     assert [line for line in said if fault.says in line], said
 
@@ -71,8 +67,3 @@ def test_a_wrong_wire_of_a_move_is_noticed_by_verify(monkeypatch, kind, wrong):
 def test_a_wrong_wire_of_an_exchange_is_noticed_by_verify(monkeypatch):
     monkeypatch.setitem(moves.WIRE, "all_to_all", lambda V, n: V * (n - 1) / n)
     assert findings(JUDGES["verify exchange beside another axis"])
-
-
-def test_a_place_that_is_not_there_is_no_fault(monkeypatch):
-    with pytest.raises(LookupError, match="say the fault anew"):
-        rewrite(monkeypatch, moves.wire, "no such line", "")
