@@ -36,8 +36,8 @@ def document(name="a layer", pictures=None, **more):
     rows = [{"name": name, "s": 0.25, "why": name}, {"name": "zz", "s": 1.5}]
     asked = {"title": name, "facts": ((name, name),), "tables": (Table(COLUMNS, rows, title=name, more=name),)}
     drawn = (spans, curves) if pictures is None else pictures
-    said = Verdict((Line(name, name),), (Bar(name, ((name, 1),), (name, 2)),), drawn)
-    return Page(said, **{**asked, "notes": (name,), "next_command": name, **more})
+    verdict = Verdict((Line(name, name),), (Bar(name, ((name, 1),), (name, 2)),), drawn)
+    return Page(verdict, **{**asked, "notes": (name,), "next_command": name, **more})
 
 
 class Read(HTMLParser):
