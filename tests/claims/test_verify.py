@@ -14,12 +14,12 @@ from jsonschema import Draft202012Validator
 
 import tpsim
 from tpsim.algebra import moves
-from tpsim.answers import memory as memory_module
 from tpsim.answers import plan as plan_module
 from tpsim.answers.schema import schema
 from tpsim.claims import trial as trial_module
 from tpsim.claims.shrink import DEVICES
 from tpsim.claims.verify import verify
+from tpsim.cost.memory import Standing
 from tpsim.cost.rollup import Row, Total
 from tpsim.machine import algorithms, timing
 from tpsim.program import lifetimes as lifetimes_module
@@ -381,9 +381,9 @@ def test_a_view_that_is_counted_as_an_array_is_seen(monkeypatch):
 
 
 def test_states_that_are_claimed_too_small_are_seen(monkeypatch):
-    held = memory_module.memory
+    held = Standing.memory
     monkeypatch.setattr(
-        memory_module, "memory", lambda *asked: replace(one := held(*asked), optimizer_bytes=one.optimizer_bytes - 1)
+        Standing, "memory", lambda *asked: replace(one := held(*asked), optimizer_bytes=one.optimizer_bytes - 1)
     )
     assert "bytes of role state, claimed were" in failing(SMALL)["memory"]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tpsim.cost.compute import flops_counted
 from tpsim.machine.curve_file import summary
 from tpsim.machine.evidence import evidence
+from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.context import reaches
 from tpsim.question.prices import pricer
@@ -109,10 +110,12 @@ def _reach(question: Question) -> Iterator[str]:
 def unbucketed(plan: PlanResult) -> Iterator[str]:
     """Of a stack that sends gradients and new weights of many layers at once what a call for each of them adds."""
     bucket, priced = plan.question.practice.bucket, pricer(plan.question)
+    if not bucket.elements and bucket.of == "layer":
+        return
     once = [row for row in plan.rows if row.call.per_layer and row.call.op in BUCKETED and not row.call.per_microbatch]
     less = [row.busy_s - priced(row.call.parts[0].move, row.payload_bytes).time_s for row in once]
-    most = sum(max(0, min(row.exposed_s, seconds)) for row, seconds in zip(once, less, strict=True))
-    if (bucket.elements or bucket.of == "step") and most > TOLD * plan.step.time_s:
+    most = total(max(0, min(row.exposed_s, seconds)) for row, seconds in zip(once, less, strict=True))
+    if most > TOLD * plan.step.time_s:
         yield (
             "buckets of several layers: gradients and new weights of each travel alone; "
             f"those of all at once would take {show(float(most), 'seconds')} less"
