@@ -10,13 +10,12 @@ import difflib
 import os
 import shutil
 import sys
-from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
+from contextlib import AbstractContextManager, chdir, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -29,7 +28,7 @@ from tpsim.program.frameworks import PRACTICES  # noqa: E402
 from tpsim.quantity.size import over  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tpsim.guard.check import CheckResult
 
@@ -61,15 +60,6 @@ def replaced(file: str, old: str, new: str) -> Callable[[Path], AbstractContextM
     return make
 
 
-@contextmanager
-def patched(table: Any, **entries: Any) -> Iterator[None]:
-    """Other entries of a table of tpsim's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, entry in entries.items():
-            patch.setitem(table, name, entry)
-        yield
-
-
 def copied(folder: Path) -> AbstractContextManager[object]:
     """One more scenario."""
     shutil.copy(folder / "scenarios/pod.yaml", folder / "scenarios/second-pod.yaml")
@@ -86,12 +76,12 @@ CHANGES = (
     Change(
         "a formula's factor",
         "an all-gather sends twice as much",
-        lambda _: patched(WIRE, all_gather=lambda V, n: over(2 * V * (n - 1), n)),
+        lambda _: patch.dict(WIRE, all_gather=lambda V, n: over(2 * V * (n - 1), n)),
     ),
     Change(
         "an equal rewriting of a formula",
         "an all-gather sends V - V/n",
-        lambda _: patched(WIRE, all_gather=lambda V, n: V - over(V, n)),
+        lambda _: patch.dict(WIRE, all_gather=lambda V, n: V - over(V, n)),
     ),
     Change(
         "a bandwidth",
@@ -119,7 +109,7 @@ CHANGES = (
     Change(
         "a switch's default",
         "the bundle megatron no longer gathers again",
-        lambda _: patched(PRACTICES, megatron=replace(PRACTICES["megatron"], regather=False)),
+        lambda _: patch.dict(PRACTICES, megatron=replace(PRACTICES["megatron"], regather=False)),
     ),
     Change(
         "a dtype",

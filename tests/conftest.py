@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections import OrderedDict
-from functools import wraps
 
 import pytest
 from hypothesis import settings
 
-import tpsim.answers.plan  # noqa: F401  # `tpsim.plan` is the verb
 from tpsim.quantity import spec
 from tpsim.question.memo import Memo, structure
 
@@ -35,43 +32,11 @@ def pytest_xdist_make_scheduler(config, log):
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
-plan_module = sys.modules["tpsim.answers.plan"]
 SHIPPED = frozenset(spec.named(kind, name) for kind in ("hardware", "models") for name in spec.names(kind))
-MOST_PROGRAMS, MOST_PARTS, MOST_PLANS = 64, 512, 128
+MOST_PROGRAMS, MOST_PARTS = 128, 512
 """Of random layouts there is no end; what was asked for last stays."""
-READ, PROGRAMS, PLANS, BEGUN = {}, OrderedDict(), OrderedDict(), Memo()
+READ, PROGRAMS, BEGUN = {}, OrderedDict(), Memo()
 OWN = {name: getattr(Memo, name) for name in ("machine", "model", "lowered", "_once")}
-work_out = plan_module._priced
-BROKEN = set()
-"""Who has changed attributes or tables, and not yet put them back."""
-
-
-def breaking(change):
-    """A way to change something for a while, with a note of who does; an environment is a part of the question."""
-
-    @wraps(change)
-    def noted(patch, target, *rest, **more):
-        if target is not os.environ:
-            BROKEN.add(patch)
-        return change(patch, target, *rest, **more)
-
-    return noted
-
-
-def mended(undo):
-    """The way to put it back, which takes the note away."""
-
-    @wraps(undo)
-    def noted(patch):
-        BROKEN.discard(patch)
-        undo(patch)
-
-    return noted
-
-
-for way in ("setattr", "delattr", "setitem", "delitem"):
-    setattr(pytest.MonkeyPatch, way, breaking(getattr(pytest.MonkeyPatch, way)))
-pytest.MonkeyPatch.undo = mended(pytest.MonkeyPatch.undo)
 
 
 def read_once(what, kind):
@@ -106,38 +71,22 @@ def once(_, *asked):
     return OWN["_once"](BEGUN, *asked)
 
 
-def priced(question, program, *rest, briefly=False):
-    """The plan of an equal question with the same program, if there is one and nothing is broken."""
-    if BROKEN or question.planner != "book":  # any other makes programs of its own
-        return work_out(question, program, *rest, briefly=briefly)
-    alike = PLANS.setdefault((question.name, id(program), briefly), [])
-    for plan in alike:
-        if (plan.question, plan.question.stated) == (question, question.stated):
-            return plan
-    alike.append(work_out(question, program, *rest, briefly=briefly))
-    if sum(map(len, PLANS.values())) > MOST_PLANS:
-        PLANS.popitem(last=False)
-    return alike[-1]
-
-
 @pytest.fixture(autouse=True, scope="session")
 def one_memo():
-    """All tests ask from one memo: a machine is read, a structure lowered, a question priced once per process.
+    """All tests ask from one memo: what a library has is read, and a structure is lowered, once per process.
 
-    As long as something is broken, every plan is priced anew; tests that break how programs are made take `anew`.
+    Tests that break how programs are made take `anew`.
     """
     with pytest.MonkeyPatch.context() as patch:
         machine, model = read_once("machine", "hardware"), read_once("model", "models")
         for name, shared in {"machine": machine, "model": model, "lowered": lowered, "_once": once}.items():
             patch.setattr(Memo, name, shared)
-        patch.setattr(plan_module, "_priced", priced)
-        BROKEN.clear()  # neither these nor what pytest itself begins with break anything
         yield
 
 
 @pytest.fixture
 def anew(one_memo):  # noqa: ARG001  # it comes behind
-    """Every request reads, lowers and prices for itself, as outside of tests."""
+    """Every request reads and lowers for itself, as outside of tests."""
     with pytest.MonkeyPatch.context() as patch:
         for name, own in OWN.items():
             patch.setattr(Memo, name, own)

@@ -9,11 +9,9 @@ import weakref
 import pytest
 
 import tpsim
-from tpsim.algebra.moves import WIRE
 from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
 from tpsim.answers.plan_step import pace_at
-from tpsim.quantity.size import over
 from tpsim.quantity.units import show
 from tpsim.report.answer import Assumption
 
@@ -249,7 +247,6 @@ def test_a_frame_has_a_row_per_collective(answer):
     assert len(frame) == len(answer.rows)
 
 
-@pytest.mark.usefixtures("anew")
 @pytest.mark.parametrize("scenario", ["llama3-70b-h100", "llama3-405b-h100-pipeline", "llama3-70b-h100-decode"])
 def test_a_plan_is_freed_as_soon_as_nobody_holds_it(scenario):
     """No circle of references keeps it, and its programs, until somebody looks for such."""
@@ -262,18 +259,6 @@ def test_a_plan_is_freed_as_soon_as_nobody_holds_it(scenario):
         assert left() is None
     finally:
         gc.enable()
-
-
-def test_a_plan_that_tests_share_is_priced_anew_as_long_as_something_is_broken(monkeypatch):
-    shared = plan("llama3-70b-h100")
-    assert plan("llama3-70b-h100") is shared
-    monkeypatch.setitem(WIRE, "all_gather", lambda V, n: 2 * over(V * (n - 1), n))
-    (old, *_), (new, *_) = (
-        [row for row in made.rows if row.collective == "all_gather"] for made in (shared, plan("llama3-70b-h100"))
-    )
-    assert new.wire_bytes_per_device == 2 * old.wire_bytes_per_device
-    monkeypatch.undo()
-    assert plan("llama3-70b-h100") is shared
 
 
 def test_the_package_has_no_other_names():

@@ -476,7 +476,6 @@ def test_a_schedule_of_one_round_is_verified_as_one():
     assert shrink(resolve("gpt3-175b-a100-interleaved", flags=way)).schedule.microbatches == 2
 
 
-@pytest.mark.usefixtures("anew")
 def test_a_plan_keeps_nothing_of_every_action_but_the_orders_that_are_shared():
     """What a search plans is many such: a pass over orders, and memory over time, are worked out for who asks."""
     result = plan(GPT3, **STAGES)

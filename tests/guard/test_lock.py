@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from tests.changes import patched
 from tests.guarded import NODE, lock, with_fact
 from tpsim.algebra.moves import WIRE
 from tpsim.answers.plan import plan, priced
@@ -160,9 +160,9 @@ def test_samples_are_exact_numbers():
 
 def test_a_rewritten_formula_has_the_samples_of_the_old_one():
     before = samples(move_formulas())
-    with patched(WIRE, all_gather=lambda V, n: over(V * n - V, n)):
+    with patch.dict(WIRE, all_gather=lambda V, n: over(V * n - V, n)):
         assert samples(move_formulas()) == before
-    with patched(WIRE, all_gather=lambda V, n: over(V * n - V, n) + 1):
+    with patch.dict(WIRE, all_gather=lambda V, n: over(V * n - V, n) + 1):
         assert samples(move_formulas()) != before
 
 
