@@ -89,14 +89,7 @@ class Strict(BaseModel):
 
 
 class Value(Strict):
-    """A map of a file that is itself what the map means. Schemas call it by its class and ``Fields``."""
-
-    model_config = ConfigDict(model_title_generator=lambda kind: f"{kind.__name__}Fields")
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Schemas are told the class."""
-        VALUES.add(f"{cls.__module__}.{cls.__qualname__}")
+    """A map of a file that is itself what the map means."""
 
     def but(self, **changes: Any) -> Self:
         """The same with some fields changed, which are taken to be good: a number may be an array.
@@ -106,10 +99,6 @@ class Value(Strict):
         if strange := [name for name in changes if name not in self.__dict__ and not hasattr(type(self), name)]:
             raise TypeError(f"{type(self).__name__} has no {', '.join(strange)}")
         return self.model_copy(update=changes)
-
-
-VALUES: set[str] = set()
-"""The classes of values that files state, each with its module."""
 
 
 def left_out(instead: Any, description: str | None = None) -> Any:
@@ -199,18 +188,7 @@ Flag = Annotated[bool, Field(strict=True)]
 
 def schema_of(model: type[BaseModel], id: str) -> dict[str, Any]:  # noqa: A002  # the keyword is JSON Schema's own
     """The JSON Schema of a file format, named `id`."""
-    from pydantic.json_schema import GenerateJsonSchema
-
-    class Names(GenerateJsonSchema):
-        """Values by the names that schemas have for them."""
-
-        def get_defs_ref(self, core_mode_ref: Any) -> Any:
-            """With ``Fields``."""
-            ref, mode = core_mode_ref
-            path, _, number = ref.partition(":")
-            return super().get_defs_ref((f"{path}Fields:{number}" if path in VALUES else ref, mode))  # type: ignore[arg-type]  # a string of a type of its own
-
-    return {"$schema": DIALECT, "$id": id, **model.model_json_schema(schema_generator=Names)}
+    return {"$schema": DIALECT, "$id": id, **model.model_json_schema()}
 
 
 def example(model: type[BaseModel], field: str) -> str:
