@@ -37,7 +37,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 plan_module = sys.modules["tpsim.answers.plan"]
 SHIPPED = frozenset(spec.named(kind, name) for kind in ("hardware", "models") for name in spec.names(kind))
-MOST_PROGRAMS, MOST_PARTS, MOST_PLANS = 64, 512, 128
+MOST_PROGRAMS, MOST_PARTS, MOST_PLANS = 128, 512, 256
 """Of random layouts there is no end; what was asked for last stays."""
 READ, PROGRAMS, PLANS, BEGUN = {}, OrderedDict(), OrderedDict(), Memo()
 OWN = {name: getattr(Memo, name) for name in ("machine", "model", "lowered", "_once")}
@@ -110,7 +110,9 @@ def priced(question, program, *rest, briefly=False):
     """The plan of an equal question with the same program, if there is one and nothing is broken."""
     if BROKEN or question.planner != "book":  # any other makes programs of its own
         return work_out(question, program, *rest, briefly=briefly)
-    alike = PLANS.setdefault((question.name, id(program), briefly), [])
+    key = (question.name, id(program), briefly)
+    alike = PLANS.setdefault(key, [])
+    PLANS.move_to_end(key)
     for plan in alike:
         if (plan.question, plan.question.stated) == (question, question.stated):
             return plan
