@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from stat import S_ISFIFO
 from typing import TYPE_CHECKING, Literal
@@ -62,15 +61,7 @@ def is_shipped(kinds: Sequence[LibraryKind], path: Path | str) -> bool:
 
 def names(kind: LibraryKind) -> list[str]:
     """Names of all files of this kind, sorted."""
-    entries = (entry for folder in library(kind) for entry in _entries(folder))
-    return sorted({entry.removesuffix(".yaml") for entry in entries if entry.endswith(".yaml")})
-
-
-def _entries(folder: Path) -> list[str]:
-    """What lies in a folder; nothing in one that may not be read."""
-    with suppress(PermissionError), os.scandir(folder) as entries:
-        return [entry.name for entry in entries]
-    return []
+    return sorted({path.stem for folder in library(kind) for path in folder.glob("*.yaml")})
 
 
 def named(kind: LibraryKind, text: str, beside: Path = Path()) -> Path:
