@@ -12,7 +12,7 @@ from hypothesis import settings
 from tpsim.quantity import spec
 from tpsim.question.memo import Memo, structure
 
-settings.register_profile("tpsim", deadline=None, max_examples=50, derandomize="CI" in os.environ)
+settings.register_profile("tpsim", deadline=None, max_examples=40, derandomize="CI" in os.environ)
 settings.load_profile("tpsim")
 
 

@@ -22,9 +22,7 @@ def test_every_topology_says_what_one_link_is():
 
 
 def test_the_schema_says_what_one_link_is_for_each_topology():
-    topology = json.loads((ROOT / "schema" / "hardware.json").read_text())["$defs"]["LevelFields"]["properties"][
-        "topology"
-    ]
+    topology = json.loads((ROOT / "schema" / "hardware.json").read_text())["$defs"]["Level"]["properties"]["topology"]
     assert topology["enumDescriptions"] == [*ONE_LINK.values()]
     assert all(f"{name}: {text}" in topology["description"] for name, text in ONE_LINK.items())
 

@@ -18,6 +18,12 @@ OVERLAPS = (
 )
 AHEAD = ("{layers: 1}", "{layers: 3}", "{elements: 500000000}")
 BUCKETS = ("{of: layer}", "{of: step}", "{elements: 700000000}")
+POLICIES = [
+    *product(OVERLAPS[1:2], AHEAD, BUCKETS),
+    (OVERLAPS[0], AHEAD[0], BUCKETS[0]),
+    (OVERLAPS[2], AHEAD[1], BUCKETS[2]),
+]
+"""With all beside compute each, and some that wait."""
 SHIPPED = ("llama3-70b-h100-zb-h1", "llama3-70b-v5p-slices", "mixtral-8x7b-h100", "gemma-7b-v5e", "llama3-70b-h100")
 
 
@@ -68,9 +74,7 @@ def test_a_few_layers_are_issued_as_all_are_in_shipped_scenarios(name, monkeypat
     assert issued(asked, monkeypatch, issuing.FEW)[0] == issued(asked, monkeypatch, 10**9)[0]
 
 
-@pytest.mark.parametrize("overlap", OVERLAPS)
-@pytest.mark.parametrize("ahead", AHEAD)
-@pytest.mark.parametrize("bucket", BUCKETS)
+@pytest.mark.parametrize(("overlap", "ahead", "bucket"), POLICIES)
 def test_a_few_layers_are_issued_as_all_are_with_every_policy(overlap, ahead, bucket, monkeypatch):
     policies = [f"practice.overlap={overlap}", f"practice.ahead={ahead}", f"practice.bucket={bucket}"]
     asked = plan("llama3-8b-b200-fsdp", overrides=[*policies, "recompute={layers: 9}"])

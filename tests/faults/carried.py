@@ -107,7 +107,7 @@ FAULTS = [
     Fault(
         "every axis of more than two closes",
         wires.Wrap.closes,
-        given(self=lambda wrap: wrap.but(always=True)),
+        given(self=lambda wrap: wrap.model_copy(update={"always": True})),
         "machines_close_what_their_makers_say",
         "('tpu-v5e', 8)",
     ),

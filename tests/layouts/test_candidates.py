@@ -211,7 +211,7 @@ def weighed(scenario, work, chips, vary, every):
     document = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}
     found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak)
     assert len(found.candidates) > 5
-    return [(one, priced(one.space.question(one.layout, memo), memo)) for one in found.candidates[:: 4 * every]]
+    return [(one, priced(one.space.question(one.layout, memo), memo)) for one in found.candidates[:: 7 * every]]
 
 
 def test_whole_stacks_take_no_longer_than_kernels_and_these_no_longer_than_all_that_is_issued(bounded):
