@@ -136,7 +136,7 @@ class Traced:
         turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
         for (first, last), same in groupby(turns):
             acts = [actions.action(only, "F", first=first)]
-            if any(op.where.phase == "backward" for op in self.program.ops):
+            if any(group[0].where.phase == "backward" for group in self.kernels):
                 acts.append(actions.action(only, "BW", last=last))
             each = (act.timed(seconds, attributed=False).waiting(act.late_s(seconds, machine, tied)) for act in acts)
             both = reduce(Timed.then, each)

@@ -124,7 +124,9 @@ def _gradients(program: Program) -> list[Array]:
 
 
 def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
-    return total(local_bytes(array, sizes) * program.times(where, sizes.loops) for array, where in homes.items())
+    alike = {where.repeats: where for where in homes.values()}
+    runs = {loops: program.times(where, sizes.loops) for loops, where in alike.items()}
+    return total(local_bytes(array, sizes) * runs[where.repeats] for array, where in homes.items())
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:
