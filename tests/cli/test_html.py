@@ -150,7 +150,7 @@ def test_a_table_is_sorted_by_a_click_and_by_a_key(browser, written):
 
 def test_hostile_names_are_read_and_do_nothing(browser, tmp_path):
     file = tmp_path / "hostile.html"
-    file.write_text(html.text(document(" ".join(HOSTILE), pictures=tuple), "0"), encoding="utf-8")
+    file.write_text(html.text(document(" ".join(HOSTILE), pictures=()), "0"), encoding="utf-8")
     with looking(browser, file) as seen:
         text = seen.page.inner_text("main")
         assert all(" ".join(visible(name).split()) in text for name in HOSTILE)
