@@ -80,14 +80,14 @@ FAULTS: list[Fault] = [
     # Memory, FLOPs, seconds
     Fault(
         "all steps wait for one hop",
-        ways.Link.seconds,
+        ways.TunedLink.seconds,
         given(steps=lambda steps: smallest(steps, 1)),
         "seconds_are_steps_by_hops_and_bytes_by_bandwidth",
         "1e-06",
     ),
     Fault(
         "a link sends both ways as fast as one way",
-        ways.Link.bandwidth,
+        ways.TunedLink.bandwidth,
         gives(lambda bandwidth: 2 * bandwidth),
         "seconds_are_steps_by_hops_and_bytes_by_bandwidth",
         "broken",

@@ -16,7 +16,7 @@ from tpsim.claims.verify import verify
 from tpsim.fabric.placement import place
 from tpsim.guard.formulas import seconds_formulas
 from tpsim.machine import timing
-from tpsim.machine.cost import Link
+from tpsim.machine.cost import TunedLink
 from tpsim.machine.profile import load
 
 MOVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
@@ -137,7 +137,7 @@ def test_a_wrong_claim_on_uplinks_is_seen_of_collectives_and_of_messages(tmp_pat
     (right,) = verify(hw=str(path), **STAGED).runs
     assert right.ok
     assert "held by the uplinks of nodes" in next(one.detail for one in right.checks if one.check == "links")
-    monkeypatch.setattr(Link, "uplink", lambda self, total: 0 if self.sharing is None else total)
+    monkeypatch.setattr(TunedLink, "uplink", lambda self, total: 0 if self.sharing is None else total)
     (wrong,) = verify(hw=str(path), **STAGED).runs
     (links,) = wrong.failed
     assert links.check == "links"

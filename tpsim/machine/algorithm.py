@@ -13,7 +13,7 @@ from tpsim.quantity.size import Size, over
 
 if TYPE_CHECKING:
     from tpsim.fabric.wires import Segment
-    from tpsim.machine.cost import Link
+    from tpsim.machine.cost import TunedLink
     from tpsim.machine.torus_forms import TorusAxis
 
 
@@ -52,7 +52,7 @@ class Levels(NamedTuple):
     V: Any
     inner: Segment
     outer: Segment
-    links: tuple[Link, Link]
+    links: tuple[TunedLink, TunedLink]
 
     @property
     def n(self) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.combined import by_level
-from tpsim.machine.cost import FREE, Cost, LevelFigures, Link
+from tpsim.machine.cost import FREE, Cost, LevelFigures, TunedLink
 from tpsim.machine.forms import Traffic, in_turn
 from tpsim.machine.groups import LevelGroup, forms
 from tpsim.machine.permutes import changing
@@ -33,7 +33,7 @@ def cost(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, change: Change |
     half: MoveKind = "all_gather" if kind == "all_reduce" else kind
     volumes = [_volume(groups, at, kind, V) for at in range(len(groups))]
     runs = [_traffic(group, half, volume) for group, volume in zip(groups, volumes, strict=True)]
-    links = [Link(LevelFigures(group.level), sharing=group.segments[0].sharing) for group in groups]
+    links = [TunedLink(LevelFigures(group.level), sharing=group.segments[0].sharing) for group in groups]
     latency = total(halves * run.steps * link.hop_s for run, link in zip(runs, links, strict=True))
     terms = [
         over(halves * _bytes(group, half, volume, run), link.port)

@@ -116,49 +116,49 @@ def inside(part: HasConstants | dict[Any, Any] | tuple[Any, ...]) -> Iterable[tu
     return part.items() if isinstance(part, dict) else enumerate(part)
 
 
-class Bandwidth(Constant):
+class BandwidthConstant(Constant):
     """Bytes per second."""
 
     dimension = "bytes_per_s"
     value: spec.BytesPerSecond
 
 
-class Latency(Constant):
+class LatencyConstant(Constant):
     """Seconds."""
 
     dimension = "seconds"
     value: spec.Seconds
 
 
-class Memory(Constant):
+class MemoryConstant(Constant):
     """Bytes."""
 
     dimension = "bytes"
     value: spec.Bytes
 
 
-class Peak(Constant):
+class PeakConstant(Constant):
     """Floating point operations per second."""
 
     dimension = "flops_per_s"
     value: spec.FlopsPerSecond
 
 
-class Ratio(Constant):
+class RatioConstant(Constant):
     """A share: more than 0, at most 1."""
 
     dimension = "ratio"
     value: spec.Share
 
 
-class Count(Constant):
+class CountConstant(Constant):
     """A number of things."""
 
     dimension = "count"
     value: Annotated[int, Field(ge=1)]
 
 
-class Money(Constant):
+class MoneyConstant(Constant):
     """A price, in whatever money."""
 
     dimension = "count"

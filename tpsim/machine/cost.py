@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.machine.tunings import Protocol, Tuning
-from tpsim.machine.tunings import Way as TunedWay
+from tpsim.machine.tunings import Protocol, TunedProtocol, Tuning
 from tpsim.quantity.size import largest, over, root, smallest, where_positive
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class Cost(NamedTuple):
     stages: tuple[LevelStage, ...] = ()
     ramp_s: Any = 0
     protocol: str = SIMPLE
-    link: Link | None = None
+    link: TunedLink | None = None
     uplink: Any = 0
 
     @property
@@ -129,7 +128,7 @@ class LevelFigures:
     Each is looked up once, when it is first read: a machine tells which constants were.
     """
 
-    def __init__(self, level: Level, tunings: tuple[TunedWay, Tuning, Protocol] | tuple[()] = ()) -> None:
+    def __init__(self, level: Level, tunings: tuple[TunedProtocol, Tuning, Protocol] | tuple[()] = ()) -> None:
         """tunings: what differs from the level, the most particular first."""
         self.level, self.tunings = level, tunings
 
@@ -151,7 +150,7 @@ FIGURES = OF_LEVELS.union(Protocol.model_fields)
 """The names of all figures."""
 
 
-class Link(NamedTuple):
+class TunedLink(NamedTuple):
     """A level as one algorithm meets it.
 
     message  bytes that it sends in one step
@@ -167,7 +166,7 @@ class Link(NamedTuple):
         """The level."""
         return self.figures.level
 
-    def sending(self, message: Callable[[], Any]) -> Link:
+    def sending(self, message: Callable[[], Any]) -> TunedLink:
         """The same with messages of so many bytes, which are asked for only where they matter."""
         return self if self.figures.rendezvous is None else self._replace(message=message())
 
@@ -248,24 +247,24 @@ class Link(NamedTuple):
         return latency, bandwidth, longer + over(latency + bandwidth - longer, largest(steps, 1))
 
 
-PLAIN, PLAIN_WAY = Tuning.model_construct(), TunedWay.model_construct()
+PLAIN, PLAIN_WAY = Tuning.model_construct(), TunedProtocol.model_construct()
 """Nothing differs."""
 
 
-def tuned(level: Level, algorithm: str, protocol: str) -> Link | None:
+def tuned(level: Level, algorithm: str, protocol: str) -> TunedLink | None:
     """A level as one algorithm meets it with one protocol; None if it cannot run it."""
     own = level.algorithms.get(algorithm, PLAIN)
     usable = own.protocols or level.protocols
     if usable and protocol not in usable:
         return None
     if not own.protocols and own is PLAIN and not level.protocols:
-        return Link(LevelFigures(level))
-    return Link(
+        return TunedLink(LevelFigures(level))
+    return TunedLink(
         LevelFigures(level, (own.protocols.get(protocol, PLAIN_WAY), own, level.protocols.get(protocol, PLAIN)))
     )
 
 
-def single(link: Link, way: tuple[str, str], traffic: Traffic, own: Any, launch_s: Any) -> Cost:
+def single(link: TunedLink, way: tuple[str, str], traffic: Traffic, own: Any, launch_s: Any) -> Cost:
     """One way, algorithm and protocol, on one level; `own` are the bytes that a device sends to itself."""
     algorithm, protocol = way
     latency, bandwidth, work = link.seconds(traffic.steps, traffic.link_total, traffic.link_serial)

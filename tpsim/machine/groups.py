@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.fabric.wires import joined
 from tpsim.machine.algorithms import ALGORITHMS, FORMS, TORUS_FORMS
 from tpsim.machine.cable_forms import on_one_host
-from tpsim.machine.cost import Link, tuned
+from tpsim.machine.cost import TunedLink, tuned
 from tpsim.machine.forms import Traffic, strided
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError
@@ -34,14 +34,14 @@ class LevelGroup:
     segments: tuple[Segment, ...]
     links: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    def link(self, algorithm: str, protocol: str) -> Link | None:
+    def link(self, algorithm: str, protocol: str) -> TunedLink | None:
         """The level as an algorithm meets it with a protocol, looked up once; None if it cannot run it."""
         key = (self.level.name, algorithm, protocol)
         if key not in self.links:
             self.links[key] = tuned(self.level, algorithm, protocol)
         return self.links[key]  # type: ignore[no-any-return]  # a link
 
-    def sharing(self, link: Link) -> Link:
+    def sharing(self, link: TunedLink) -> TunedLink:
         """The same as its devices meet it, who may share an uplink."""
         sharing = self.segments[0].sharing
         return link if sharing is None else link._replace(sharing=sharing)

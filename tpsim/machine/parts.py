@@ -14,16 +14,16 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
 from tpsim.machine.constant import (
     FIGURES,
-    Bandwidth,
+    BandwidthConstant,
     Constant,
-    Count,
+    CountConstant,
     HasConstants,
     Kind,
-    Latency,
-    Memory,
-    Money,
-    Peak,
-    Ratio,
+    LatencyConstant,
+    MemoryConstant,
+    MoneyConstant,
+    PeakConstant,
+    RatioConstant,
     inside,
 )
 from tpsim.machine.tunings import Protocol, Tuning
@@ -71,42 +71,42 @@ class Hbm(spec.Value, HasConstants):
     """The chip's memory."""
 
     noun: ClassVar[str] = "a memory"
-    capacity: Memory
-    bandwidth: Bandwidth
+    capacity: MemoryConstant
+    bandwidth: BandwidthConstant
 
 
 class Host(spec.Value, HasConstants):
     """The chip's way to its host."""
 
     noun: ClassVar[str] = "a host"
-    bandwidth: Bandwidth = Field(description="one direction, per chip")
+    bandwidth: BandwidthConstant = Field(description="one direction, per chip")
 
 
 class Tile(spec.Value, HasConstants):
     """What a product is cut into."""
 
     noun: ClassVar[str] = "a tile"
-    rows: Count
-    columns: Count
-    units: Count = Field(description="of the chip that work on a tile each")
-    least: Count | None = Field(None, description="rows or columns of the lowest tile; none: tiles stay whole")
-    odd_heads: Ratio | None = Field(
+    rows: CountConstant
+    columns: CountConstant
+    units: CountConstant = Field(description="of the chip that work on a tile each")
+    least: CountConstant | None = Field(None, description="rows or columns of the lowest tile; none: tiles stay whole")
+    odd_heads: RatioConstant | None = Field(
         None, description="share of peak of attention's products whose head dim is no multiple of 8"
     )
 
 
-class Attention(spec.Value, HasConstants):
+class AttentionEfficiency(spec.Value, HasConstants):
     """Share of peak that fused attention reaches."""
 
     noun: ClassVar[str] = "an attention efficiency"
-    forward: Ratio
-    backward: Ratio
-    latents: Ratio | None = Field(
+    forward: RatioConstant
+    backward: RatioConstant
+    latents: RatioConstant | None = Field(
         None, description="over cached latents that are keys and values of all heads; none: as forward"
     )
 
 
-def _stated_peaks(several: Mapping[str, Peak | None]) -> Mapping[str, Peak]:
+def _stated_peaks(several: Mapping[str, PeakConstant | None]) -> Mapping[str, PeakConstant]:
     """Without those that a chip has not though the one that it extends has them."""
     return {dtype: peak for dtype, peak in several.items() if peak is not None}
 
@@ -123,27 +123,29 @@ class Chip(spec.Value, HasConstants):
     generation: Annotated[str, spec.OrNothing(str)] = spec.left_out(
         "", "of chips between which collectives take alike, beside their bytes"
     )
-    peak: Annotated[dict[str, Annotated[Peak, spec.OrNothing()]], AfterValidator(_stated_peaks)] = Field(
+    peak: Annotated[dict[str, Annotated[PeakConstant, spec.OrNothing()]], AfterValidator(_stated_peaks)] = Field(
         description="per dtype, dense; null: none, though the machine that this one extends has it",
         json_schema_extra={"propertyNames": {"enum": list(DTYPES)}},
     )
     memory: Hbm
     host: Host | None = None
-    matmul_efficiency: Annotated[Ratio, spec.OrNothing()] = Field(
+    matmul_efficiency: Annotated[RatioConstant, spec.OrNothing()] = Field(
         UNSTATED, description="share of peak that matrix products reach; with a tile, that whole waves of it reach"
     )
-    memory_efficiency: Annotated[Ratio, spec.OrNothing()] = Field(
+    memory_efficiency: Annotated[RatioConstant, spec.OrNothing()] = Field(
         UNSTATED, description="share of the memory's bandwidth that kernels reach"
     )
     tile: Tile | None = Field(None, description="of matrix products; none: the efficiency is the whole factor")
-    attention_efficiency: Attention | None = Field(
+    attention_efficiency: AttentionEfficiency | None = Field(
         None, description="share of peak that fused attention reaches; none: that of matrix products"
     )
-    kernel_pause: Latency | None = Field(None, description="between two kernels on the chip; none: none")
-    interruption: Latency | None = Field(
+    kernel_pause: LatencyConstant | None = Field(None, description="between two kernels on the chip; none: none")
+    interruption: LatencyConstant | None = Field(
         None, description="of a rank: in t seconds the longest of its pauses takes sqrt(t x this); none: none"
     )
-    price_per_hour: Money | None = Field(None, description="in whatever money; a scenario may assume another one")
+    price_per_hour: MoneyConstant | None = Field(
+        None, description="in whatever money; a scenario may assume another one"
+    )
 
 
 class WrapFields(Wrap):
@@ -165,16 +167,16 @@ class Link(spec.Value, HasConstants):
 
     noun: ClassVar[str] = "a link"
     told: ClassVar[tuple[str, ...]] = ("bandwidth", "efficiency", "hop_latency", "uplink")
-    bandwidth: Bandwidth = Field(description="ONE link, ONE direction")
-    uplink: Bandwidth | None = Field(
+    bandwidth: BandwidthConstant = Field(description="ONE link, ONE direction")
+    uplink: BandwidthConstant | None = Field(
         None,
         description="of a switched level: what all devices of a node (all that is joined below one member) share of it,"
         " one direction; none: each has its link to itself",
     )
-    efficiency: Annotated[Ratio, spec.OrNothing()] = Field(
+    efficiency: Annotated[RatioConstant, spec.OrNothing()] = Field(
         UNSTATED, description="share of it that large messages reach"
     )
-    hop_latency: Annotated[Latency, spec.OrNothing()] = UNSTATED
+    hop_latency: Annotated[LatencyConstant, spec.OrNothing()] = UNSTATED
 
 
 class _OneOrMore:
@@ -191,7 +193,7 @@ def _named(data: Any) -> Any:
     return data if several else {DEFAULT: data}
 
 
-Launches = Annotated[dict[str, Latency], BeforeValidator(_named), spec.OrNothing(dict), _OneOrMore()]
+Launches = Annotated[dict[str, LatencyConstant], BeforeValidator(_named), spec.OrNothing(dict), _OneOrMore()]
 Tunings = dict[str, Annotated[Tuning, spec.OrNothing(Tuning.model_construct)]]
 Protocols = dict[str, Annotated[Protocol, spec.OrNothing(Protocol.model_construct)]]
 
@@ -219,7 +221,7 @@ class Level(spec.Value, HasConstants):
     launch: Launches = spec.left_out({}, "per collective; per harness where known")
     algorithms: Annotated[Tunings, spec.OrNothing(dict)] = spec.left_out({}, "those offered; none: the plain ones")
     protocols: Annotated[Protocols, spec.OrNothing(dict)] = spec.left_out({}, "how bytes are carried; none: one way")
-    pipelined: Ratio | None = Field(
+    pipelined: RatioConstant | None = Field(
         None, description="share of the inner levels' bandwidth time that is hidden behind this level's, or hides it"
     )
     link: Link

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.fabric.wires import joined
 from tpsim.machine.chips import PARTS, figures
-from tpsim.machine.constant import Latency, Ratio
+from tpsim.machine.constant import LatencyConstant, RatioConstant
 from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem
 from tpsim.quantity.units import other_units, parse, show
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 class UnstatedLink(spec.Strict):
     """What is taken for a link's figures."""
 
-    efficiency: Ratio
-    hop_latency: Latency
+    efficiency: RatioConstant
+    hop_latency: LatencyConstant
 
 
 class UnstatedLevel(spec.Strict):
     """What is taken for a level's figures."""
 
-    launch: Latency
+    launch: LatencyConstant
     link: UnstatedLink
 
 
 class UnstatedChip(spec.Strict):
     """What is taken for a chip's figures."""
 
-    matmul_efficiency: Ratio
-    memory_efficiency: Ratio
+    matmul_efficiency: RatioConstant
+    memory_efficiency: RatioConstant
 
 
 class UnstatedFile(spec.Strict):

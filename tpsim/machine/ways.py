@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpsim.machine.algorithm import Crossing, Levels
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
 from tpsim.machine.combined import chained, least, twice, where_more
-from tpsim.machine.cost import Cost, Link, Way, single
+from tpsim.machine.cost import Cost, TunedLink, Way, single
 from tpsim.machine.forms import own_share
 from tpsim.machine.groups import forms, named_forms, on_offer, traffic, wires_text
 from tpsim.machine.permutes import changing
@@ -35,7 +35,7 @@ class Offer(NamedTuple):
     """An algorithm that runs on a level, which it meets as a link, with what a call costs whatever the way."""
 
     algorithm: str
-    link: Link
+    link: TunedLink
     launch_s: float
 
 
@@ -184,7 +184,7 @@ class ProtocolWays(NamedTuple):
         launch = where_many(group.n, offer.launch_s + link.latency_s(group.n))
         return single(link, (offer.algorithm, self.protocol), traffic, own, launch)
 
-    def _harness_s(self, link: Link) -> float:
+    def _harness_s(self, link: TunedLink) -> float:
         """What a call costs whatever the way: the launch of the harness."""
         level = link.level
         if isinstance(self.launch, int | float):
@@ -223,14 +223,14 @@ class ProtocolWays(NamedTuple):
         totals = (whole.steps, whole.carried, whole.link_total)
         yield self._crossed(CHANGE, links, Crossing(latency, bandwidth, *totals, None, uplink=largest(*run.uplinks)))
 
-    def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[Link, ...] | None:
+    def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[TunedLink, ...] | None:
         """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
         links = [group.link(name, self.protocol) for group, name in zip(self.groups, names, strict=True)]
         met = zip(self.groups, links, strict=True)
         usable = tuple([group.sharing(link).sending(message) for group, link in met if link is not None])
         return usable if len(usable) == len(links) else None
 
-    def _crossed(self, name: str, links: tuple[Link, ...], crossing: Crossing) -> Cost:
+    def _crossed(self, name: str, links: tuple[TunedLink, ...], crossing: Crossing) -> Cost:
         met = zip(self.groups, links, strict=True)
         launches = [where_many(group.n, self._harness_s(link) + link.latency_s(group.n)) for group, link in met]
         serial = crossing.busiest if crossing.serial is None else crossing.serial
