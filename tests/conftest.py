@@ -12,7 +12,8 @@ from hypothesis import settings
 from tpsim.quantity import spec
 from tpsim.question.memo import Memo, structure
 
-settings.register_profile("tpsim", deadline=None, max_examples=40, derandomize="CI" in os.environ)
+EXAMPLES = 200 if os.environ.get("TPSIM_FUZZ") == "all" else 30
+settings.register_profile("tpsim", deadline=None, max_examples=EXAMPLES, derandomize="CI" in os.environ)
 settings.load_profile("tpsim")
 
 
