@@ -8,6 +8,7 @@ its plan does (`tests/cost/test_grid.py`); where sizes do not divide, a model or
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from math import prod
 import numpy as np
 
 from study import Study
+from tpsim.__main__ import RARELY
 from tpsim.machine import profile
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
@@ -75,6 +77,7 @@ def one_by_one(study: Study) -> int:
 
 def main(model: str = "llama-3-70b", machine: str = "dgx-h100") -> None:
     """Print layouts per second of both ways."""
+    gc.set_threshold(*RARELY)  # as the command does
     study = Study(
         model=load_model(model).model,
         machine=profile.load(machine),
