@@ -144,22 +144,21 @@ class Kernel:
 
     def memory_bytes(self, sizes: Sizes) -> Any:
         """Bytes read and written in one run of one device."""
-        if not (self._on_rows or self._of_chunk):
-            return total(local_bytes(x, sizes) * count for x, count in self._moved)
-        return total(product((local_bytes(x, sizes), count, self._share(x.dims, sizes))) for x, count in self._moved)
+        return total(self._used(local_bytes(x, sizes) * count, x.dims, sizes) for x, count in self._moved)
 
     def local_elements(self, side: Sharding, sizes: Sizes) -> Any:
         """Elements on a device along a side of its product: experts with rows, and so many rows of each."""
-        elements = sizes.local_elements(side) * self._share(side.dims, sizes)
+        elements = self._used(sizes.local_elements(side), side.dims, sizes)
         of_each = RAGGED in side.dims and EXPERTS not in side.dims
         return over(elements, sizes.dims.get(BUSY, 1)) if of_each else elements
 
-    def _share(self, dims: Sequence[str], sizes: Sizes) -> Any:
-        """Share that it works with of an array: of experts those that have rows, of a chunk's cache what is read."""
+    def _used(self, whole: Any, dims: Sequence[str], sizes: Sizes) -> Any:
+        """What it works with of an array: of experts those that have rows, of a chunk's cache what is read."""
         if self._on_rows and EXPERTS in dims and RAGGED not in dims:
-            return sizes.dims.get(BUSY, 1)
-        cached = self._of_chunk and HELD in dims and "s" not in dims
-        return over(read_keys(sizes.dims), sizes.dims[HELD]) if cached else 1
+            return product((whole, sizes.dims.get(BUSY, 1)))
+        if self._of_chunk and HELD in dims and "s" not in dims:
+            return product((whole, over(read_keys(sizes.dims), sizes.dims[HELD])))
+        return whole
 
     @property
     def _of_chunk(self) -> bool:

@@ -110,12 +110,10 @@ class Slices(Strict):
         if not self.known:
             yield tuple(part)
             return
-        whole = set[tuple[int, ...]]()
+        several = {*_turned(self.shapes)}
         if self.multiple is not None:
-            whole.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
-        yield from sorted(
-            shape for shape in whole | _turned(self.shapes) if _holds(shape, part) and _holds(most, shape)
-        )
+            several.add(tuple(-(-chips // self.multiple) * self.multiple for chips in part))
+        yield from sorted(shape for shape in several if _holds(shape, part) and _holds(most, shape))
 
     def __str__(self) -> str:
         """In words: ``1x1, 2x2, multiples of 4``."""

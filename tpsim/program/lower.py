@@ -62,7 +62,7 @@ def lower(
     stacks = stacks_of(layers, practice, model)
 
     def gone() -> Begun:
-        return _begun(model, layout, practice, dtypes, order, stacks=stacks, path=path)
+        return begun(model, layout, practice, dtypes, order, layers=layers, path=path)
 
     def turned() -> Begun:
         return _backward(once("forward", gone).under(layout, practice))
@@ -70,15 +70,15 @@ def lower(
     def added() -> Begun:
         return _gradients(once("backward", turned).under(layout, practice), stacks, microbatches)
 
-    begun: Begun = once("gradients", added)
-    end: End = once("update", lambda: _end(begun.under(layout, practice), stacks), *map(begun.told, begun.read))
+    whole: Begun = once("gradients", added)
+    end: End = once("update", lambda: _end(whole.under(layout, practice), stacks), *map(whole.told, whole.read))
     kinds = [kind for stack in stacks for kind in stack]
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    ops, results = (*begun.text.trace.ops, *end.behind(begun.read)), {"loss": begun.loss, **end.results}
+    ops, results = (*whole.text.trace.ops, *end.behind(whole.read)), {"loss": whole.loss, **end.results}
     return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
 
 
-def forward_ops(
+def begun(
     model: Model,
     layout: Layout,
     practice: Practice,
@@ -86,10 +86,12 @@ def forward_ops(
     order: tuple[str, ...],
     *,
     layers: int | tuple[int | Layers, ...] | None = None,
-) -> Sequence[Op]:
-    """The forward of one microbatch; arguments and errors as of `lower`."""
+    path: Path = book_path,
+) -> Begun:
+    """The forward of one microbatch, with which a step begins; arguments and errors as of `lower`."""
     practice = practice.under(layout)
-    return _begun(model, layout, practice, dtypes, order, stacks=stacks_of(layers, practice, model)).forward
+    stacks, trace = stacks_of(layers, practice, model), Trace(layout, order, ROOT, path=path)
+    return _forward(Text(trace, model, practice, dtypes, leaves_of(trace, model, practice, dtypes, stacks)), stacks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +143,6 @@ class End:
             else replace(op, inputs=tuple(instead.get(x, x) for x in op.inputs))
             for op in self.ops
         ]
-
-
-def _begun(
-    model: Model,
-    layout: Layout,
-    practice: Practice,
-    dtypes: Dtypes,
-    order: tuple[str, ...],
-    *,
-    stacks: tuple[tuple[str, ...], ...],
-    path: Path = book_path,
-) -> Begun:
-    trace = Trace(layout, order, ROOT, path=path)
-    return _forward(Text(trace, model, practice, dtypes, leaves_of(trace, model, practice, dtypes, stacks)), stacks)
 
 
 def _forward(text: Text, stacks: tuple[tuple[str, ...], ...], microbatch: int = 0) -> Begun:

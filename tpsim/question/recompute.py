@@ -9,7 +9,7 @@ from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra, at_stage
 from tpsim.program.kinds import one_each
 from tpsim.program.lifetimes import lifetimes
-from tpsim.program.lower import forward_ops, lower
+from tpsim.program.lower import begun, lower
 from tpsim.program.op import Reshard
 from tpsim.program.practice import FULL
 from tpsim.program.saved import kind
@@ -46,7 +46,9 @@ def recomputing(read: Stated, practice: Practice, model: Model, laid: Layout, me
     """
     fields = read.file.recompute
     if fields.drop:
-        kernels, arrays = memo.layer(model, laid, practice, lambda: _names(_traced(forward_ops, practice, model, laid)))
+        kernels, arrays = memo.layer(
+            model, laid, practice, lambda: _names(_traced(begun, practice, model, laid).forward)
+        )
         _known(fields.drop, kernels, arrays, read.at)
     base = fields.base or ("full" if fields.layers and not fields.drop else "none")
     dropped = tuple(dict.fromkeys((*DROPS[base], *fields.drop)))
