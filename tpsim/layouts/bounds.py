@@ -8,7 +8,6 @@ the next on its own: what a rank does then counts from its own start.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ import numpy as np
 
 from tpsim.layouts.walk import SPLIT, begins, named
 from tpsim.quantity.once import Once
-from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,18 +77,9 @@ class Bounds(Once):
 
     def _rough_s(self, sorts: Sorts, actions: tuple[str, ...]) -> Any:
         figures, hop, acts = self.figures, self.figures.calls.hop_s, "FB" if actions == SPLIT else "FBW"
-        m, p = figures.microbatches, sorts.ranks
-
-        def worked(chunk: Chunk, of: tuple[int, ...], acts: str, m: Any = 1) -> Any:
-            """Of all chunks of such sorts, which are `chunk` as one."""
-            late, some = figures.stragglers.late_s, [each for each in actions if set(each) <= set(acts)]
-            each = [(many, sorts.chunks[sort], act) for sort, many in Counter(of).items() for act in some]
-            often, once = (total(many * late(alone, act, once=o) for many, alone, act in each) for o in (False, True))
-            return m * (figures.worked_s(chunk, acts, ends=False) + often) + once
-
-        away = worked(sorts.ahead, sorts.of[: p - 1], acts) + 2 * (p - 1) * hop
-        busy = worked(sorts.wholes[-1], sorts.of[p - 1 :: p], acts, m)
-        return np.maximum(worked(sorts.all, sorts.of, "FBW", m) / p, busy + away)
+        m, p, worked = figures.microbatches, sorts.ranks, partial(figures.worked_s, ends=False)
+        away = worked(sorts.ahead, acts) + 2 * (p - 1) * hop
+        return np.maximum(m * worked(sorts.all, "FBW") / p, m * worked(sorts.wholes[-1], acts) + away)
 
     def _stack(self, name: str, sorts: Sorts, of: Callable[[Chunk], Any], ends: bool) -> Any:
         """Seconds of every sort of chunk, in all cells."""

@@ -13,7 +13,7 @@ from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
 from tpsim.program.lifetimes import microbatches
-from tpsim.program.lower import anew, lower
+from tpsim.program.lower import anew, begun, lower
 from tpsim.program.model_file import load_model
 from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.program.schedules import pipeline_schedule
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tpsim.program.lower import StepPart
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
-    from tpsim.program.op import Program
+    from tpsim.program.op import Op, Program
     from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
@@ -95,7 +95,6 @@ class Memo:
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
     begun: dict[Hashable, Any] = field(default_factory=dict)
     schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
-    layers: dict[Hashable, tuple[set[str], set[str]]] = field(default_factory=dict)
 
     def scenario(self, path: Path) -> Document:
         """The scenario file that others extend. Raises InputError."""
@@ -123,23 +122,18 @@ class Memo:
             self.schedules[asked] = pipeline_schedule(*asked)
         return self.schedules[asked]
 
-    def layer(
-        self, model: Model, laid: Layout, practice: Practice, compute: Callable[[], tuple[set[str], set[str]]]
-    ) -> tuple[set[str], set[str]]:
-        """The kernels of a layer's forward and what they make, by name; it knows no states, and not what overlaps."""
-        table = ((name, *dims.items()) for name, dims in laid.table.items() if name not in BEHIND)
-        asked = replace(practice, overlap=Overlap())
-        key = (*choices(model).items(), model.stack, *table, asked, *practice.levels, bool(laid.stages))
-        if key not in self.layers:
-            self.layers[key] = compute()
-        return self.layers[key]
-
     def lowered(self, question: Question) -> Lowered:
         """The program of a question by the book's paths; questions of one structure share it."""
         key = structure(question)
         if key not in self.programs:
             self.programs[key] = lowered(question, once=partial(self._once, question))
         return self.programs[key]
+
+    def forward(self, question: Question) -> Sequence[Op]:
+        """The ops of one microbatch forward, with which that program begins."""
+        asked = (question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+        made = partial(begun, *asked, layers=_traced(question))
+        return self._once(question, "forward", made).forward  # type: ignore[no-any-return]  # put there by it
 
     def _once(self, question: Question, part: StepPart, made: Callable[[], Any], *read: Hashable) -> Any:
         """A part of a step, made once for all layouts that differ in what it knows nothing of."""
@@ -175,10 +169,15 @@ def one_cut(practice: Practice, of: Layers = ONE) -> tuple[Layers, Layers]:
     return one_each(practice, of), ()
 
 
+def _traced(question: Question) -> tuple[Layers, Layers] | None:
+    return one_cut(question.practice, question.model.stack) if question.schedule else None
+
+
 def lowered(question: Question, path: Paths = book_path, once: Callable[..., Any] = anew, **traced: Any) -> Lowered:
     """The program of a question, the moves of its reshards chosen by `path`, and as it is `traced`; once as `lower`."""
-    layers = one_cut(question.practice, question.model.stack) if question.schedule else None
-    return Lowered(program_of(question, layers=layers, path=path, once=once, **traced), question.practice, path, once)
+    return Lowered(
+        program_of(question, layers=_traced(question), path=path, once=once, **traced), question.practice, path, once
+    )
 
 
 def program_of(question: Question, laid: Layout | None = None, **traced: Any) -> Program:

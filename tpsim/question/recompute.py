@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra, at_stage
 from tpsim.program.kinds import one_each
 from tpsim.program.lifetimes import lifetimes
-from tpsim.program.lower import begun, lower
+from tpsim.program.lower import lower
 from tpsim.program.op import Reshard
 from tpsim.program.practice import FULL
 from tpsim.program.saved import kind
 from tpsim.quantity.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.keeps import Buffers
     from tpsim.program.layout import Layout
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.model import Model
-    from tpsim.program.op import Op
+    from tpsim.program.op import Op, Program
     from tpsim.program.practice import Practice
     from tpsim.quantity.errors import At
-    from tpsim.question.memo import Memo
     from tpsim.question.stated import Stated
-
-T = TypeVar("T")
 
 SELECTIVE = "attention"
 """The kernel whose inside is worth the least FLOPs per byte (Korthikanti et al. 2022, section 5)."""
@@ -37,19 +35,14 @@ DROPS: Mapping[str, tuple[str, ...]] = {"none": (), "selective": (SELECTIVE,), "
 """`RecomputeFields.base` -> what it drops."""
 
 
-def recomputing(read: Stated, practice: Practice, model: Model, laid: Layout, memo: Memo) -> Practice:
+def recomputing(read: Stated, practice: Practice) -> Practice:
     """The practice with what the scenario drops, and how that is run once more.
 
     Some layers alone are recomputed whole unless it says what they drop.
 
-    Raises InputError for names that a layer does not have, and for layers of which nothing is dropped.
+    Raises InputError for layers of which nothing is dropped.
     """
     fields = read.file.recompute
-    if fields.drop:
-        kernels, arrays = memo.layer(
-            model, laid, practice, lambda: _names(_traced(begun, practice, model, laid).forward)
-        )
-        _known(fields.drop, kernels, arrays, read.at)
     base = fields.base or ("full" if fields.layers and not fields.drop else "none")
     dropped = tuple(dict.fromkeys((*DROPS[base], *fields.drop)))
     if fields.layers and not dropped:
@@ -72,11 +65,11 @@ def keeping(read: Stated, practice: Practice, model: Model, laid: Layout, dtypes
         if asked not in KEEPS:
             raise unknown(asked, "list of what a stack keeps", KEEPS, read.at("practice", "keeps"))
         return replace(practice, keeps=KEEPS[asked])
-    kept = lifetimes(_traced(lower, practice, model, laid, dtypes))
+    kept = lifetimes(_traced(practice, model, laid, dtypes))
     own = sorted((array.name, -DTYPE_BYTES[array.dtype]) for array in kept.makers)  # of one name the narrowest
     gradients = {GRADIENTS: max(-DTYPE_BYTES[array.dtype] for array in kept.added)} if kept.added else {}
     _check_kept(asked, {**dict.fromkeys(STANDING, 0), **gradients, **dict(own)}, read)
-    _check_stream(asked, lifetimes(_traced(lower, practice, model, laid, dtypes, runs=2)), read)
+    _check_stream(asked, lifetimes(_traced(practice, model, laid, dtypes, runs=2)), read)
     return replace(practice, keeps=tuple(Extra(*field) for field in asked.items()))
 
 
@@ -151,33 +144,21 @@ def check_layers(practice: Practice, split: Sequence[int], at: At) -> None:
         raise InputError.one("too-many-layers", message, at("recompute", "layers"), remedy)
 
 
-def _names(forward: Sequence[Op]) -> tuple[set[str], set[str]]:
-    """The kernels of a layer's forward, and the arrays that it makes."""
+def check_dropped(names: Sequence[str], forward: Sequence[Op], at: At) -> None:
+    """Refuse names of nothing that a layer makes; forward: the ops of a microbatch."""
     ops = [op for op in forward if op.where.place == "layer"]
     kernels = {op.where.kernel for op in ops if op.where.kernel}
     here = {op.output for op in ops}
     edges = {op.output for op in ops if isinstance(op, Reshard) and not here & {*op.inputs}}
-    return kernels, {x.name for x in here - edges if x.role == "activation"}
-
-
-def _known(names: tuple[str, ...], kernels: set[str], arrays: set[str], at: At) -> None:
-    """Refuse names of nothing that a layer makes."""
+    arrays = {x.name for x in here - edges if x.role == "activation"}
     for name in names:
         if name not in {*kernels, *map(kind, kernels), *arrays}:
             place = at("recompute", "drop") or at("recompute")
             raise unknown(name, "kernel or array of a layer", sorted({*kernels, *arrays}), place)
 
 
-def _traced(
-    trace: Callable[..., T],
-    practice: Practice,
-    model: Model,
-    laid: Layout,
-    dtypes: Dtypes | None = None,
-    *,
-    runs: int = 1,
-) -> T:
-    """What is traced of a model with so many layers of each kind, and a cut behind them if it has stages."""
+def _traced(practice: Practice, model: Model, laid: Layout, dtypes: Dtypes, *, runs: int = 1) -> Program:
+    """The program of a model with so many layers of each kind, and a cut behind them if it has stages."""
     axes = tuple({axis: None for dims in laid.table.values() for used in dims.values() for axis in used})
     layers = tuple((kind, runs * many) for kind, many in one_each(practice, model.stack))
-    return trace(model, laid, practice, dtypes or Dtypes(), axes, layers=(layers, ()) if laid.stages else (layers,))
+    return lower(model, laid, practice, dtypes, axes, layers=(layers, ()) if laid.stages else (layers,))

@@ -20,12 +20,12 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
 from tpsim.question.layout import cut
-from tpsim.question.memo import Memo, lowered
+from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
 from tpsim.question.pipeline import balance, pipeline
 from tpsim.question.prices import read_launch, refuse_foreign, shown_where_forced
 from tpsim.question.question import Question, Workload
-from tpsim.question.recompute import buffered, check_layers, keeping, recomputing
+from tpsim.question.recompute import buffered, check_dropped, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
@@ -83,7 +83,7 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
     workload = inference_of(read, mesh) or _workload(read.file, mesh)
     split = cut(read.file, model, workload, mesh, read.at)
     placement = placement_of(read, machine, split)
-    practice = levelled(_practice(read, model, split.layout, memo), split.layout, placement, read.at)
+    practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
     schedule, layers = pipeline(read.file, model, split, read.at, workload=workload, memo=memo)
     return Question(
         stated=read,
@@ -109,7 +109,7 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
 
 def _balanced(question: Question, memo: Memo) -> Question:
     """The question, if it can be answered, with its split mended where seconds are known, if that is asked for."""
-    _check(question)
+    _check(question, memo)
     read = question.stated
     if question.schedule and read.file.pipeline and read.file.pipeline.layers == "balanced":
         question = replace(question, split=balance(question, memo))
@@ -117,21 +117,23 @@ def _balanced(question: Question, memo: Memo) -> Question:
     return question
 
 
-def _check(question: Question) -> None:
-    """Refuse dtypes that the machine has not, products that do not end, and a table that gives no program."""
+def _check(question: Question, memo: Memo) -> None:
+    """Refuse dtypes that the machine has not, products that do not end, a table that gives no program, odd names."""
     read = question.stated
     with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
     check_routing(question.assume, question.model, question.practice, read.at)
     if read.file.shardings is not None:
-        _check_program(question)
+        _check_program(question, memo)
+    if read.file.recompute.drop and not question.inference:
+        check_dropped(read.file.recompute.drop, memo.forward(question), read.at)
 
 
-def _check_program(question: Question) -> None:
+def _check_program(question: Question, memo: Memo) -> None:
     """A stated table must give a program: what the algebra forbids is refused at the table, with its reason."""
     try:
-        lowered(question)
+        memo.lowered(question)
     except ShardingError as error:
         raise InputError.one(
             "forbidden-sharding",
@@ -210,7 +212,7 @@ def _dtypes(fields: WorkloadFields) -> Dtypes:
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
 
-def _practice(read: Stated, model: Model, laid: Layout, memo: Memo) -> Practice:
+def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     """The bundle at a ZeRO stage, with the switches that are set one by one, and what is recomputed and kept."""
     fields = read.file.practice
     groups = ("overlap", "ahead", "bucket", "rows")
@@ -227,8 +229,7 @@ def _practice(read: Stated, model: Model, laid: Layout, memo: Memo) -> Practice:
     buffers = buffered(read, practice, laid.zero, beside=overlap.gradients == "beside")
     practice = replace(practice, overlap=overlap, buffers=buffers)
     check_shared(practice, laid, model, read.at)
-    practice = recomputing(read, practice, model, laid, memo)
-    return keeping(read, practice, model, laid, _dtypes(read.file.workload))
+    return keeping(read, recomputing(read, practice), model, laid, _dtypes(read.file.workload))
 
 
 LEAST_EFFICIENCY = 1e-6
