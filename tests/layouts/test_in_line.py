@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,8 +21,19 @@ def test_layers_in_a_row_are_one_behind_the_other(n):
 
 def test_what_one_layer_gives_the_next_one_waits_for_and_what_it_computes_first_it_does_not():
     """Kernels of 2 and 3 s, the second reads what comes in: so do both of the next layer, one behind the other."""
-    seconds = {(first := Piece(act="F")): 2, (second := Piece(act="F")): 3, (late := Piece(act="W")): 100}
-    nodes = (Node(first, ()), Node(second, (0,)), Node(late, (1,)))
+    seconds = {(first := Piece(act="B")): 2, (second := Piece(act="B")): 3}
+    nodes = (Node(first, ()), Node(second, (0,)))
     one = in_line.layer(Part(nodes, frozenset({1}), (1,)), seconds.__getitem__)
     assert one[..., 0].tolist() == [[5, 3], [5, 3]]
     assert in_line.times(one, 3)[0, 0] == [15]
+
+
+def test_what_only_gradients_need_counts_where_it_stands_whatever_the_next_layer_issues():
+    """Of kernels of 10 and 100 s for gradients the second waits for a call, in flight when the layer ends."""
+    gather = SimpleNamespace(op="activation", streamed=False)
+    stream, own = Piece(act="B"), Piece(act="W")
+    call, behind = Piece(act="B", call=gather, blocks=False), Piece(act="W")  # type: ignore[arg-type]
+    seconds = {stream: 2, own: 10, call: 7, behind: 100}
+    nodes = (Node(stream, ()), Node(own, ()), Node(call, (0,)), Node(behind, (2,)))
+    one = in_line.layer(Part(nodes, frozenset({0}), (0,)), seconds.__getitem__)
+    assert one[..., 0].tolist() == [[12, 12], [2, 2]]

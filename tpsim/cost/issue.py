@@ -17,6 +17,7 @@ class Issue:
     """All nodes of an action, and those that stand in order already.
 
     starts  the first node of each layer
+    surely  how many stand where they do whatever is issued behind all of these; the others wait for calls in flight
 
     What the stream's cotangent needs (B) goes in traced order, its moves as soon as their inputs are there. Before
     something reads a move that is in flight, all that only gradients of parameters need (W) if it can, is run; a
@@ -26,6 +27,7 @@ class Issue:
 
     nodes: Sequence[Node]
     starts: Collection[int] = ()
+    surely: int = 0
     out: list[int] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     flying: set[int] = field(default_factory=set)
@@ -51,9 +53,11 @@ class Issue:
                 self._group()
                 flying.difference_update(reads)
             self._emit(at)
+        self._group()
+        self.surely = len(self.out)
         while self.pending:
-            self._group()
             flying.clear()
+            self._group()
         return self.out
 
     def _emit(self, at: int) -> None:

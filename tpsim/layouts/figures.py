@@ -201,9 +201,7 @@ class Figures(Once):
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
         worked, late = self.worked_s(chunk, acts, ends=ends), self.stragglers.late_s(chunk, acts)
-        if not self._waits:
-            return worked + late
-        return np.maximum(worked, total(self._chain_s(chunk, act) for act in acts if act != "W")) + late
+        return (np.maximum(worked, self._chain_s(chunk, acts)) if self._waits and acts != "W" else worked) + late
 
     @cached_property
     def stragglers(self) -> Stragglers:
@@ -215,14 +213,14 @@ class Figures(Once):
         ranks = self.column(lambda case: case.tied)
         return Stragglers(self.example.machine, self._sent, lambda sent: self.calls.call_s(sent.call), works_s, ranks)
 
-    def _chain_s(self, chunk: Chunk, act: str) -> Any:
+    def _chain_s(self, chunk: Chunk, acts: str) -> Any:
         stack = [(kind, many) for kind, many in chunk.stack if many]
-        layers = [self._once(("layers", act, *each), partial(self._layers, act, *each)) for each in stack]
-        ends = self._lane_s(Chunk(0, (), chunk.first, chunk.last), act, "", ends=False)
-        return ends + (reduce(in_line.then, layers if act == "F" else layers[::-1])[0, 0] if layers else 0)
+        layers = [self._once(("layers", acts, *each), partial(self._layers, acts, *each)) for each in stack]
+        ends = self._lane_s(Chunk(0, (), chunk.first, chunk.last), acts, "", ends=False)
+        return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1])[0, 0] if layers else 0)
 
-    def _layers(self, act: str, kind: str, many: int) -> Any:
-        single = self._once(("layer", act, kind), lambda: in_line.layer(self._all.layer(kind, act), self.piece_s))
+    def _layers(self, acts: str, kind: str, many: int) -> Any:
+        single = self._once(("layer", acts, kind), lambda: in_line.layer(self._all.layer(kind, acts), self.piece_s))
         return in_line.times(single, many)
 
     @cached_property

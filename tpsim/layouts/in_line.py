@@ -1,8 +1,9 @@
 """What of a layer hangs on each other, in line: seconds that layers of a kind take at least, whatever else is issued.
 
 Kernels run one after the other, calls beside them when what they read is there; what only gradients of parameters need
-is left out. A layer takes over where compute is free and what the one before it gives is there, and so does the next:
-from these two to the same two of the next layer it is a matrix of max and plus, [to, from, cell].
+is left out where it may wait for a call of the next layer. A layer takes over where compute is free and what the one
+before it gives is there, and so does the next: from these two to the same two of the next layer it is a matrix of max
+and plus, [to, from, cell].
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ def layer(part: Part, seconds: Callable[[Piece], Any]) -> Any:
     never = np.full((2, 1), -np.inf)
     free: defaultdict[str, Any] = defaultdict(lambda: never)
     ends: dict[int, Any] = {}
-    for at in Issue(part.nodes, frozenset({0})).order():
+    issue = Issue(part.nodes, frozenset({0}))
+    for at in issue.order()[: issue.surely]:
         piece, reads = part.nodes[at]
-        if piece.settles or piece.fetches or piece.late:
+        if piece.settles or piece.fetches:
             continue
         there = [ends[read] for read in reads if read in ends] + [taken] * (at in part.takes)
         ends[at] = reduce(np.maximum, there, np.maximum(compute, free[piece.lane])) + seconds(piece)
