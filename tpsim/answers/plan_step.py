@@ -177,6 +177,7 @@ class TrainingRun(Record):
 
     step_tokens  that a step reads in training, or in a prompt alone; else those that it makes
     tokens      of the run, if they are stated
+    chips       that are paid for, idle ones of a slice among them
     chip_hours  of a step, per million tokens, of the run
     price       of a chip hour, in whatever money it is stated
     """
@@ -248,8 +249,8 @@ def run_of(plan: PlanResult) -> TrainingRun | None:
     price, tokens = plan.question.price, getattr(plan.question.stated.file.workload, "run_tokens", None)
     if price is None and tokens is None:
         return None
-    each = price and price.value
+    each, chips = price and price.value, int(plan.chips / plan.question.placement.share)
     if plan.serve and plan.serve.reply_s is not None:
         made, of = plan.serve.reply_tokens, "tokens of replies with their prompts"
-        return TrainingRun(plan.serve.reply_s, plan.chips, made, tokens, each, of)
-    return TrainingRun(float(plan.step.time_s), plan.chips, plan.tokens, tokens, each)
+        return TrainingRun(plan.serve.reply_s, chips, made, tokens, each, of)
+    return TrainingRun(float(plan.step.time_s), chips, plan.tokens, tokens, each)
