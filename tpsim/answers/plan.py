@@ -184,10 +184,21 @@ class PlanResult(Answer):
 
     @cached_property
     def per_layer(self) -> Mapping[Literal["forward", "backward", "total"], Total]:
-        """One layer and one microbatch, of what runs in every one of them; the rest is in totals only."""
+        """One layer and one microbatch, of what runs in every one of them; the rest is in totals only.
+
+        Of layers of several kinds it is the mean of those of the rank.
+        """
         repeated = tuple(row for row in self.rows if row.call.per_layer and row.call.per_microbatch)
         forward, backward = (tuple(r for r in repeated if r.phase == phase) for phase in ("forward", "backward"))
         return {"forward": Total(forward, True), "backward": Total(backward, True), "total": Total(repeated, True)}
+
+    @property
+    def layer(self) -> str:
+        """What `per_layer` is of, in words."""
+        stages, rank = self.question.stages, self.pipeline.pacing_rank if self.pipeline else 0
+        if len({kind for chunk in stages.of(rank) for kind, _ in chunk.stack}) == 1:
+            return "one layer"
+        return f"a mean layer of rank {rank}" if self.pipeline else "a mean layer"
 
     @cached_property
     def totals(self) -> Mapping[SumKey, Mapping[str, Total]]:
