@@ -186,6 +186,16 @@ def test_a_run_has_days_chip_hours_and_money_as_far_as_they_are_stated():
     assert search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], recompute="none", top=1).best.run is None
 
 
+def test_chips_of_a_slice_that_idle_are_paid_for():
+    """Of slices that are sold as v5p 6 chips take one of 16, and so do 12: these make a token for half as much."""
+    scenario = {**PRICED, "hardware": "tpu-v5p"}
+    found = search(scenario, vary=["chips=6,12", "dp=6,12", "zero=1"], batch=96, recompute="full", by="money", top=1)
+    assert found.best.plan.chips == 12
+    assert "4 of the 16 chips of ici slice 4x2x2 idle" in found.best.plan.verdict
+    steps = 15e12 / (96 * 4096)
+    assert found.best.run.chip_hours == pytest.approx(steps * found.best.step_s / 3600 * 16)
+
+
 def test_a_machine_may_state_the_price_of_its_chips_and_a_scenario_another_one():
     chip = {"price_per_hour": {"value": 2.5, "kind": "stated", "source": "offer"}}
     mine = {

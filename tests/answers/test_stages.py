@@ -184,6 +184,27 @@ def test_a_send_takes_its_bytes_over_one_port():
     assert row.timing.time_s == pytest.approx(50_331_648 / level.link.bandwidth.value, rel=1e-12)
 
 
+@pytest.mark.parametrize(("recompute", "again"), [("full", 24 + 4 / 6), ("none", 0)])
+def test_hfu_is_of_all_stages_and_not_of_the_one_that_the_step_hangs_on(recompute, again):
+    """A layer's forward is 24bsh^2 + 4bs^2h, here s = h/6, and the head 2bshv (Korthikanti et al. 2022, appendix A)."""
+    step = staged("practice.attention=plain", recompute=recompute).step
+    layer, head = 24 + 4 / 6, 2 * 51_200 / (96 * 12_288)
+    useful = 3 * (layer + head)
+    assert step.hfu / step.mfu == pytest.approx((useful + again) / useful)
+    assert step.flops_per_device * 512 == pytest.approx(step.useful_flops * (useful + again) / useful)
+
+
+def test_of_layers_of_several_kinds_the_mean_of_the_rank_is_no_layer_and_is_called_so():
+    """Rank 0 of deepseek-v3-h100 has three dense layers, which send nothing, and one with experts."""
+    result = plan("deepseek-v3-h100")
+    sparse = [row for row in result.rows if row.phase == "forward" and row.call.where.kind == "sparse"]
+    assert result.per_layer["forward"].wire_bytes_per_device * 4 == sum(row.wire_bytes_per_device for row in sparse)
+    asked = {"a mean layer of rank 0": "deepseek-v3-h100", "a mean layer": "gpt-oss-120b-h100-decode"}
+    for layer, scenario in {**asked, "one layer": "llama3-70b-h100"}.items():
+        (told,) = explain("per_layer.forward.wire", scenario).derivations
+        assert told.what == f"wire bytes of {layer} and one microbatch, forward"
+
+
 def test_stages_share_the_work_of_one_device():
     whole = plan(GPT3, chips=64, microbatches=24, batch=192, dp=8)
     cut = staged()

@@ -150,6 +150,10 @@ def test_a_scenario_that_replaces_the_machine_s_efficiency_says_so(tpsim, tmp_pa
     )
 
 
+def test_the_table_of_a_layer_says_where_it_is_the_mean_of_several_kinds(tpsim):
+    assert "a mean layer of rank 0, one microbatch " in tpsim("plan", "deepseek-v3-h100").out
+
+
 def test_the_table_says_what_is_of_one_call_and_what_of_all(tpsim):
     above, below = tpsim("plan", "llama3-8b-v5e").out.split("\n\n")[2].splitlines()[:2]
     assert above.split() == ["size", "wire", "time", "exposed"]

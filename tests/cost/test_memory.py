@@ -27,9 +27,12 @@ def test_a_program_without_a_vocabulary_has_no_logits(program, sizes):
     assert memory(program, sizes).logits_bytes == 0
 
 
-@pytest.mark.parametrize(("params", "optimizer", "each"), [("bf16", "f32", 4 + 2 * 4), ("f32", "f32", 2 * 4)])
+@pytest.mark.parametrize(
+    ("params", "optimizer", "each"),
+    [("bf16", "f32", 4 + 2 * 4), ("f32", "f32", 2 * 4), ("f32", "bf16", 2 * 2), ("bf16", "f16", 2 * 2)],
+)
 @pytest.mark.parametrize("gradients", ["f32", "bf16"])
-def test_an_optimizer_keeps_two_moments_and_its_own_copy_of_weights_in_another_precision(
+def test_an_optimizer_keeps_two_moments_and_its_own_copy_of_weights_where_that_is_finer(
     params, optimizer, each, gradients
 ):
     dtypes = Dtypes(params=params, optimizer=optimizer, gradients=gradients)

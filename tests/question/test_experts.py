@@ -64,6 +64,17 @@ def test_each_expert_is_split_over_what_ep_leaves_of_tp():
     assert ("etp" in folded.roles, folded.roles["ep"]) == (False, ("expert",))
 
 
+@pytest.mark.parametrize(("drop", "rows"), [("none", 1), (1.25, 1), (2, 1), (0.5, 0.5)])
+def test_rows_that_pad_an_expert_are_run_but_of_no_use(drop, rows):
+    """Mixtral 8x7B as MFU counts it: attention, router, two experts of a token, the head; 6 a weight and token."""
+    result = priced(resolve("mixtral-8x7b-h100", overrides=[f"assume.routing.drop={drop}"]))
+    seq = result.question.workload.seq
+    mixed = 2 * 4096**2 + 2 * 4096 * 1024 + 4096 * 8 + 2 * seq * 4096
+    weights = 32 * (mixed + rows * 2 * 3 * 4096 * 14_336) + 4096 * 32_000
+    assert result.step.useful_flops == 6 * weights * result.tokens
+    assert result.step.hfu > result.step.mfu
+
+
 def test_what_is_assumed_of_routing_is_said_and_moves_seconds_alone():
     even, full = (resolve(SCENARIO, overrides=one) for one in ([], ["assume.routing.load=1.5"]))
     said = [[one.text for one in question.assumptions if "rows" in one.text] for question in (even, full)]

@@ -19,7 +19,7 @@ from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.collectives import travelling
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import total
+from tpsim.quantity.size import over, total
 from tpsim.question.inputs import asked
 from tpsim.question.memo import Lowered, Memo, lowered
 from tpsim.question.prices import pricer, refuse_unknown_algorithm, shown_where_forced, sizes_of
@@ -110,8 +110,10 @@ def _priced(
     chips = chips or tuple(chips_at_most(question, lowered, memo))
     pipeline = in_stages(question, lowered, sizes, rows, chips, briefly=briefly) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step(briefly=True)
-    pacing, useful = step.pacing, total(rank.compute.useful_flops for rank in step.work.own)
-    work, stage_sizes = replace(pacing.compute, useful_flops=useful), sizes.of_stage(question.stages.loops(pacing.rank))
+    pacing, own = step.pacing, [rank.compute for rank in step.work.own]
+    flops, useful = over(total(work.flops for work in own), len(own)), total(work.useful_flops for work in own)
+    work = replace(pacing.compute, flops=flops, useful_flops=useful)
+    stage_sizes = sizes.of_stage(question.stages.loops(pacing.rank))
     waits = pacing.host_s, pacing.stragglers_s
     plan = PlanResult(question, stage_sizes, pacing.rows, work, fullest(chips), lowered, memo, pipeline, *waits)
     if not isfinite(plan.step.time_s):
@@ -182,10 +184,21 @@ class PlanResult(Answer):
 
     @cached_property
     def per_layer(self) -> Mapping[Literal["forward", "backward", "total"], Total]:
-        """One layer and one microbatch, of what runs in every one of them; the rest is in totals only."""
+        """One layer and one microbatch, of what runs in every one of them; the rest is in totals only.
+
+        Of layers of several kinds it is the mean of those of the rank.
+        """
         repeated = tuple(row for row in self.rows if row.call.per_layer and row.call.per_microbatch)
         forward, backward = (tuple(r for r in repeated if r.phase == phase) for phase in ("forward", "backward"))
         return {"forward": Total(forward, True), "backward": Total(backward, True), "total": Total(repeated, True)}
+
+    @property
+    def layer(self) -> str:
+        """What `per_layer` is of, in words."""
+        stages, rank = self.question.stages, self.pipeline.pacing_rank if self.pipeline else 0
+        if len({kind for chunk in stages.of(rank) for kind, _ in chunk.stack}) == 1:
+            return "one layer"
+        return f"a mean layer of rank {rank}" if self.pipeline else "a mean layer"
 
     @cached_property
     def totals(self) -> Mapping[SumKey, Mapping[str, Total]]:

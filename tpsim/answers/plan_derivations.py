@@ -178,7 +178,7 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
     calls = [f"{row.collective} of {row.array}" for row in rows]
     yield derived(
         result,
-        f"{part} bytes of one layer and one microbatch, {word}",
+        f"{part} bytes of {result.layer} and one microbatch, {word}",
         "bytes",
         cost,
         because=(f"{len(calls)} calls: {', '.join(calls)}",),

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.stages import work_of
 from tpsim.cost.compute import flops_counted
+from tpsim.cost.kernel import Kernel
 from tpsim.cost.rollup import price
 from tpsim.cost.step import Step, crossing
 from tpsim.program.dims import completed
-from tpsim.quantity.size import total
+from tpsim.quantity.size import over, total
 from tpsim.quantity.units import HOUR_S, show
 from tpsim.question.prices import pricer
 from tpsim.report.record import Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpsim.answers.plan import PlanResult
+    from tpsim.cost.sizes import Sizes
     from tpsim.program.tokens import Counted
     from tpsim.question.requirements import Limit
 
@@ -34,7 +38,7 @@ class PlanStep(Step):
     plan: PlanResult
 
     flops_per_device = Of[Number](
-        lambda step: step.counted[1], "FLOPs of one chip that HFU counts, repeated work included"
+        lambda step: step.counted[1], "FLOPs of a chip that HFU counts, the mean of all, repeated work included"
     )
     useful_flops = Of[Number](lambda step: step.counted[0], "FLOPs of all chips that MFU counts, without repetition")
 
@@ -77,27 +81,28 @@ class PlanStep(Step):
 
     @property
     def hfu(self) -> float:
-        """FLOPs per second that a chip runs over its peak: as MFU, with recompute and replication."""
+        """FLOPs per second that a chip runs over its peak, in the mean: as MFU, with recompute and replication."""
         question = self.plan.question
         peak = question.machine.peak(question.products).value
         return float(self.counted[1] / (self.time_s * peak))
 
     @cached_property
     def counted(self) -> tuple[Any, Any]:
-        """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one."""
+        """The FLOPs that MFU counts, of all chips, and those that HFU counts, of one in the mean."""
         return self.counted_by(self.plan.question.assume.mfu)
 
     def counted_by(self, by: Counted) -> tuple[Any, Any]:
         """The same where `assume.mfu` says this of attention."""
-        plan, useful, run = self.plan, self.compute.useful_flops, self.compute.flops
-        masked, stages = [kernel for kernel in plan.lowered.kernels if kernel.mask], plan.question.stages
+        plan, stages = self.plan, self.plan.question.stages
         sizes = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
-        whole = [(kernel.useful_flops(plan.sizes), kernel, total(map(kernel.count, sizes))) for kernel in masked]
-        own = [(kernel.flops(plan.sizes), kernel, kernel.count(plan.sizes)) for kernel in masked]
-        return tuple(
-            all_ - total((flops - kernel.counted(flops, plan.sizes, by)) * count for flops, kernel, count in hidden)
-            for all_, hidden in ((useful, whole), (run, own))
-        )
+        masked = [(kernel, total(map(kernel.count, sizes))) for kernel in plan.lowered.kernels if kernel.mask]
+
+        def hidden(flops: Callable[[Kernel, Sizes], Any]) -> Any:
+            runs = ((kernel, flops(kernel, plan.sizes), count) for kernel, count in masked)
+            return total((run - kernel.counted(run, plan.sizes, by)) * count for kernel, run, count in runs)
+
+        of_a_chip = over(hidden(Kernel.flops), stages.ranks)
+        return self.compute.useful_flops - hidden(Kernel.useful_flops), self.compute.flops - of_a_chip
 
     @property
     def flops_counted(self) -> str:
@@ -172,6 +177,7 @@ class TrainingRun(Record):
 
     step_tokens  that a step reads in training, or in a prompt alone; else those that it makes
     tokens      of the run, if they are stated
+    chips       that are paid for, idle ones of a slice among them
     chip_hours  of a step, per million tokens, of the run
     price       of a chip hour, in whatever money it is stated
     """
@@ -243,8 +249,8 @@ def run_of(plan: PlanResult) -> TrainingRun | None:
     price, tokens = plan.question.price, getattr(plan.question.stated.file.workload, "run_tokens", None)
     if price is None and tokens is None:
         return None
-    each = price and price.value
+    each, chips = price and price.value, int(plan.chips / plan.question.placement.share)
     if plan.serve and plan.serve.reply_s is not None:
         made, of = plan.serve.reply_tokens, "tokens of replies with their prompts"
-        return TrainingRun(plan.serve.reply_s, plan.chips, made, tokens, each, of)
-    return TrainingRun(float(plan.step.time_s), plan.chips, plan.tokens, tokens, each)
+        return TrainingRun(plan.serve.reply_s, chips, made, tokens, each, of)
+    return TrainingRun(float(plan.step.time_s), chips, plan.tokens, tokens, each)

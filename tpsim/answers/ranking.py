@@ -232,7 +232,8 @@ class Planned:
         """What it comes to; less is better."""
         if by == "memory":
             return float(self.plan.memory.peak_bytes)
-        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.candidate.family.price)
+        price = self.candidate.family.price / float(self.plan.question.placement.share)
+        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, price)
 
     def measures(self, by: By) -> tuple[float, float]:
         """What it comes to, and what decides between those that are equal: the peak, or of equal peaks the step."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived, of_rank
+from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived
 from tpsim.answers.serve import cache_bytes_per_token, whole_stack
 from tpsim.answers.stages import listed
-from tpsim.quantity.size import total
+from tpsim.quantity.size import over, product, total
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ RATES = {
 
 RATE = {
     "mfu": "useful FLOPs per second over the peak of all chips",
-    "hfu": "FLOPs per second that a chip runs, recompute and repeated work among them, over its peak",
+    "hfu": "FLOPs per second that a chip runs, recompute and repeated work among them, over its peak, in the mean",
     "tokens_per_s": "tokens per second of all chips",
     "breakeven_tokens_per_chip": "tokens per chip and step above which compute outlasts exposed communication",
 }
@@ -87,17 +87,18 @@ def _texts(result: PlanResult) -> dict[str, str]:
 
 
 def _flops(result: PlanResult) -> Derivation:
-    """The FLOPs that HFU counts, of the rank that the step hangs on."""
-    here = of_rank(result, result.pipeline.step.pacing.rank if result.pipeline else 0)
-    kernels = [kernel for kernel in result.memo.lowered(result.question).kernels if here(kernel.where)]
-    by = result.question.assume.mfu
+    """The FLOPs that HFU counts: of all stages, each with as many chips."""
+    kernels = result.memo.lowered(result.question).kernels
+    by, stages = result.question.assume.mfu, result.question.layout.stages
 
     def flops(sizes: Sizes) -> Any:
         runs = ((kernel, kernel.flops(sizes), kernel.count(sizes)) for kernel in kernels)
-        return total(kernel.counted(run, sizes, by) * count for kernel, run, count in runs)
+        every = total(kernel.counted(run, sizes, by) * count for kernel, run, count in runs)
+        return over(every, product(sizes.axes[axis] for axis in stages))
 
-    noun = f"FLOPs of one chip per step: {result.step.flops_counted}"
-    return derived(result, noun, "flops", flops, checks=CHECKS["compute"])
+    noun = f"FLOPs of a chip per step, the mean of all: {result.step.flops_counted}"
+    whole = replace(result, sizes=whole_stack(result), pipeline=None)
+    return derived(whole, noun, "flops", flops, checks=CHECKS["compute"])
 
 
 LATE = (

@@ -39,7 +39,7 @@ PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 class Compute:
     """What one chip computes in a step.
 
-    flops         of one chip, repeated work included
+    flops         of one chip, repeated work included; of a plan the mean of its stages' chips
     useful_flops  of all chips together, without repetition by replication and without recompute
     seconds       per phase; a kernel takes the longer of its FLOPs and its memory traffic
     """

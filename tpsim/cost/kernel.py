@@ -124,9 +124,12 @@ class Kernel:
         return sizes.peak({dim for op in self.products for x in op.inputs for dim in x.dims})
 
     def useful_flops(self, sizes: Sizes) -> Any:
-        """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again."""
-        alone = dict.fromkeys(sizes.axes, 1)
-        return total(op.flops(sizes.dims, alone) for op in self.products if not op.where.again)
+        """FLOPs of one run of the whole products, counted once however many devices repeat them, or run them again.
+
+        Rows that pad an expert to its capacity are of no use.
+        """
+        dims, alone = sizes.unpadded, dict.fromkeys(sizes.axes, 1)
+        return total(op.flops(dims, alone) for op in self.products if not op.where.again)
 
     @cached_property
     def sides(self) -> tuple[Sharding, Sharding, Sharding, Sharding]:

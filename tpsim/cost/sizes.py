@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.dims import DIMS, ROLES, completed, loop
-from tpsim.quantity.size import Size, over, product
+from tpsim.program.dims import CAPACITY, DIMS, ROLES, completed, loop
+from tpsim.quantity.size import Size, over, product, smallest
 
 if TYPE_CHECKING:
     from tpsim.algebra.sharding import Sharding
@@ -39,6 +39,14 @@ class Sizes:
     def repeats(self) -> Any:
         """Runs of what stands in every loop: once per layer and microbatch."""
         return self.loops["layers"] * self.loops["microbatches"]
+
+    @property
+    def unpadded(self) -> Mapping[str, Size]:
+        """Its dims where experts have no more rows than tokens choose them, whatever their capacity."""
+        if CAPACITY not in self.dims:
+            return self.dims
+        fewer = {**self.dims, CAPACITY: smallest(1, self.dims[CAPACITY])}
+        return self.once(CAPACITY, lambda: completed(fewer))  # type: ignore[no-any-return]  # dims
 
     def of_stage(self, layers: Mapping[str, int]) -> Sizes:
         """The same on a device with so many layers of each kind."""

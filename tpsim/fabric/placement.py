@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class Placement:
     rule      how the axes that the user did not bind were placed; "" if there are none
     remarks   what the wraparound rule came to, per level
     idle      chips that are paid for and not used, since no slice of just the mesh is sold, per level
+    share     of the chips that are paid for the mesh has
     """
 
     mesh: Mesh
@@ -57,6 +59,7 @@ class Placement:
     rule: str
     remarks: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
+    share: Fraction = Fraction(1)
 
     @property
     def binding(self) -> dict[str, tuple[str, ...]]:
@@ -161,7 +164,8 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
     rule = _rule(levels, slices) if loose else ""
     remarks = tuple(remark for level in laid for remark in level.remarks)
     idle = tuple(text for level in laid for text in level.idle)
-    return Placement(mesh, tuple(level.name for level in levels), pieces, carriers, rule, remarks, idle)
+    share = prod((level.share for level in laid), start=Fraction(1))
+    return Placement(mesh, tuple(level.name for level in levels), pieces, carriers, rule, remarks, idle, share)
 
 
 def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product as choices
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -67,12 +68,14 @@ class LaidLevel:
 
     remarks  what the wraparound rule came to
     idle     chips of the slice that the mesh leaves idle, in words
+    share    of its chips that the mesh has
     """
 
     carriers: Mapping[str, Carrier]
     pieces: Mapping[str, tuple[AxisPiece, ...]]
     remarks: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
+    share: Fraction = Fraction(1)
 
 
 def lay(
@@ -148,7 +151,8 @@ class _Slice:
             pieces[axis] = tuple(AxisPiece(names[index], n, reached[index]) for index, n in placed)
             for index, n in placed:
                 reached[index] *= n
-        return LaidLevel(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()))
+        share = Fraction(prod(self.shape), prod(self.whole))
+        return LaidLevel(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()), share)
 
     def _idle(self) -> Iterator[str]:
         chips = prod(self.whole)

@@ -85,7 +85,6 @@ STAGES = (
 and backward, at most. What no stage waits for has no column."""
 
 LAYER = (
-    Column("phase", "one layer, one microbatch"),
     Column("payload_bytes", "payload", "bytes"),
     Column("wire_bytes_per_device", "wire", "bytes"),
     Column("time_s", "time", "seconds"),
@@ -147,7 +146,8 @@ SMALL = 0.002
 
 
 def _layer_table(result: PlanResult, *, verbose: bool) -> Table:
-    columns = (*LAYER, Column("formula", "wire, in symbols")) if verbose else LAYER
+    formulas = (Column("formula", "wire, in symbols"),) if verbose else ()
+    columns = (Column("phase", f"{result.layer}, one microbatch"), *LAYER, *formulas)
     rows = [
         {"phase": phase, **{column.key: total[column.key] for column in columns[1:]}}
         for phase, total in result.per_layer.items()

@@ -18,6 +18,9 @@ RAGGED = "c"
 STEPS = "ts"
 """The size that says of how many steps of decoding the tokens as keys are the mean."""
 
+CAPACITY = "q"
+"""The dim of the capacity factor: what an expert has rows for, over the mean of what chooses it."""
+
 EXPERTS = "n"
 """The dim of experts where they lie; a router scores them as another."""
 
@@ -86,7 +89,7 @@ DIMS: Mapping[str, Dim] = {
     "k": Dim("top", "experts that work for a token", split=False),
     "y": Dim("expert_f", "hidden size of an expert"),
     "z": Dim("shared_f", "hidden size of shared experts"),
-    "q": Dim("", "capacity factor", split=False),
+    CAPACITY: Dim("", "capacity factor", split=False),
     RAGGED: Dim(
         "", "rows per expert, on average: b * s * k * q / n", split=False, made_of=(("b", "s", "k", "q"), ("n",))
     ),

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import acting
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ class Update:
             return trace.reshard(new, param.type, because, region="stored")
 
     def _master(self, param: Array) -> Array:
-        """Weights in the optimizer's precision: its own copy, or a free slice of the stored ones."""
-        if self.dtypes.params != self.dtypes.optimizer:
+        """Weights as the optimizer adds to them: its own copy where that is finer, or a free slice of stored ones."""
+        if DTYPE_BYTES[self.dtypes.params] < DTYPE_BYTES[self.dtypes.optimizer]:
             return self.trace.state(f"master.{param.name}", param, self.dtypes.optimizer)
         to = self.trace.home(param, "state")
         return self._to(param, to, f"the optimizer updates {param.name}{to}")

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
-from tpsim.program.dims import BUSY, EXPERTS, RAGGED, completed
+from tpsim.program.dims import BUSY, CAPACITY, EXPERTS, RAGGED, completed
 from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.quantity.size import largest, log, over, product, root, smallest
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from tpsim.question.scenario_file import LayoutFields
 
 Values = Mapping[str, Any]
-
-CAPACITY = "q"
-"""The dim of the capacity factor: what an expert has rows for, over the mean of what chooses it."""
-
 
 NO_EXPERTS = "remove it, or take a model with experts"
 
