@@ -49,8 +49,8 @@ def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     yield "model", model_text(question)
     yield "work", f"{work_text(question)} in {counted(work.microbatches, 'microbatch')}"
     yield "dtypes", _dtypes(result)
-    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {sized(question.mesh.axes)}"
-    yield "placement", in_one_line(question.placement.describe())
+    yield "machine", f"{question.machine.name}, {counted(result.chips, 'chip')}: {sized(question.mesh.axes)}"
+    yield "placement", in_one_line(question.placement.describe()) or "one chip"
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     if question.schedule:
         yield "pipeline", _turns(question.schedule, question.split)
