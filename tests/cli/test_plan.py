@@ -359,7 +359,7 @@ def stages_of(out):
     return [line for line in table if re.match(r"\d+ +2 ", line)]
 
 
-def test_a_plan_of_one_chip_has_no_tables_of_collectives_without_rows():
+def test_a_plan_of_one_chip_has_no_tables_of_collectives_without_rows(tpsim):
     out = tpsim("plan", "--model", "gpt-tiny", "--hw", "tpu-v5e", "--seq", "16").out
     assert "1 chip: data 1 x tensor 1" in out
     assert "placement  one chip" in out
