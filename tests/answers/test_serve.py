@@ -419,6 +419,25 @@ def test_a_plan_of_inference_says_so_in_its_document_and_its_verdict(llama):
     assert "cache_bytes" not in trained["memory"]
 
 
+def explained(name, scenario, **flags):
+    """Formula and value of a number."""
+    first, *_ = tpsim.explain(name, scenario, **flags).derivations
+    return first.text, first.value
+
+
+def test_formulas_of_inference_come_to_their_values():
+    """Of two stages a step was "compute 5.747 ms + exposed communication" and 14.59 ms; a turning point that nobody works
+    out was "at no multiple of 4 tokens"; pauses, a fifth of a step's compute, were in no formula."""
+    scenario = "llama3-70b-h100-decode"
+    text, value = explained("serve.reply_s", scenario)
+    plan = tpsim.plan(scenario)
+    assert value == pytest.approx(plan.prefill.step.time_s + 255 * plan.step.time_s)
+    assert text.startswith("1.462 s + 255 x 13.09 ms")
+    assert " + bubble 6." in explained("serve.tpot_s", scenario, mesh="pipe=2,tensor=8", pp="pipe")[0]
+    assert explained("breakeven", scenario) == ("where the bound turns is not worked out for inference", None)
+    assert explained("step.compute_s", scenario)[0].endswith(" + kernel_pause")
+
+
 def test_numbers_of_inference_are_explained():
     scenario = "llama3-70b-h100-decode"
     (one,) = tpsim.explain("serve.cache_bytes_per_token", scenario).derivations

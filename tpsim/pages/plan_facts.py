@@ -75,7 +75,7 @@ def work_text(question: Question) -> str:
     """The work of a step."""
     if question.inference:
         return inference_text(question)
-    return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
+    return f"{counted(question.workload.global_batch, 'sequence')} of {question.workload.seq:,} tokens"
 
 
 def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:
