@@ -426,8 +426,10 @@ def explained(name, scenario, **flags):
 
 
 def test_formulas_of_inference_come_to_their_values():
-    """Of two stages a step was "compute 5.747 ms + exposed communication" and 14.59 ms; a turning point that nobody works
-    out was "at no multiple of 4 tokens"; pauses, a fifth of a step's compute, were in no formula."""
+    """Of two stages a step was "compute 5.747 ms + exposed communication" and 14.59 ms.
+
+    A turning point that nobody works out was "at no multiple of 4 tokens"; pauses were in no formula.
+    """
     scenario = "llama3-70b-h100-decode"
     text, value = explained("serve.reply_s", scenario)
     plan = tpsim.plan(scenario)

@@ -240,7 +240,7 @@ def _text(result: PlanResult) -> dict[str, str]:
     return {
         "ttft_s": f"the prompt's {_texts(prompt)['time_s']}",
         "tpot_s": _texts(result)["time_s"],
-        "reply_s": f"{show(float(prompt.step.time_s), 'seconds')} + {steps} x {step}, the mean of the steps behind the first",
+        "reply_s": f"{show(float(prompt.step.time_s), 'seconds')} + {steps} x {step}, the mean of the steps",
         "tokens_per_s_user": f"{work.seq}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",
