@@ -127,6 +127,19 @@ def test_an_axis_of_a_torus_of_cubes_is_timed_as_part_of_one():
     assert result.assumptions[0].text == "the slice has 4 chips along ici.1"
 
 
+def test_chips_of_a_part_of_a_torus_are_told_where_a_slice_of_their_own_has_them():
+    """What a newcomer has is the slice 4x8: 90 GB/s, where 16x2 of a larger one are 135."""
+    within = collective("all-gather", hw="tpu-v5e", ranks=32, sizes="1GB")
+    (said,) = [note for note in within.notes if "a slice of their own" in note]
+    level = said.partition("--level ")[2]
+    alone = collective("all-gather", hw="tpu-v5e", ranks=32, sizes="1GB", level=level)
+    assert sorted(segment.n for segment in alone.placement.route(["ranks"])) == [4, 8]
+    assert alone.notes == collective("all-gather", hw="tpu-v4", ranks=64, sizes="64MiB").notes == ()
+    least = 31 / 32 * 1e9 / (2 * 45e9)  # each of two open axes takes in 45 GB/s
+    assert alone.rows[0].time_s == pytest.approx(least, rel=0.01)
+    assert within.rows[0].time_s == pytest.approx(least * 2 / 3, rel=0.01)
+
+
 def test_two_axes_of_a_torus_are_used_together():
     result = collective("all-gather", hw="tpu-v5e", ranks=256, level="ici.0,ici.1", sizes=2**30)
     assert result.route == "ici.0 16 (ring) x ici.1 16 (ring)"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.fabric.placement import Placement
+    from tpsim.fabric.wires import Route
     from tpsim.machine.parts import Machine
 
 MOST = 10_000
@@ -136,7 +137,8 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     if ranks < 1:
         raise InputError.one("bad-ranks", f"there cannot be {ranks} ranks", remedy="give 1 or more")
     if level is None:
-        return place(machine.levels, Mesh({"ranks": ranks})), ()
+        placement = place(machine.levels, Mesh({"ranks": ranks}))
+        return placement, tuple(_alone(machine, ranks, placement.route(["ranks"])))
     carriers = [text.strip() for text in level.split(",")]
     sides = dict(_beside(machine.levels, carriers))
     beside = {f"beside {name}": side for name, side in sides.items()}
@@ -144,6 +146,18 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     placement = place(machine.levels, Mesh({**beside, "ranks": ranks}), binding)
     notes = [f"the slice has {side} chips along {name}" for name, side in sides.items()]
     return placement, (*notes, *_left_empty(placement, ranks, carriers))
+
+
+def _alone(machine: Machine, ranks: int, route: Route) -> Iterator[str]:
+    """Where as many chips of a torus lie that are a slice by themselves, as a plan takes them, if that is elsewhere."""
+    try:
+        placement = place(machine.levels, Mesh({"ranks": ranks}), alone=True)
+    except InputError:
+        return
+    own = placement.route(["ranks"])
+    if own != route and not placement.idle:
+        level = ",".join(f"{segment.axis}:{segment.n}" for segment in own)
+        yield f"in a slice of their own they would lie on {ranks_text(own)}: --level {level}"
 
 
 def _left_empty(placement: Placement, ranks: int, carriers: Sequence[str]) -> Iterator[str]:
