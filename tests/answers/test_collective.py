@@ -98,6 +98,13 @@ def test_sizes_end_where_they_say_and_take_those_of_nccl_tests_which_is_said():
     assert result.assumptions[0].text == "1M is 1 MiB, as nccl-tests writes it"
 
 
+@pytest.mark.parametrize("sizes", [1e9, 10**9, [1e9], "1GB"])
+def test_numbers_of_bytes_may_be_written_as_python_has_them(sizes):
+    assert collective("all-reduce", hw="dgx-h100", ranks=8, sizes=sizes).asked.sizes_bytes == (10**9,)
+    with pytest.raises(InputError, match="1.5 is not a whole number of bytes"):
+        collective("all-reduce", hw="dgx-h100", ranks=8, sizes=1.5)
+
+
 def test_some_devices_of_each_node_can_be_asked_for():
     result = collective("all-gather", hw="dgx-h100", ranks=16, level="nvlink:4,network", sizes=2**20)
     assert result.route == "nvlink 4 x network 4"

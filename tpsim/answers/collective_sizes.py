@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -107,10 +107,14 @@ def _with_b(short: re.Match[str]) -> str:
     return f"{short[1]} {short[2].upper()}iB"
 
 
-def sizes_of(sizes: str | int | Sequence[int]) -> ByteSizes:
-    """ByteSizes as a text or as numbers; raises InputError for a text that says none."""
+def sizes_of(sizes: str | float | Sequence[float]) -> ByteSizes:
+    """ByteSizes as a text or as numbers, as ``1e9``; raises InputError for what says no whole number of bytes."""
     if not isinstance(sizes, str):
-        return ByteSizes((sizes,) if isinstance(sizes, int) else tuple(sizes))
+        numbers = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
+        for number in numbers:
+            if number != int(number):
+                raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy="write 8e6")
+        return ByteSizes(tuple(map(int, numbers)))
     try:
         return read_sizes(sizes)
     except UnitError as error:
