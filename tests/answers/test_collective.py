@@ -101,7 +101,7 @@ def test_sizes_end_where_they_say_and_take_those_of_nccl_tests_which_is_said():
 @pytest.mark.parametrize("sizes", [1e9, 10**9, [1e9], "1GB"])
 def test_numbers_of_bytes_may_be_written_as_python_has_them(sizes):
     assert collective("all-reduce", hw="dgx-h100", ranks=8, sizes=sizes).asked.sizes_bytes == (10**9,)
-    with pytest.raises(InputError, match="1.5 is not a whole number of bytes"):
+    with pytest.raises(InputError, match=r"1\.5 is not a whole number of bytes"):
         collective("all-reduce", hw="dgx-h100", ranks=8, sizes=1.5)
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import tpsim
+from tpsim.answers.changes import LEAST
 from tpsim.answers.explain import explain_list
 from tpsim.answers.verdict import percent
 from tpsim.cost.memory import local_bytes
@@ -417,6 +418,23 @@ def test_a_plan_of_inference_says_so_in_its_document_and_its_verdict(llama):
     trained = tpsim.plan(model="gpt-tiny", hw="dgx-h100", batch=1, seq=16).to_json()["result"]
     assert "serve" not in trained
     assert "cache_bytes" not in trained["memory"]
+
+
+def test_a_cache_that_chips_hold_twice_is_split_where_that_is_faster():
+    """Of eight kv heads over 16 chips; with a prompt of as many tokens the reply would come later."""
+    table = {"tp": 16, "batch": 64}
+    plan = served(**table, context=32768)
+    assert plan.memory.fits is False
+    assert plan.change.set == "layout.cache=batch"
+    assert plan.change.time_s == served(**table, context=32768, overrides=["layout.cache=batch"]).step.time_s
+    assert served(tp=8, batch=64, context=8192).change is None
+    roomy = {"extends": "dgx-h100", "chip": {"memory": {"capacity": "200 GB"}}}
+    asked = {"kind": "serve", "hw": roomy, "tp": 16, "batch": 32, "prompt": 32768, "output": 2}
+    reply, split = served(**asked), served(**asked, overrides=["layout.cache=batch"])
+    assert split.step.time_s < reply.step.time_s * (1 - LEAST)
+    assert split.serve.reply_s > reply.serve.reply_s
+    assert reply.memory.fits
+    assert reply.change is None
 
 
 def explained(name, scenario, **flags):
