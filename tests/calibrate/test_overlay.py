@@ -193,7 +193,7 @@ def test_sizes_cannot_be_asked_for_beside_a_log(island, capsys, flag):
 
 def test_what_was_measured_and_what_is_predicted_have_one_unit(tmp_path):
     """4 bytes took 0.57 MB/s beside a prediction in kB/s."""
-    rows = ["4 12.34", "1048576 512.35"]
+    rows = ["4 12.34", "8 12.35", "1048576 512.35"]
     log = tmp_path / "osu.txt"
     title = "$ mpirun -np 8 osu_allreduce\n# OSU MPI-CUDA Allreduce Latency Test v7.3\n# Size       Avg Latency(us)\n"
     log.write_text(title + "\n".join(rows) + "\n", encoding="utf-8")
