@@ -98,6 +98,13 @@ def test_sizes_end_where_they_say_and_take_those_of_nccl_tests_which_is_said():
     assert result.assumptions[0].text == "1M is 1 MiB, as nccl-tests writes it"
 
 
+@pytest.mark.parametrize("sizes", [1e9, 10**9, [1e9], "1GB"])
+def test_numbers_of_bytes_may_be_written_as_python_has_them(sizes):
+    assert collective("all-reduce", hw="dgx-h100", ranks=8, sizes=sizes).asked.sizes_bytes == (10**9,)
+    with pytest.raises(InputError, match=r"1\.5 is not a whole number of bytes"):
+        collective("all-reduce", hw="dgx-h100", ranks=8, sizes=1.5)
+
+
 def test_some_devices_of_each_node_can_be_asked_for():
     result = collective("all-gather", hw="dgx-h100", ranks=16, level="nvlink:4,network", sizes=2**20)
     assert result.route == "nvlink 4 x network 4"
@@ -125,6 +132,19 @@ def test_an_axis_of_a_torus_of_cubes_is_timed_as_part_of_one():
     result = collective("all-gather", hw="tpu-v4", ranks=4, level="ici.0", sizes=2**21, cost_model="book")
     assert result.rows[0]["time_s"] == pytest.approx(23.30169e-6, rel=1e-6)
     assert result.assumptions[0].text == "the slice has 4 chips along ici.1"
+
+
+def test_chips_of_a_part_of_a_torus_are_told_where_a_slice_of_their_own_has_them():
+    """What a newcomer has is the slice 4x8: 90 GB/s, where 16x2 of a larger one are 135."""
+    within = collective("all-gather", hw="tpu-v5e", ranks=32, sizes="1GB")
+    (said,) = [note for note in within.notes if "a slice of their own" in note]
+    level = said.partition("--level ")[2]
+    alone = collective("all-gather", hw="tpu-v5e", ranks=32, sizes="1GB", level=level)
+    assert sorted(segment.n for segment in alone.placement.route(["ranks"])) == [4, 8]
+    assert alone.notes == collective("all-gather", hw="tpu-v4", ranks=64, sizes="64MiB").notes == ()
+    least = 31 / 32 * 1e9 / (2 * 45e9)  # each of two open axes takes in 45 GB/s
+    assert alone.rows[0].time_s == pytest.approx(least, rel=0.01)
+    assert within.rows[0].time_s == pytest.approx(least * 2 / 3, rel=0.01)
 
 
 def test_two_axes_of_a_torus_are_used_together():

@@ -15,7 +15,9 @@ from tpsim.calibrate.fit import hw_fit
 from tpsim.calibrate.logs import read
 from tpsim.calibrate.overlay import measured_collective
 from tpsim.cli.main import run
+from tpsim.pages.collective import measured_page
 from tpsim.quantity.errors import InputError
+from tpsim.report.table import as_text
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 TABLE, FOUR, JSON, OSU, HOSTS = (
@@ -187,3 +189,15 @@ def test_json_and_csv_hold_the_ratio(island, capsys):
 def test_sizes_cannot_be_asked_for_beside_a_log(island, capsys, flag):
     assert run(["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", str(TABLE), *flag]) == 2
     assert f"{flag[0]} has no meaning beside --measured: the sizes are the log's" in capsys.readouterr().err
+
+
+def test_what_was_measured_and_what_is_predicted_have_one_unit(tmp_path):
+    """4 bytes took 0.57 MB/s beside a prediction in kB/s."""
+    rows = ["4 12.34", "8 12.35", "1048576 512.35"]
+    log = tmp_path / "osu.txt"
+    title = "$ mpirun -np 8 osu_allreduce\n# OSU MPI-CUDA Allreduce Latency Test v7.3\n# Size       Avg Latency(us)\n"
+    log.write_text(title + "\n".join(rows) + "\n", encoding="utf-8")
+    result = measured_collective("all-reduce", hw="dgx-h100", ranks=8, log=log)
+    (table, *_) = measured_page(result, verbose=False).tables
+    text = as_text(table)
+    assert [unit for header, unit in zip(text.headers, text.units, strict=True) if "busbw" in header] == ["MB/s"] * 2

@@ -361,3 +361,11 @@ def test_stages_and_parts_of_memory_that_a_chip_has_no_room_for_are_marked():
 def stages_of(out):
     table = next(block for block in out.split("\n\n") if "in flight" in block).splitlines()
     return [line for line in table if re.match(r"\d+ +2 ", line)]
+
+
+def test_a_plan_of_one_chip_has_no_tables_of_collectives_without_rows(tpsim):
+    out = tpsim("plan", "--model", "gpt-tiny", "--hw", "tpu-v5e", "--seq", "16").out
+    assert "1 chip: data 1 x tensor 1" in out
+    assert "placement  one chip" in out
+    assert "payload" not in out
+    assert "wire" not in out

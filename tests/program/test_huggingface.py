@@ -292,6 +292,10 @@ def test_layers_of_qwen_have_windows_where_its_config_switches_them_on(imported:
 def test_a_config_says_in_what_its_weights_are_published(imported: Any) -> None:
     notes = imported(config("gpt-oss-20b")).notes
     assert "experts are published in mxfp4: workload.expert_dtype" in notes
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    notes = imported(config("llama-3-8b", quantization_config=awq)).notes
+    assert "weights are published in few bits: of inference state workload.param_dtype" in notes
+    assert not any("few bits" in note for note in imported(config("llama-3-8b")).notes)
 
 
 def test_a_layer_that_is_no_attention_is_refused_by_its_name(imported: Any) -> None:

@@ -312,6 +312,16 @@ def test_a_workload_that_edits_state_needs_no_flag_for_its_sequence() -> None:
         resolve(None, flags=flags, overrides=["workload.kind=decode", "workload.batch=16"])
 
 
+def test_a_limit_from_below_needs_no_quotes_of_yaml_s_own() -> None:
+    asked = resolve("llama3-70b-h100", overrides=["require.mfu=> 30 %", "require.tokens_per_s=>= 200"])
+    assert [str(limit.text) for limit in asked.limits] == ["> 30 %", ">= 200"]
+
+
+def test_the_largest_batch_can_be_asked_for_by_its_flag() -> None:
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "batch": "largest", "seq": 4096}
+    assert plan(**flags, overrides=["workload.kind=decode"]).question.workload.global_batch == 119
+
+
 def test_stages_on_several_axes_of_a_torus_are_told_how_to_lie_on_one() -> None:
     asked = {"model": "llama-3-8b", "hw": "tpu-v5p", "pp": 4, "tp": 2, "seq": 2048, "batch": 16, "microbatches": 8}
     with pytest.raises(InputError, match=r"one physical axis, --placement pipe=ici\.2, or"):

@@ -81,6 +81,14 @@ def test_a_record_is_a_mapping_of_what_it_tells_and_of_nothing_else():
     assert trip["parts"][0]["legs"] == [1, 2]
 
 
+def test_a_record_prints_what_it_tells_and_nothing_else():
+    """A plan's step printed its rows with all their types, 4 kB."""
+    assert repr(Trip(4, (Part("out"),), hidden=object())) == (
+        "Trip(sent_bytes=4, kind='there', time_s=4.0, parts=[Part(name='out', legs=[])], "
+        "by_name={'out': Part(name='out', legs=[])}, twice=8)"
+    )
+
+
 def test_a_document_is_plain_all_the_way_down():
     part = {"name": "out", "legs": [1, 2]}
     said = plain({"trip": Trip(4, (Part("out", (1, 2)),)), "rates_s": [1, Fraction(1, 2)], "ok": True})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log2
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
+from tpsim.program.cache import CacheLayout
 from tpsim.program.practice import FULL
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
@@ -67,12 +68,18 @@ def best_change(plan: PlanResult, fitting: Fitting) -> FieldChange | None:
     fitting  prices a question with the programs of a memo if its step fits the chip
 
     Where the peak outgrows the chip, a change is better that makes it fit. Elsewhere it must save `LEAST` of the step,
-    and fit, too. None may violate a demand that the plan meets.
+    and fit, too. None may violate a demand that the plan meets, nor make a prompt and its reply longer.
     """
     asked = (_changed(plan, setting, fitting) for setting in _settings(plan))
-    better = [change for change in asked if change and (change.new.ok or not plan.ok)]
+    better = [change for change in asked if change and (change.new.ok or not plan.ok) and not _later(plan, change.new)]
     best = min(better, key=lambda change: change.relative, default=None)
     return best if best and (plan.memory.room_bytes < 0 or best.relative <= -LEAST) else None
+
+
+def _later(plan: PlanResult, new: PlanResult) -> bool:
+    """True where a reply would come later, though its steps may be shorter: its prompt takes longer."""
+    reply_s, new_s = (serve.reply_s if serve else None for serve in (plan.serve, new.serve))
+    return reply_s is not None and new_s is not None and plan.memory.room_bytes >= 0 and new_s > reply_s
 
 
 def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | None:
@@ -88,12 +95,16 @@ def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | 
 def _settings(plan: PlanResult) -> Iterator[str]:
     """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more, and recompute.
 
+    Of inference it is the cache split otherwise, where several chips hold the same parts of it.
+
     Leaving sequence parallelism is not among them: it looks faster than it is, since the work that it splits (norms,
     sums) is not counted. Nor are microbatches where they decide the batch.
     """
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
     full, least_s = plan.memory.room_bytes < 0, LEAST * plan.step.time_s
     exposed = plan.step.exposed_s >= least_s
+    if plan.serve and plan.serve.copies > 1:
+        yield from (f"layout.cache={word}" for word in get_args(CacheLayout))
     if (full or _states_s(plan) >= least_s) and mesh.size(*layout.data) > 1:
         above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
         yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))

@@ -48,7 +48,7 @@ def collective(
     hw: str,
     ranks: int,
     level: str | None = None,
-    sizes: str | int | Sequence[int] = "10kB:1GB",
+    sizes: str | float | Sequence[float] = "10kB:1GB",
     dtype: str = "bf16",
     buffer: bool = False,
     cost_model: CostModel = "additive",

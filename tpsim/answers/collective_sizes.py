@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.fabric.placement import Placement
+    from tpsim.fabric.wires import Route
     from tpsim.machine.parts import Machine
 
 MOST = 10_000
@@ -106,10 +107,14 @@ def _with_b(short: re.Match[str]) -> str:
     return f"{short[1]} {short[2].upper()}iB"
 
 
-def sizes_of(sizes: str | int | Sequence[int]) -> ByteSizes:
-    """ByteSizes as a text or as numbers; raises InputError for a text that says none."""
+def sizes_of(sizes: str | float | Sequence[float]) -> ByteSizes:
+    """ByteSizes as a text or as numbers, as ``1e9``; raises InputError for what says no whole number of bytes."""
     if not isinstance(sizes, str):
-        return ByteSizes((sizes,) if isinstance(sizes, int) else tuple(sizes))
+        numbers = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
+        for number in numbers:
+            if number != int(number):
+                raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy="write 8e6")
+        return ByteSizes(tuple(map(int, numbers)))
     try:
         return read_sizes(sizes)
     except UnitError as error:
@@ -136,7 +141,8 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     if ranks < 1:
         raise InputError.one("bad-ranks", f"there cannot be {ranks} ranks", remedy="give 1 or more")
     if level is None:
-        return place(machine.levels, Mesh({"ranks": ranks})), ()
+        placement = place(machine.levels, Mesh({"ranks": ranks}))
+        return placement, tuple(_alone(machine, ranks, placement.route(["ranks"])))
     carriers = [text.strip() for text in level.split(",")]
     sides = dict(_beside(machine.levels, carriers))
     beside = {f"beside {name}": side for name, side in sides.items()}
@@ -144,6 +150,18 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     placement = place(machine.levels, Mesh({**beside, "ranks": ranks}), binding)
     notes = [f"the slice has {side} chips along {name}" for name, side in sides.items()]
     return placement, (*notes, *_left_empty(placement, ranks, carriers))
+
+
+def _alone(machine: Machine, ranks: int, route: Route) -> Iterator[str]:
+    """Where as many chips of a torus lie that are a slice by themselves, as a plan takes them, if that is elsewhere."""
+    try:
+        placement = place(machine.levels, Mesh({"ranks": ranks}), alone=True)
+    except InputError:
+        return
+    own = placement.route(["ranks"])
+    if own != route and not placement.idle:
+        level = ",".join(f"{segment.axis}:{segment.n}" for segment in own)
+        yield f"in a slice of their own they would lie on {ranks_text(own)}: --level {level}"
 
 
 def _left_empty(placement: Placement, ranks: int, carriers: Sequence[str]) -> Iterator[str]:

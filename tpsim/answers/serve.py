@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.memory import ChipMemory, chips, fullest
 from tpsim.cost.compute import is_bytes_bound, kernel_s
+from tpsim.machine.chip_seconds import pause_s
 from tpsim.program.dims import HELD
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE, counted
@@ -37,7 +38,9 @@ class Serve(Record):
     tpot_s               of a step of decoding; of a whole reply their mean, at the mean of its contexts
     tokens_per_s_user    new tokens of a sequence per second of decoding, all of a step accepted
     tokens_per_s_chip    new tokens of all sequences per second and chip; of a prompt alone those that are read
-    bytes_bound_share    of compute, what kernels take that are as long as their bytes: of weights and of the cache
+    bytes_bound_share    of compute, what kernels take that are as long as their bytes: of weights and of the cache;
+                         without the pauses behind kernels
+    pauses_share         of compute, these pauses
     largest_batch        the sequences for which memory has room, in whole multiples of what the layout splits; 0: none
     cache_bytes_per_token  that a sequence adds, all layers and all chips together, copies not counted; to the cache of
                          a window, which holds no more, nothing
@@ -45,7 +48,7 @@ class Serve(Record):
 
     told: ClassVar[tuple[str, ...]] = (
         *("ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip"),
-        *("bytes_bound_share", "largest_batch", "cache_bytes_per_token"),
+        *("bytes_bound_share", "pauses_share", "largest_batch", "cache_bytes_per_token"),
     )
 
     plan: PlanResult
@@ -85,17 +88,29 @@ class Serve(Record):
         """Tokens of all sequences per second and chip."""
         return self.plan.tokens / float(self.plan.step.time_s) / self.plan.chips
 
-    @cached_property
+    @property
     def bytes_bound_share(self) -> Number:
-        """Share of compute in kernels that take as long as their bytes."""
-        plan, question = self.plan, self.plan.question
+        """Share of compute in kernels that take as long as their bytes, without pauses."""
+        return self._shares[0]
+
+    @property
+    def pauses_share(self) -> Number:
+        """Share of compute in pauses behind kernels."""
+        return self._shares[1]
+
+    @cached_property
+    def _shares(self) -> tuple[float, float]:
+        """Of compute: kernels that take as long as their bytes, and the pauses behind all kernels."""
+        sizes, question = self.plan.sizes, self.plan.question
         priced_on = (question.machine, question.products, question.matmul_efficiency)
-        pairs = [
-            (kernel, kernel_s(kernel, plan.sizes, *priced_on) * kernel.count(plan.sizes))
-            for kernel in plan.lowered.kernels
-        ]
-        bound = total(s for kernel, s in pairs if is_bytes_bound(kernel, plan.sizes, *priced_on))
-        return float(bound / total(s for _, s in pairs))
+        whole_s = bytes_s = pauses_s = 0.0
+        for kernel in self.plan.lowered.kernels:
+            count = float(kernel.count(sizes))
+            took_s = count * float(kernel_s(kernel, sizes, *priced_on))
+            paused_s = count * pause_s(question.machine) * (1 + len(kernel.passes))
+            whole_s, pauses_s = whole_s + took_s, pauses_s + paused_s
+            bytes_s += (took_s - paused_s) * is_bytes_bound(kernel, sizes, *priced_on)
+        return bytes_s / whole_s, pauses_s / whole_s
 
     @cached_property
     def largest_batch(self) -> Count:

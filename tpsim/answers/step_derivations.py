@@ -72,7 +72,7 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 def _texts(result: PlanResult) -> dict[str, str]:
     """How the step's seconds are made, each in words."""
-    step = result.step
+    step, paused = result.step, " + kernel_pause" if result.question.machine.chip.kernel_pause else ""
     return {
         "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}"
         + _waiting(result),
@@ -82,7 +82,8 @@ def _texts(result: PlanResult) -> dict[str, str]:
         if result.pipeline
         else "without stages nobody waits",
         "stragglers_s": "sum over actions of sqrt(compute x meetings x interruption) x (sqrt(chips of a stage) - 1)",
-        "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)",
+        "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)"
+        + paused,
     }
 
 
@@ -157,6 +158,7 @@ def rate(result: PlanResult, name: str) -> Derivation:
     peak = result.question.machine.peak(dtype)
     counted = result.step.flops_counted
     useful, run = (show(float(flops), "flops") for flops in result.step.counted)
+    value = getattr(result.step, name)
     text = {
         "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {counted}",
         "hfu": f"{run} / ({time} x {show(peak.value, peak.dimension)}); {counted}",
@@ -167,8 +169,8 @@ def rate(result: PlanResult, name: str) -> Derivation:
         what=RATE[name],
         dimension="ratio" if name in SHARES else "count",
         text=text,
-        value=getattr(result.step, name),
-        because=(result.step.breakeven,) if name == "breakeven_tokens_per_chip" else (),
+        value=value,
+        because=(result.step.breakeven,) if name == "breakeven_tokens_per_chip" and value is not None else (),
         sources=(constant_said(peak),) if name in SHARES else (),
         checks=CHECKS["compute"],
     )
@@ -178,7 +180,7 @@ def _turning(result: PlanResult) -> str:
     """Where the bound turns, from where the plan is."""
     now, turns = result.tokens / result.chips, result.step.breakeven_tokens_per_chip
     if turns is None:
-        return f"at no multiple of {now:,.0f} tokens now"
+        return result.step.breakeven
     return f"{now:,.0f} tokens now x {turns / now:.4g}, where both take as long"
 
 
@@ -234,13 +236,12 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
 
 def _text(result: PlanResult) -> dict[str, str]:
     step, chips, work = show(float(result.step.time_s), "seconds"), result.chips, result.question.workload
-    prompt = result.prefill or result
-    read = f"{show(float(prompt.step.compute_s), 'seconds')} + exposed {show(float(prompt.step.exposed_s), 'seconds')}"
+    prompt, steps = result.prefill or result, getattr(result.question.stated.file.workload, "steps", 0)
     room = f"the most with peak and overheads within {show(result.memory.capacity_bytes, 'bytes')}, cache full"
     return {
-        "ttft_s": f"the prompt's compute {read}",
-        "tpot_s": f"compute {show(float(result.step.compute_s), 'seconds')} + exposed communication",
-        "reply_s": f"first token + {step} for each of the others, the mean of their steps",
+        "ttft_s": f"the prompt's {_texts(prompt)['time_s']}",
+        "tpot_s": _texts(result)["time_s"],
+        "reply_s": f"{show(float(prompt.step.time_s), 'seconds')} + {steps} x {step}, the mean of the steps",
         "tokens_per_s_user": f"{work.seq}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",

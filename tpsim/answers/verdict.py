@@ -69,7 +69,8 @@ TOLD = 0.05
 def inference_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
-    rates = f"{user}{serve.tokens_per_s_chip:,.0f} per chip; largest batch {serve.largest_batch:,}"
+    chip = f"{serve.tokens_per_s_chip:,.0f} {'' if user else 'tokens/s '}per chip"
+    rates = f"{user}{chip}; largest batch {serve.largest_batch:,}"
     return f"{_waits(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
 
 
@@ -84,16 +85,18 @@ def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:
     """What of compute sets the pace, with its share; else what does."""
     if plan.step.bound_by != "compute":
         return IN_TURN.get(plan.step.bound_by, _bound(plan))
-    bound = "reading weights and cache" if serve.bytes_bound_share > HALF else "matrix products"
-    return f"{bound} ({percent(plan.compute.time_s / plan.step.time_s)})"
+    by_bytes, paused = serve.bytes_bound_share, serve.pauses_share
+    shares = {"reading weights and cache": by_bytes, "matrix products": 1 - by_bytes - paused, PAUSES: paused}
+    bound, compute = max(shares, key=lambda name: shares[name]), plan.compute.time_s / plan.step.time_s
+    beside = f", {PAUSES} {percent(paused * compute)}" if bound != PAUSES and paused * compute > TOLD else ""
+    return f"{bound} ({percent(shares[bound] * compute)}{beside})"
 
 
 IN_TURN = {"bubble": "stages that work one after the other"}
 """What a step of inference can be bound by otherwise than one of training."""
 
-HALF = 0.5
-"""The share of compute from which it is bound by what makes it."""
-
+PAUSES = "pauses between kernels"
+"""What of compute no faster memory and no faster matrix unit shortens."""
 
 WAITS = {"bubble": "the pipeline's bubble", "host": "the host, which launches kernels"}
 """What a step can be bound by that is no work of its chips."""

@@ -52,10 +52,15 @@ def begins(begun: str, known: Iterable[str]) -> list[CompletionItem]:
 
 
 class Whole(click.types.IntParamType):
-    """A whole number, written as files have it: ``4096``, ``5e7``."""
+    """A whole number, written as files have it: ``4096``, ``5e7``; or one of some words."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number. Refuses what is none."""
+        """The number, or the word. Refuses what is none."""
+        if value in self.words:
+            return value
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
@@ -108,7 +113,9 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     "chunks": click.option("--chunks", type=Whole(), metavar="N", help="Chunks of layers on each stage."),
     "sp": click.option("--sp/--no-sp", default=None, help="Sequence parallelism: the residual stream split over tp."),
     "zero": click.option("--zero", type=Whole(), metavar="0..3", help="ZeRO stage."),
-    "batch": click.option("--batch", type=Whole(), metavar="N", help="Global batch, in sequences."),
+    "batch": click.option(
+        "--batch", type=Whole("largest"), metavar="N", help="Global batch, in sequences; of inference also: largest."
+    ),
     "microbatches": click.option(
         "--microbatches", type=Whole(), metavar="N", help="Parts that the batch is computed in."
     ),

@@ -139,8 +139,8 @@ def spaces(
     varied = in_order(read_varied(vary))
     options = {name: value for name, value in flags.items() if value is not None}
     document = opened(scenario, {**_first(varied), **options}, memo.scenario, overrides)
-    _refuse_inference(document)
     changes = list(map(read_override, overrides))
+    _refuse_inference(edited(document, changes))
     stated = [*stated_flags(options), *changes]
     several = ("chips",) in varied
     free = "mesh" not in options and ("chips" in options or several or scenario is None or "mesh" not in document.data)

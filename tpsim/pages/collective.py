@@ -11,7 +11,7 @@ from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked
 from tpsim.question.prices import in_words
-from tpsim.report.table import Column, Page, Table
+from tpsim.report.table import COMPARED, Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ MEASURED = (
 def measured_page(result: OverlayResult, *, verbose: bool) -> Page:
     """`result` as a page; `verbose` adds what the predicted seconds are made of."""
     whole = page(result.predicted, verbose=verbose)
-    beside = Table(MEASURED, result.rows)
+    beside = Table(MEASURED, result.rows, compared=(*COMPARED, "bytes_per_s"))
     made_of = (
         tuple(replace(table, title="what the predictions are made of") for table in whole.tables) if verbose else ()
     )

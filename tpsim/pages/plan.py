@@ -127,8 +127,9 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
     if most:
         more.append(f" {STAR} {most.collective} costs most: {percent(most.share)} of the step")
     title = "Collectives" if verbose else ""
-    yield Table(present(COLUMNS, shown), shown, title, "where", "mark", more="\n".join(more))
-    yield _layer_table(result, verbose=verbose)
+    if rows:
+        yield Table(present(COLUMNS, shown), shown, title, "where", "mark", more="\n".join(more))
+        yield _layer_table(result, verbose=verbose)
     if result.stages:
         yield _stage_table(result, verbose=verbose)
     yield _memory_table(result, verbose=verbose)

@@ -49,8 +49,8 @@ def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
     yield "model", model_text(question)
     yield "work", f"{work_text(question)} in {counted(work.microbatches, 'microbatch')}"
     yield "dtypes", _dtypes(result)
-    yield "machine", f"{question.machine.name}, {result.chips:,} chips: {sized(question.mesh.axes)}"
-    yield "placement", in_one_line(question.placement.describe())
+    yield "machine", f"{question.machine.name}, {counted(result.chips, 'chip')}: {sized(question.mesh.axes)}"
+    yield "placement", in_one_line(question.placement.describe()) or "one chip"
     sequence = ", sequence parallel" if layout.sequence_parallel else ""
     if question.schedule:
         yield "pipeline", _turns(question.schedule, question.split)
@@ -75,7 +75,7 @@ def work_text(question: Question) -> str:
     """The work of a step."""
     if question.inference:
         return inference_text(question)
-    return f"{question.workload.global_batch:,} sequences of {question.workload.seq:,} tokens"
+    return f"{counted(question.workload.global_batch, 'sequence')} of {question.workload.seq:,} tokens"
 
 
 def telling(base: str, switches: Mapping[str, Any]) -> dict[str, Any]:

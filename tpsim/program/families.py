@@ -124,6 +124,8 @@ class ModelFamily:
 NO_BIAS = {"attention_bias": False}
 SANDWICH = {"norms": "both", "embedding_scale": True}
 GEMMA = {"ffn": "gelu_pytorch_tanh", "tie_embeddings": True, "head_dim": 256}
+FEW_BITS = {"quantization_config": "weights are published in few bits: of inference state workload.param_dtype"}
+"""What is said of any family whose own entry says nothing nearer."""
 IN_BLOCKS = {"quantization_config": "weights are published in fp8 with blocks of 128: workload.param_dtype: fp8_128"}
 DEEPSEEK: Mapping[str, Any] = {"latent": True, "switches": NO_BIAS, "sparse": behind_dense}
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.config import NAMES, Config, as_json
-from tpsim.program.families import FAMILIES, ModelFamily
+from tpsim.program.families import FAMILIES, FEW_BITS, ModelFamily
 from tpsim.program.kinds_file import CYCLES, kind_names, merged
 from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe
 from tpsim.quantity.errors import InputError
@@ -62,7 +62,7 @@ class _ConfigReading(Config):
         self.refuse_misspelt()
         self._refuse_other_switches()
         model = self._model()
-        self.refuse_unread(self.family.known)
+        self.refuse_unread({**FEW_BITS, **self.family.known})
         if self.data.get("rotary_pct", 1) != 1:
             self.notes.append(f"rotary_pct {self.data['rotary_pct']}: modelled as rotary on the whole head")
         return Imported(model, tuple(self.notes))

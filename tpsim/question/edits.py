@@ -73,7 +73,9 @@ def read_override(text: str) -> Edit:
 
 
 def _yaml(text: str, place: Place) -> Any:
-    """What one value written as YAML stands for."""
+    """What one value written as YAML stands for; ``> 40 %`` for itself: no text of one line folds lines."""
+    if text.lstrip().startswith(">"):
+        return text.strip()
     try:
         value = spec.load(f"value: {text.strip() or 'null'}\n", name=place.file).data["value"]
     except InputError as error:
@@ -111,7 +113,7 @@ class Flags(TypedDict, total=False):
     chunks         of layers on each stage
     sp             sequence parallelism
     zero           ZeRO stage
-    batch          global batch, in sequences
+    batch          global batch, in sequences; of inference also ``largest``
     microbatches   parts that the batch is computed in
     seq            tokens per sequence
     dtype          of activations and parameters
@@ -138,7 +140,7 @@ class Flags(TypedDict, total=False):
     chunks: int | None
     sp: bool | None
     zero: int | None
-    batch: int | None
+    batch: int | Literal["largest"] | None
     microbatches: int | None
     seq: int | None
     dtype: str | None

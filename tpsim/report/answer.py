@@ -71,11 +71,6 @@ class Answer(Record):
     table: ClassVar[str] = ""
     columns: ClassVar[Sequence[str]] = ()
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """A dataclass would print all its fields, of a plan 70 kB; it leaves alone what a class has of its own."""
-        super().__init_subclass__(**kwargs)
-        cls.__repr__ = Answer.__repr__  # type: ignore[method-assign]
-
     def __repr__(self) -> str:
         return self.verdict
 

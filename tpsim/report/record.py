@@ -49,6 +49,14 @@ class Record(Mapping[str, Any]):
     __slots__ = ()
     told: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A dataclass would print all its fields, of a plan 70 kB; it leaves alone what a class has of its own."""
+        super().__init_subclass__(**kwargs)
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
     def __getitem__(self, name: str) -> Any:
         if name not in names(type(self)):
             raise KeyError(name)

@@ -98,6 +98,7 @@ class Table:
     mark    the key of what a row is, beside its cells: "most" for what costs most, "over" for what does not fit
     folded  True for a table that a reader opens if wanted: Markdown folds it
     more    what is said under the rows of those that are left out
+    compared  kinds whose columns have one unit
     """
 
     columns: tuple[Column, ...]
@@ -107,6 +108,7 @@ class Table:
     mark: str = ""
     folded: bool = False
     more: str = ""
+    compared: tuple[CellKind, ...] = COMPARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ def as_text(table: Table) -> TableText:
     """Every cell of `table` as text of four significant digits: bytes in one unit, seconds too, else one per column."""
     values = [[row.get(column.key) for row in table.rows] for column in table.columns]
     kinds = [column.kind for column in table.columns]
-    common = {kind: scale(_numbers(kind, kinds, values), kind) for kind in COMPARED if kind in kinds}
+    common = {kind: scale(_numbers(kind, kinds, values), kind) for kind in table.compared if kind in kinds}
     columns = [cells(column, kind, common.get(kind)) for column, kind in zip(values, kinds, strict=True)]
     return TableText(
         headers=[column.header for column in table.columns],

@@ -76,6 +76,13 @@ def test_the_refusal_shows_the_line(tmp_path):
     assert problem.place.text.split()[0] == "1073741824"
 
 
+def test_hosts_with_unequal_shares_are_told_one_by_one(tmp_path):
+    """They were taken for as many on each: 8 and 4 ranks of nodes of eight for 6 x 2."""
+    problem = refused(written(tmp_path, re.sub(r"(Rank  [67] .* on     )node-a", r"\1node-b", TABLE)))
+    assert problem.message == "hosts have unequal shares: 6 on node-a, 2 on node-b"
+    assert (problem.slug, problem.place.line) == ("uneven-hosts", 15)
+
+
 def test_a_log_cut_in_a_row_is_refused(tmp_path):
     cut = TABLE[: TABLE.index("188.36")]
     assert refused(written(tmp_path, cut)).slug == "torn-row"

@@ -205,6 +205,24 @@ def test_rows_of_no_bytes_are_left_out_with_a_remark(tmp_path):
     )
 
 
+@pytest.mark.parametrize("prefix", ["[prterun-node-a-4100@1,0]<stdout>: ", "[1,0]<stdout>:", " 0: ", "12: "])
+def test_what_launchers_put_before_a_line_does_not_matter(tmp_path, prefix):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
+    tagged = written(tmp_path, "".join(f"{prefix}{line}\n" for line in text.splitlines()))
+    assert read(tagged)[0].seconds == one("all-reduce-8-debug.txt").seconds
+
+
+def test_a_program_with_the_suffix_of_mpi_names_its_collective(tmp_path):
+    text = (LOGS / "all-gather-4-mpi-2.11.txt").read_text(encoding="utf-8")
+    assert read(written(tmp_path, text.replace("all_gather_perf", "all_gather_perf_mpi")))[0].kind == "all_gather"
+
+
+@pytest.mark.parametrize("word", ["Ring", '"Ring"', "'Ring'"])
+def test_a_forced_algorithm_may_stand_in_quotes(tmp_path, word):
+    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
+    assert read(written(tmp_path, f"export NCCL_ALGO={word}\n{text}"))[0].algorithm == "ring"
+
+
 def test_windows_line_ends_and_colours_do_not_matter(tmp_path):
     text = (LOGS / "all-reduce-8-rccl.txt").read_text(encoding="utf-8")
     path = tmp_path / "log.txt"

@@ -22,8 +22,8 @@ MAX_BYTES = 64_000_000
 """A log of more is not one of a benchmark."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LAUNCHER = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>: ?|\d+: )")
-"""What ``mpirun --tag-output`` and ``srun -l`` put before each line of a rank."""
+_LAUNCHER = re.compile(r"^(?:\[(?:[^\s\]]+@)?\d+,\d+\]<std(?:out|err)>: ?| *\d+: )")
+"""What ``mpirun --tag-output`` (of Open MPI 5 with the job's name) and ``srun -l`` put before each line of a rank."""
 
 
 @dataclass(frozen=True, slots=True)

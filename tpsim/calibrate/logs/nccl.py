@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from tpsim.calibrate.logs.log import Log
 
 TOOL = "nccl-tests"
-PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf\b")
-FORCED = re.compile(r"NCCL_(ALGO|PROTO)(?: set by environment to |=)\s*([\w^,;:]+)")
+PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf(?:_mpi)?\b")
+"""A program's name; built with MPI for a container it has a suffix."""
+FORCED = re.compile(r"NCCL_(ALGO|PROTO)(?: set by environment to |=)\s*[\"']?([\w^,;:]+)")
 KEYS: Mapping[str, str] = {"ALGO": "algorithm", "PROTO": "protocol"}
 
 INSIDE_NODES: Mapping[str, str] = {"collnetdirect": "straight from each to each", "collnetchain": "along chains"}
@@ -77,6 +79,18 @@ def way_of_running(texts: Iterable[str], *, aggregated: int, blocking: bool) -> 
 def several_groups(log: Log, line: int) -> NoReturn:
     """Refuse groups that shared the links."""
     log.refuse("several-groups", "several groups ran at once", line, "measure one group at a time: links are shared")
+
+
+def hosts(log: Log, line: int, names: Iterable[str]) -> int:
+    """Hosts of ranks, or of processes that have as many each; `names` has a host for each.
+
+    Raises InputError if some have more than others: tpsim lays as many on each, and would lay these elsewhere.
+    """
+    counts = Counter(names)
+    if len({*counts.values()}) > 1:
+        listed = ", ".join(f"{many} on {host}" for host, many in counts.items())
+        log.refuse("uneven-hosts", f"hosts have unequal shares: {listed}", line, "measure as many ranks on each host")
+    return len(counts)
 
 
 def one_rank(log: Log, line: int) -> NoReturn:
@@ -234,7 +248,7 @@ def _run(log: Log, data: Mapping[str, Any]) -> tuple[MeasuredRun, list[str]]:
         kind,
         ranks,
         launch=launched(per_thread, int(config.get("graph", 0))),
-        nodes=len({process.get("hostname") for process in processes}) or None,
+        nodes=hosts(log, 0, (process.get("hostname") for process in processes)) or None,
         library=f"nccl {version(int(data['nccl_version']))}" if "nccl_version" in data else "",
         **forced,
     )

@@ -131,14 +131,16 @@ class _Section:
 
         per_process  devices of one process; a process whose list is too long to print whole ends it with dots
 
-        Raises InputError if some are missing, if there is only one, or if several groups ran at once.
+        Raises InputError if some are missing, if there is only one, if several groups ran at once, or if hosts have
+        unequal shares.
         """
         devices = list(self.log.matches(DEVICE, self.first, self.labels))
         if not devices:
             return None
-        line, ranks = devices[-1][0], {int(match[1]) for _, match in devices}
+        line, ranks = devices[-1][0], {int(match[1]): match[4] for _, match in devices}
+        processes = {(match[3], match[4]): match[4] for _, match in devices}
         cut = _first(self.log, CUT_LIST, self.first, self.labels) is not None
-        count = len({(match[3], match[4]) for _, match in devices}) * per_process if cut else len(ranks)
+        count = len(processes) * per_process if cut else len(ranks)
         if not cut and max(ranks) + 1 != count:
             message = f"{count} devices are listed, the last one is rank {max(ranks)}"
             self.log.refuse("devices-missing", message, line)
@@ -146,8 +148,8 @@ class _Section:
             nccl.several_groups(self.log, line)
         if count == 1:
             nccl.one_rank(self.log, line)
-        hosts = {match[4] for _, match in devices}
-        return count, None if None in hosts else len(hosts)
+        hosts = (processes if cut else ranks).values()
+        return count, None if None in hosts else nccl.hosts(self.log, line, hosts)
 
     def collective(self, rows: Sequence[LogRow], ranks: int, stated: str | None) -> str:
         """By the program's name, where it is in the log; else by what only one collective prints."""
