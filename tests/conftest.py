@@ -34,7 +34,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 SHIPPED = frozenset(spec.named(kind, name) for kind in ("hardware", "models") for name in spec.names(kind))
-MOST_PROGRAMS, MOST_PARTS = 128, 512
+MOST_PROGRAMS, MOST_PARTS = 512, 2048
 """Of random layouts there is no end; what was asked for last stays."""
 READ, PROGRAMS, BEGUN = {}, OrderedDict(), Memo()
 OWN = {name: getattr(Memo, name) for name in ("machine", "model", "lowered", "_once")}

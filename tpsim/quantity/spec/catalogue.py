@@ -61,7 +61,8 @@ def is_shipped(kinds: Sequence[LibraryKind], path: Path | str) -> bool:
 
 def names(kind: LibraryKind) -> list[str]:
     """Names of all files of this kind, sorted."""
-    return sorted({path.stem for folder in library(kind) for path in folder.glob("*.yaml")})
+    files = (file for folder in library(kind) for file in os.listdir(folder))  # far cheaper than a glob, and often asked
+    return sorted({file.removesuffix(".yaml") for file in files if file.endswith(".yaml")})
 
 
 def named(kind: LibraryKind, text: str, beside: Path = Path()) -> Path:
