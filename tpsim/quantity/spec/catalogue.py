@@ -61,7 +61,9 @@ def is_shipped(kinds: Sequence[LibraryKind], path: Path | str) -> bool:
 
 def names(kind: LibraryKind) -> list[str]:
     """Names of all files of this kind, sorted."""
-    files = (file for folder in library(kind) for file in os.listdir(folder))  # far cheaper than a glob, and often asked
+    files = (
+        file for folder in library(kind) for file in os.listdir(folder)
+    )  # far cheaper than a glob, and often asked
     return sorted({file.removesuffix(".yaml") for file in files if file.endswith(".yaml")})
 
 
