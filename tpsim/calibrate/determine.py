@@ -9,7 +9,7 @@ as its spread does, after those that they say more of (pivoted Gram-Schmidt on t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,6 +148,7 @@ class _Problem:
     parameters: tuple[FitParameter, ...]
     measured: Array
     noise: float = NOISE
+    known: dict[bytes, Array] = field(default_factory=dict)
 
     @property
     def spreads(self) -> Array:
@@ -164,8 +165,10 @@ class _Problem:
         }
 
     def residuals(self, x: Array) -> Array:
-        """log(measured/predicted)."""
-        return self.measured - np.log(self.predict(self.values(x)))
+        """log(measured/predicted); of one x it is asked for by misfit, descent and what is told."""
+        if (at := x.tobytes()) not in self.known:
+            self.known[at] = self.measured - np.log(self.predict(self.values(x)))
+        return self.known[at]
 
     def sensitivities(self, x: Array, chosen: Sequence[int]) -> Array:
         """Points x chosen parameters: by how much log(predicted) grows with log(value)."""

@@ -61,7 +61,8 @@ def is_shipped(kinds: Sequence[LibraryKind], path: Path | str) -> bool:
 
 def names(kind: LibraryKind) -> list[str]:
     """Names of all files of this kind, sorted."""
-    return sorted({path.stem for folder in library(kind) for path in folder.glob("*.yaml")})
+    files = [file.name for folder in library(kind) for file in os.scandir(folder)]  # a glob takes three times as long
+    return sorted({name.removesuffix(".yaml") for name in files if name.endswith(".yaml")})
 
 
 def named(kind: LibraryKind, text: str, beside: Path = Path()) -> Path:
