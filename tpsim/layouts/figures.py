@@ -179,7 +179,7 @@ class Figures(Once):
         yield from (
             (kernel.where, self.kernel_s(kernel)) for kernel in self.lowered.kernels if not in_microbatch(kernel.where)
         )
-        calls = (call for call in self.lowered.collectives if ends and self._waits_once(call))
+        calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
         yield from ((call.where, self.calls.call_s(call)) for call in calls)
 
     def shared_s(self, rank: Chunk, *, ends: bool) -> Any:

@@ -31,8 +31,11 @@ def layer(part: Part, seconds: Callable[[Piece], Any]) -> Any:
     issue = Issue(part.nodes, frozenset({0}))
     for at in issue.order()[: issue.surely]:
         piece, reads = part.nodes[at]
-        if piece.settles or piece.fetches:
+        if piece.settles and piece.beside:
             continue
+        for read in reads:
+            if (fetch := part.nodes[read].piece).fetches and not fetch.beside and read not in ends:
+                ends[read] = compute = compute + seconds(fetch)
         there = [ends[read] for read in reads if read in ends] + [taken] * (at in part.takes)
         ends[at] = reduce(np.maximum, there, np.maximum(compute, free[piece.lane])) + seconds(piece)
         free[piece.lane] = ends[at]
