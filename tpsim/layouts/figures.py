@@ -174,7 +174,7 @@ class Figures(Once):
         stack = [(kind, many) for kind, many in chunk.stack if many]
         layers = [self._once(("layers", acts, *each), partial(self._layers, acts, *each)) for each in stack]
         ends = self._lane_s(Chunk(0, (), chunk.first, chunk.last), acts, "", ends=False)
-        return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1])[0, 0] if layers else 0)
+        return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1]).max(axis=(0, 1)) if layers else 0)
 
     def _layers(self, acts: str, kind: str, many: int) -> Any:
         return in_line.times(self._once(("layer", acts, kind), partial(self._layer, acts, kind)), many)
