@@ -109,10 +109,11 @@ def test_by_memory_the_best_holds_least(small):
 def test_a_search_that_ends_early_says_how_near_it_came():
     found = search(SMALL, vary=VARY, top=5, plans=2)
     assert (found.plans, len(found.rows), found.complete) == (2, 2, False)
-    assert found.verdict.endswith("2 planned: no other can be better, but of those behind it some may be missing")
-    one = replace(found, ranked=replace(found.ranked, best=found.ranked.best[1:], open_at=found.rows[1].step_s * 0.9))
-    assert one.gap == pytest.approx(0.1)
-    assert one.verdict.endswith("2 planned: within 10 % of the best")
+    best = found.rows[0].step_s
+    behind, before = (replace(found, ranked=replace(found.ranked, open_at=best * share)) for share in (1.1, 0.9))
+    assert behind.verdict.endswith("2 planned: no other can be better, but of those behind it some may be missing")
+    assert before.gap == pytest.approx(0.1)
+    assert before.verdict.endswith("2 planned: within 10 % of the best")
 
 
 def test_a_demand_leaves_out_the_layouts_that_violate_it(small):

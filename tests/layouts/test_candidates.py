@@ -190,14 +190,12 @@ SPACES = {
 
 @pytest.fixture(scope="module", params=SPACES.values(), ids=SPACES.keys())
 def bounded(request):
-    """Layouts with their plans, and what whole stacks say of each, then kernels, before all that is issued does."""
+    """Layouts with their plans, and what whole stacks say of each before its actions do."""
     found = weighed(*request.param)
-    levels = [[one.step_s for one, _ in found]]
-    for nearer in (False, True):
-        for one, _ in found:
-            one.family.bound(nearer=nearer)
-        levels.append([one.step_s for one, _ in found])
-    return found, levels
+    rough = [one.step_s for one, _ in found]
+    for one, _ in found:
+        one.family.bound()
+    return found, rough
 
 
 @pytest.fixture(scope="module")
@@ -214,10 +212,9 @@ def weighed(scenario, work, chips, vary, every):
     return [(one, priced(one.space.question(one.layout, memo), memo)) for one in found.candidates[::every]]
 
 
-def test_whole_stacks_take_no_longer_than_kernels_and_these_no_longer_than_all_that_is_issued(bounded):
-    found, levels = bounded
-    each = [steps for (one, _), *steps in zip(found, *levels, strict=True) if one.room_bytes >= 0]
-    assert all(0 < rough <= alone * (1 + 1e-12) <= issued * (1 + 2e-12) for rough, alone, issued in each)
+def test_whole_stacks_take_no_longer_than_actions(bounded):
+    each = [(rough, one.step_s) for (one, _), rough in zip(*bounded, strict=True) if one.room_bytes >= 0]
+    assert all(0 < rough <= nearer * (1 + 1e-12) for rough, nearer in each)
 
 
 def test_no_step_takes_less_than_its_bound(planned):
@@ -367,10 +364,9 @@ def test_a_collective_that_nobody_takes_part_in_holds_nothing_up_in_a_bound():
     memo, vary = Memo(), ["tp=1", "pp=2", "ep=2", "microbatches=2", "zero=3", "schedule=1f1b", "recompute=full"]
     found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak)
     (one,) = found.candidates
-    one.family.bound(nearer=True)
+    one.family.bound()
     step = priced(one.space.question(one.layout, memo), memo).step.time_s
-    assert one.step_s == pytest.approx(float(step), rel=1e-3)
-    assert one.step_s <= step * (1 + 1e-9)
+    assert 0.98 * step < one.step_s <= step * (1 + 1e-9)
 
 
 def test_numbers_of_chips_are_weighed_together_as_each_alone():
@@ -389,7 +385,7 @@ def test_numbers_of_chips_are_weighed_together_as_each_alone():
 
 def _told(found):
     for one in found:
-        one.family.bound(nearer=True)
+        one.family.bound()
     return sorted((one.space.chips, one.layout, one.peak_bytes, one.step_s) for one in found)
 
 
@@ -477,7 +473,7 @@ SLOW = {"extends": "dgx-h100", "levels": {"nvlink": {"link": {"bandwidth": "100 
 
 
 @pytest.mark.parametrize("practice", ["megatron", {"base": "megatron", "clip": "none"}])
-def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_bound_before_it_is_issued(practice):
+def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_bound(practice):
     scenario = {**TINY, "hardware": SLOW, "practice": practice}
     vary = [
         "tp=1",
@@ -490,26 +486,26 @@ def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_b
     ]
     found = weighed(scenario, WORK, 4, vary, 4)
     for one, _ in found:
-        one.family.bound(nearer=False)
+        one.family.bound()
     near = [one.step_s / plan.step.time_s for one, plan in found]
     assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True)
 
 
-def test_waits_for_the_last_rank_are_in_a_bound_before_it_is_issued():
+def test_waits_for_the_last_rank_are_in_a_bound():
     found = weighed(*SPACES[LATE])
     for one, _ in found:
-        one.family.bound(nearer=False)
+        one.family.bound()
     near = [one.step_s / plan.step.time_s for one, plan in found]
     assert (min(near) > 0.8, max(near) <= 1 + 1e-9) == (True, True), near
 
 
-def test_calls_beside_compute_that_kernels_wait_for_are_in_a_bound_before_it_is_issued():
+def test_calls_beside_compute_that_kernels_wait_for_are_in_a_bound():
     hardware = {"extends": "dgx-h100", "levels": {"nvlink": {"link": {"bandwidth": "20 GB/s"}}}}
     model = {"extends": "llama-3-8b", "layers": 4}
     scenario = {"model": model, "hardware": hardware, "practice": {"overlap": {"tensor": "beside"}}}
     vary = ["tp=8", "pp=1", "sp=false", "microbatches=1,2,4,8", "recompute=none,selective,full"]
     found = weighed(scenario, {**WORK, "seq": 2048}, 8, vary, 4)
     for one, _ in found:
-        one.family.bound(nearer=False)
+        one.family.bound()
     near = [one.step_s / plan.step.time_s for one, plan in found]
     assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True), near

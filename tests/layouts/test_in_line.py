@@ -37,3 +37,21 @@ def test_what_only_gradients_need_counts_where_it_stands_whatever_the_next_layer
     nodes = (Node(stream, ()), Node(own, ()), Node(call, (0,)), Node(behind, (2,)))
     one = in_line.layer(Part(nodes, frozenset({0}), (0,)), seconds.__getitem__)
     assert one[..., 0].tolist() == [[12, 12], [2, 2]]
+
+
+def test_a_call_that_reads_what_came_in_does_not_wait_for_what_the_layer_before_has_left_to_compute():
+    """Of 20 s for gradients at a layer's end 6 run beside the call of the next layer, which has what it reads."""
+    gather = SimpleNamespace(op="activation", streamed=False)
+    call, stream, own = Piece(act="B", call=gather, blocks=False), Piece(act="B"), Piece(act="W")  # type: ignore[arg-type]
+    nodes = (Node(call, ()), Node(stream, (0,)), Node(own, (1,)))
+    one = in_line.layer(Part(nodes, frozenset({0}), (1,)), {call: 6, stream: 3, own: 20}.__getitem__)
+    assert in_line.times(one, 2)[:, 1, 0].tolist() == [52, 32]
+
+
+def test_calls_that_hold_a_layer_up_count():
+    reduced, weights = (SimpleNamespace(op=op, streamed=False) for op in ("gradient", "param"))
+    fetch, stream = Piece(act="B", call=weights), Piece(act="B")  # type: ignore[arg-type]
+    own, call = Piece(act="W"), Piece(act="W", call=reduced)  # type: ignore[arg-type]
+    nodes = (Node(fetch, ()), Node(stream, (0,)), Node(own, (1,)), Node(call, (2,)))
+    one = in_line.layer(Part(nodes, frozenset({1}), (1,)), {fetch: 5, stream: 2, own: 1, call: 4}.__getitem__)
+    assert one[..., 0].tolist() == [[12, 7], [7, 2]]

@@ -220,8 +220,7 @@ def of_search(result: SearchResult) -> Iterator[Picture]:
     best = result.rows[0].plan
     capacity, most_s = float(best.memory.capacity_bytes), FAR * float(best.step.time_s)
     for family in result.evaluation.families:
-        if not family.weighed:
-            family.bound(nearer=False)
+        family.bound()
     drawn = ((family, family.fitting & (family.step_s > 0)) for family in result.evaluation.families)
     fitting = [
         both

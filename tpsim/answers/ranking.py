@@ -172,7 +172,7 @@ Measures = Callable[["Family"], tuple[Any, Any]]
 def _queue(
     families: Sequence[Family], least: Measures, able: Callable[[Family], Any]
 ) -> Iterator[tuple[float, Candidate]]:
-    """The layouts that are able, the least first: those whose turn it is are looked at nearer before."""
+    """The layouts that are able, the least first: a family whose turn it is is looked at nearer before."""
     queue = [
         (float(least(family)[0][some].min()), -inf, at)
         for at, family in enumerate(families)
@@ -185,17 +185,17 @@ def _queue(
         family, left = families[number], rows.get(number)
         if left is None:
             left = np.flatnonzero(able(family))
-        elif family.looked[left[0]]:
+        elif family.nearer is None:
             yield bound, Candidate(family, int(left[0]))
             left = left[1:]
         else:
-            family.bound(nearer=family.weighed, at=int(left[0]))
+            family.bound()
             left = left[able(family)[left]]
         measures = least(family)
         rows[number] = left = left[np.lexsort([measure[left] for measure in measures[::-1]])]
         if left.size:
             first, second = (float(measure[left[0]]) for measure in measures)
-            heapreplace(queue, (first, second if family.looked[left[0]] else -inf, number))
+            heapreplace(queue, (first, second if family.nearer is None else -inf, number))
         else:
             heappop(queue)
 

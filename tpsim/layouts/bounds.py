@@ -1,9 +1,9 @@
 """Seconds that no step of some layouts takes less than, as arrays.
 
-The seconds of an action are those of the timeline; between actions only what cannot be escaped is counted: a rank
-begins when the first microbatch has come to it, works all of its own, and what it did last must come back to the first
-stage. Each rank says so of the step; the greatest holds. Where nothing makes all ranks end a step together, each begins
-the next on its own: what a rank does then counts from its own start.
+Of an action all that hangs on each other in line counts, and what each lane carries; between actions only what cannot
+be escaped is counted: a rank begins when the first microbatch has come to it, works all of its own, and what it did
+last must come back to the first stage. Each rank says so of the step; the greatest holds. Where nothing makes all ranks
+end a step together, each begins the next on its own: what a rank does then counts from its own start.
 """
 
 from __future__ import annotations
@@ -35,18 +35,16 @@ class Bounds(Once):
 
     figures: Figures
 
-    def step_s(self, cells: Any, schedule: str, sorts: Sorts, *, blocking: bool, alone: bool = False) -> Any:
-        """Seconds that no step takes less than; alone: of actions what follows without issuing them."""
+    def step_s(self, cells: Any, schedule: str, sorts: Sorts, *, blocking: bool) -> Any:
+        """Seconds that no step takes less than; of actions what follows without issuing them."""
         figures = self.figures
-        ends = sorts.ranks > 1 or not alone  # calls of both ends are joined otherwise in layouts without stages
+        ends = sorts.ranks > 1  # without stages calls of both ends are joined otherwise
 
         def lane(name: str) -> Any:
             return self._stack(name, sorts, lambda chunk: figures.beside_s(chunk, name, ends=ends), ends)[:, cells]
 
         def acted(acts: str) -> Any:
-            if alone:
-                return self._stack(acts, sorts, partial(figures.least_s, acts=acts, ends=ends), ends)[:, cells]
-            return np.stack([figures.action_s(cells, chunk, acts) for chunk in sorts.chunks])
+            return self._stack(acts, sorts, partial(figures.least_s, acts=acts, ends=ends), ends)[:, cells]
 
         def wholes(name: str, of: Callable[..., Any]) -> Any:
             chunks = [sorts.wholes[rank] for rank in (0, *sorts.telling)]

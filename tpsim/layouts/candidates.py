@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.figures import Figures
-from tpsim.layouts.group import ALONE, joined
+from tpsim.layouts.group import joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
@@ -43,10 +42,8 @@ class Family:
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left; where it holds too
         much from step to step already that, and what that leaves, until it is looked at
     may_do  False where it surely violates what the scenario requires
-    looked  whether no more is known of each
-    nearer  works out seconds of cells, alone without what is issued; None where no more is known of any
+    nearer  works out seconds of cells by what their actions do; before, they are told by whole stacks
     peaked  works out what is held at most and what is left, where that is not known
-    weighed  True when they are known without what is issued; before, they are told by whole stacks
     """
 
     group: Group
@@ -57,10 +54,8 @@ class Family:
     peak_bytes: Any
     room_bytes: Any
     may_do: Any
-    looked: Any
-    nearer: Callable[..., Any] | None = None
+    nearer: Callable[[Any], Any] | None = None
     peaked: Callable[[], tuple[Any, Any]] | None = None
-    weighed: bool = False
 
     @property
     def space(self) -> Space:
@@ -104,20 +99,15 @@ class Family:
             self.peak_bytes, self.room_bytes = self.peaked()
             self.peaked = None
 
-    def bound(self, *, nearer: bool, at: int | None = None) -> None:
-        """Work out what seconds they take at least, nearer of all that is issued; at: on the mesh of this one alone."""
-        self.weighed = True
+    def bound(self) -> None:
+        """Work out what seconds they take at least, as near as can be told without a plan."""
         self.hold()
         fits = self.room_bytes >= 0  # of a layout that does not fit nobody asks how fast it were
-        if nearer:
-            meshes = self.group.on[self.cells]
-            turn = ~self.looked & (True if at is None else meshes == meshes[at])
-            self.looked |= turn
-            fits = fits & turn
         if self.nearer and fits.any():
-            self.step_s[fits] = self.nearer(self.cells[fits], alone=not nearer)
+            self.step_s[fits] = self.nearer(self.cells[fits])
             limits = self.group.base.limits
             self.may_do[fits] = _may_do(limits, self.step_s[fits], self.peak_bytes[fits], self.tokens)
+        self.nearer = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +212,6 @@ class _Evaluator:
         self.figures.calls.price_all()
         self.bounds = Bounds(self.figures)
 
-    @cached_property
-    def lone(self) -> Bounds:
-        """Bounds of layouts without stages: all that is issued follows from a program of their own."""
-        return Bounds(replace(self.figures, example=self.group.lone(self.memo)))
-
     def families(self) -> Iterator[Family]:
         """All of them."""
         unlike = _unlike(self.group.example)
@@ -259,9 +244,8 @@ class _Evaluator:
         blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
         least = peaks.least_bytes(cells, sorts)
 
-        def seconds(some: Any, *, alone: bool) -> Any:
-            own = not alone and sorts.ranks == ALONE < self.group.first.pp
-            return (self.lone if own else self.bounds).step_s(some, schedule, sorts, blocking=blocking, alone=alone)
+        def seconds(some: Any) -> Any:
+            return self.bounds.step_s(some, schedule, sorts, blocking=blocking)
 
         family = Family(
             self.group,
@@ -271,7 +255,6 @@ class _Evaluator:
             np.zeros(len(cells)),
             *self._held(least),
             _true(cells),
-            ~_true(cells),
             seconds,
             lambda: self._held(peaks.peak_bytes(cells, schedule, sorts)),
         )
@@ -280,7 +263,7 @@ class _Evaluator:
         if (fits := family.fitting).any():
             family.step_s[fits] = self.bounds.rough_s(cells[fits], schedule, sorts)
             if self.group.example.limits:
-                family.bound(nearer=False)
+                family.bound()
         return family
 
     def _held(self, peak_bytes: Any) -> tuple[Any, Any]:
@@ -297,7 +280,7 @@ class _Evaluator:
         peaks, rooms = zip(*(self.held(question, self.memo) for question in asked), strict=True)
         least = [self.bounds.worked_s(cell, question) for cell, question in zip(cells, asked, strict=True)]
         steps, peak_bytes, room = np.array([least, peaks, rooms])
-        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, _true(cells), _true(cells))
+        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, _true(cells))
 
 
 def _true(cells: Any) -> Any:

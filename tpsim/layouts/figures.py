@@ -7,7 +7,7 @@ and a plan leaves it out.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,11 @@ from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes, standing
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
-from tpsim.cost.timed import Action
 from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls, Sent
 from tpsim.layouts.stragglers import Stragglers
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
-from tpsim.program.practice import Ahead, Bucket
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.once import Once
 from tpsim.quantity.size import total
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.piece import Piece
-    from tpsim.cost.segments import Segment
     from tpsim.program.keeps import BufferSize
     from tpsim.program.op import Array, Op, Where
     from tpsim.question.memo import Memo
@@ -47,9 +44,6 @@ if TYPE_CHECKING:
 
 ANYWHERE = Stages(1, ())
 """What runs at a place of a chunk hangs on the chunk alone."""
-
-FAR = 10**9
-"""Layers ahead: where a distance is counted in elements, weights come no later than if they were gathered at once."""
 
 
 @dataclass
@@ -98,25 +92,6 @@ class Figures(Once):
 
     # Seconds ------------------------------------------------------------------------------------------------------
 
-    def action_s(self, cells: Any, chunk: Chunk, acts: str) -> Any:
-        """Seconds of an action in some cells, as the timeline says, without what new weights and gradients add once.
-
-        What nobody takes part in is not issued: it would hold up what is behind it.
-        """
-        seconds = np.zeros(len(cells))
-        parties = self._parties[self.on[cells]]
-        for party in np.unique(parties).tolist():
-            here = parties == party
-            seconds[here] = self._once(("action", chunk, acts, party), partial(self._action_s, chunk, acts, party))[
-                cells[here]
-            ]
-        return seconds
-
-    def _action_s(self, chunk: Chunk, acts: str, party: int) -> Any:
-        action = self._actions[party].action(chunk, acts)
-        alone = total(n * self._segment_s(run) for run, n in action.runs)
-        return self.whole(alone + action.late_s(self.piece_s, self.example.machine, self.stragglers.ranks))
-
     @cached_property
     def _parties(self) -> Any:
         """Of every mesh the number of the first one in which the same calls are issued in microbatches."""
@@ -125,34 +100,16 @@ class Figures(Once):
 
     @cached_property
     def _actions(self) -> list[Actions]:
-        """The actions on every mesh: with the calls that have somebody to talk to."""
-        known = {axes: self._with([*travelling(self._issued, dict(axes))]) for axes in dict.fromkeys(self.calls.axes)}
+        """The actions on every mesh: with the calls that have somebody to talk to, but for messages."""
+        often = [call for call in self.lowered.collectives if call.per_microbatch and call.where.place != "cut"]
+        issued = [call for call in often if not call.shared]
+        known = {axes: self._with([*travelling(issued, dict(axes))]) for axes in dict.fromkeys(self.calls.axes)}
         return [known[axes] for axes in self.calls.axes]
 
-    @cached_property
-    def _all(self) -> Actions:
-        """The actions with every call, though nobody takes part in it."""
-        return self._with(self._issued)
-
-    @cached_property
-    def _issued(self) -> list[Collective]:
-        """The calls of actions: those of microbatches, but for messages."""
-        calls = self.lowered.collectives
-        return [call for call in calls if call.per_microbatch and call.where.place != "cut" and not call.shared]
-
     def _with(self, calls: Sequence[Collective]) -> Actions:
-        """Actions with such calls: where a layout counts elements, it issues no earlier than they do."""
-        practice = self.example.practice
-        ahead = practice.ahead if practice.ahead.elements is None else Ahead(layers=FAR)
-        practice = replace(practice, ahead=ahead, bucket=Bucket(), buffers=())
-        actions = partial(Actions, self.lowered.program.ops, ANYWHERE, calls, practice, 1, lambda _: 1)
+        ops, practice = self.lowered.program.ops, self.example.practice
+        actions = partial(Actions, ops, ANYWHERE, calls, practice, 1, lambda _: 1)
         return self._once(("actions", *map(id, calls)), actions)  # type: ignore[no-any-return]  # put there above
-
-    def _segment_s(self, segment: Segment) -> Any:
-        return self._once(
-            ("segment", segment),
-            lambda: Action(((segment, 1),)).timed(self.piece_s, attributed=False).through.seconds,
-        )
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""
@@ -179,7 +136,7 @@ class Figures(Once):
         yield from (
             (kernel.where, self.kernel_s(kernel)) for kernel in self.lowered.kernels if not in_microbatch(kernel.where)
         )
-        calls = (call for call in self.lowered.collectives if ends and self._waits_once(call))
+        calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
         yield from ((call.where, self.calls.call_s(call)) for call in calls)
 
     def shared_s(self, rank: Chunk, *, ends: bool) -> Any:
@@ -217,11 +174,18 @@ class Figures(Once):
         stack = [(kind, many) for kind, many in chunk.stack if many]
         layers = [self._once(("layers", acts, *each), partial(self._layers, acts, *each)) for each in stack]
         ends = self._lane_s(Chunk(0, (), chunk.first, chunk.last), acts, "", ends=False)
-        return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1])[0, 0] if layers else 0)
+        return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1]).max(axis=(0, 1)) if layers else 0)
 
     def _layers(self, acts: str, kind: str, many: int) -> Any:
-        single = self._once(("layer", acts, kind), lambda: in_line.layer(self._all.layer(kind, acts), self.piece_s))
-        return in_line.times(single, many)
+        return in_line.times(self._once(("layer", acts, kind), partial(self._layer, acts, kind)), many)
+
+    def _layer(self, acts: str, kind: str) -> Any:
+        """One layer in line, in every cell as its mesh issues it: what nobody takes part in would hold others up."""
+        parties = self._parties[self.on]
+        numbers = np.unique(parties).tolist()
+        own = [self._actions[party].layer(kind, acts) for party in numbers]
+        each = [np.broadcast_to(in_line.layer(part, self.piece_s), (2, 2, len(self.on))) for part in own]
+        return np.select([parties == party for party in numbers], each)
 
     @cached_property
     def _waits(self) -> bool:

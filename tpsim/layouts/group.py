@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.layout import Layout, Ways
     from tpsim.layouts.space import Space
-    from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
 
@@ -77,12 +76,6 @@ class Group:
         """The layout of a cell whose stages take turns so."""
         ways, m = self.ways[self.on[cell]], int(self.microbatches[cell])
         return self.first._replace(**ways._asdict(), schedule=schedule, chunks=chunks, microbatches=m)
-
-    def lone(self, memo: Memo) -> Question:
-        """A question without stages: what it asks for is another program."""
-        mesh = next(at for at, ways in enumerate(self.ways) if ways.pp == ALONE)
-        layout = self.layout(int(np.flatnonzero(self.on == mesh)[0]), "", 1)
-        return self.spaces[mesh].question(layout, memo, told=False)
 
 
 def joined(groups: Sequence[Group]) -> Group:

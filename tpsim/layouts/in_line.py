@@ -23,18 +23,26 @@ if TYPE_CHECKING:
 
 
 def layer(part: Part, seconds: Callable[[Piece], Any]) -> Any:
-    """The matrix of one layer."""
+    """The matrix of one layer; what reads of it only what came in leaves at once, before what its last layer left."""
     compute, taken = np.array([[0], [-np.inf]]), np.array([[-np.inf], [0]])
     never = np.full((2, 1), -np.inf)
     free: defaultdict[str, Any] = defaultdict(lambda: never)
     ends: dict[int, Any] = {}
     issue = Issue(part.nodes, frozenset({0}))
+    at_once: set[int] = set()
     for at in issue.order()[: issue.surely]:
         piece, reads = part.nodes[at]
-        if piece.settles or piece.fetches:
+        if piece.settles and piece.beside:
             continue
+        for read in reads:
+            if (fetch := part.nodes[read].piece).fetches and not fetch.beside and read not in ends:
+                ends[read] = compute = compute + seconds(fetch)
         there = [ends[read] for read in reads if read in ends] + [taken] * (at in part.takes)
-        ends[at] = reduce(np.maximum, there, np.maximum(compute, free[piece.lane])) + seconds(piece)
+        if there and piece.beside and at_once.issuperset(reads):
+            at_once.add(at)
+        else:
+            there.append(compute)
+        ends[at] = reduce(np.maximum, there, free[piece.lane]) + seconds(piece)
         free[piece.lane] = ends[at]
         compute = compute if piece.beside else ends[at]
     gives = reduce(np.maximum, [ends[at] for at in part.gives if at in ends], never)
