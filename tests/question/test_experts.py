@@ -75,6 +75,29 @@ def test_rows_that_pad_an_expert_are_run_but_of_no_use(drop, rows):
     assert result.step.hfu > result.step.mfu
 
 
+@pytest.mark.parametrize(
+    ("ranks", "load", "fullest"),
+    [(1, 1.5, 1), (1, "uniform", 1), (2, 3, 2), (4, 3, 3), (4, 9, 4), (8, 1.5, 1.5), (8, 9, 4)],
+)
+def test_no_rank_has_more_rows_than_tokens_can_choose_there(ranks, load, fullest):
+    """Mixtral: of a token's 2 rows each of R ranks has 2/R in the mean, and one no more than its 8/R experts, or 2."""
+    cut = [f"mesh={{data: {64 // ranks}, expert: {ranks}}}", "placement={}", "layout.zero=1"]
+    overrides = [*cut, "layout.dp=[data, expert]", f"layout.ep={'expert' if ranks > 1 else []}"]
+    even, full = (
+        priced(resolve(SCENARIO, overrides=[*overrides, *more])) for more in ([], [f"assume.routing.load={load}"])
+    )
+    assert max(kernel.peak(full.sizes) for kernel in full.lowered.kernels if kernel.products) == fullest
+    assert (full.memory.kept_bytes > even.memory.kept_bytes) == (fullest > 1)
+    texts = [x.text for x in full.question.assumptions if "more than tokens can choose there" in x.text]
+    assert len(texts) == (load != "uniform" and load > fullest)
+
+
+def test_a_load_beside_a_capacity_is_told_to_change_nothing():
+    question = resolve(SCENARIO, overrides=["assume.routing={load: 1.5, drop: 1.25}"])
+    texts = [assumption.text for assumption in question.assumptions]
+    assert "assume.routing.load changes nothing here, with rows for a capacity" in texts
+
+
 def test_what_is_assumed_of_routing_is_said_and_moves_seconds_alone():
     even, full = (resolve(SCENARIO, overrides=one) for one in ([], ["assume.routing.load=1.5"]))
     said = [[one.text for one in question.assumptions if "rows" in one.text] for question in (even, full)]

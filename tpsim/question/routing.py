@@ -138,7 +138,7 @@ def _copies(question: Question, axes: Values) -> Iterator[tuple[Of, Any, Any]]:
 
 
 def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Values) -> Any:
-    """The rows of the fullest device over the mean.
+    """The rows of the fullest device over the mean: no more than if every token chose what experts it can there.
 
     uniform  1 + sqrt(2 ln R / C) for R ranks with C rows each on average: an upper estimate of what drawing leaves,
              within 6 % of a simulation down to 128 rows (the law of large numbers for a maximum of R normal variables)
@@ -146,11 +146,13 @@ def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Val
     load = assume.routing.load
     if not model.experts or load == "balanced" or assume.routing.drop != "none":
         return 1
-    if load != "uniform":
-        return load
     home, stay = at_experts(layout)
-    rows = over(dims[RAGGED] * dims[EXPERTS], product(axes[axis] for axis in (*home, *stay)))
-    return 1 + root(2 * log(product(axes[axis] for axis in home)) / rows)
+    ranks = product(axes[axis] for axis in home)
+    most = over(smallest(dims["k"] * ranks, dims[EXPERTS]), dims["k"])
+    if load != "uniform":
+        return smallest(load, most)
+    rows = over(dims[RAGGED] * dims[EXPERTS], ranks * product(axes[axis] for axis in stay))
+    return smallest(1 + root(2 * log(ranks) / rows), most)
 
 
 def busy(assume: Assume, layout: Layout, dims: Values, axes: Values, fullest: Any) -> Any:
@@ -215,8 +217,12 @@ def routing_assumptions(question: Question) -> Iterator[Assumption]:
     elif load == "uniform":
         text = "tokens choose experts by chance, none is dropped: seconds and memory of the fullest rank, estimated"
     else:
-        text = f"the fullest rank of experts has {load:g} times the mean of rows, none is dropped"
+        fullest = filled(assume, model, question.layout, question.workload.dims(model), question.mesh.axes)
+        most = f": {load:g} times is more than tokens can choose there" if fullest < load else ""
+        text = f"the fullest rank of experts has {float(fullest):g} times the mean of rows, none is dropped{most}"
     yield Assumption(text, kind)
+    if drop != "none" and load != "balanced":
+        yield Assumption("assume.routing.load changes nothing here, with rows for a capacity", kind)
     idle = 1 - routed(question, question.workload.dims(model), question.mesh.axes)[0][BUSY]
     if idle > 0:
         yield Assumption(f"{100 * float(idle):.3g} % of a chip's experts have no rows, and are not read", "model")
