@@ -7,6 +7,7 @@ import pytest
 from tpsim.answers.plan import priced
 from tpsim.claims.shrink import shrink
 from tpsim.quantity.errors import InputError
+from tpsim.question.routing import routed
 from tpsim.question.scenario import resolve
 
 SCENARIO = "mixtral-8x7b-h100"
@@ -90,6 +91,19 @@ def test_no_rank_has_more_rows_than_tokens_can_choose_there(ranks, load, fullest
     assert (full.memory.kept_bytes > even.memory.kept_bytes) == (fullest > 1)
     texts = [x.text for x in full.question.assumptions if "more than tokens can choose there" in x.text]
     assert len(texts) == (load != "uniform" and load > fullest)
+
+
+@pytest.mark.parametrize(
+    ("stated", "node", "rank"),
+    [("{node: 100, rank: 200}", "4", "8"), ("{node: 4, rank: 2}", "4", "4"), ("{node: 2, rank: 3}", "2", "3")],
+)
+def test_a_token_goes_to_no_more_nodes_and_ranks_than_it_can_and_no_fewer_ranks_than_nodes(stated, node, rank):
+    """DeepSeek-V3: 8 experts of the best 4 of 8 groups, each of them a node of 8 ranks here."""
+    question = resolve("deepseek-v3-h100", overrides=[f"assume.routing.copies={stated}"])
+    texts = [x.text.partition(",")[0] for x in question.assumptions if x.text.startswith("a token goes to")]
+    assert texts == [f"a token goes to {node} of 8 nodes", f"a token goes to {rank} of 64 ranks"]
+    dims, _ = routed(question, question.workload.dims(question.model), question.mesh.axes)
+    assert (dims["kn"], dims["kr"]) == (int(node), int(rank))
 
 
 def test_a_load_beside_a_capacity_is_told_to_change_nothing():

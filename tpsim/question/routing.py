@@ -121,17 +121,23 @@ def _nodes(home: Axes, placement: Placement, at: Any) -> Axes:
 
 
 def _copies(question: Question, axes: Values) -> Iterator[tuple[Of, Any, Any]]:
-    """Of each level how many nodes or ranks there are, and how many of these a token goes to."""
+    """Of each level how many nodes or ranks there are, and how many of these a token goes to.
+
+    What is stated counts as far as it can be: a token goes to a rank at least of each of its nodes.
+    """
     moe, copies = question.model.experts, question.assume.routing.copies
     if not moe:
         return
+    many: Any = 1
     for of, parts in parts_of(question.practice.levels, axes):
+        most = most_reached(parts, moe.router)
         if copies == "bound":
-            yield of, parts, most_reached(parts, moe.router)
+            many = most
         elif copies != "uniform" and (stated := getattr(copies, of)) is not None:
-            yield of, parts, stated if isinstance(stated, Fraction) else Fraction(str(stated))
+            many = smallest(largest(Fraction(str(stated)), many), most)
         else:
-            yield of, parts, reached(parts, moe.router)
+            many = reached(parts, moe.router)
+        yield of, parts, many
 
 
 # Loads -----------------------------------------------------------------------------------------------------------
@@ -227,16 +233,17 @@ def routing_assumptions(question: Question) -> Iterator[Assumption]:
     if idle > 0:
         yield Assumption(f"{100 * float(idle):.3g} % of a chip's experts have no rows, and are not read", "model")
     for of, parts, many in _copies(question, question.mesh.axes):
-        yield Assumption(f"a token goes to {float(many):.4g} of {parts} {of}s, {_why(question, of)}", kind)
+        yield Assumption(f"a token goes to {float(many):.4g} of {parts} {of}s, {_why(question, of, many)}", kind)
 
 
-def _why(question: Question, of: Of) -> str:
-    """Where a number of copies is from."""
+def _why(question: Question, of: Of, many: Any) -> str:
+    """Where so many copies are from."""
     moe, copies = question.model.experts, question.assume.routing.copies
     if copies == "bound":
         return "the most that its experts can lie on (assume.routing.copies)"
-    if copies != "uniform" and getattr(copies, of) is not None:
-        return "as stated (assume.routing.copies)"
+    if copies != "uniform" and (stated := getattr(copies, of)) is not None:
+        as_stated = "as stated" if many == Fraction(str(stated)) else f"as near to {float(stated):g} as can be"
+        return f"{as_stated} (assume.routing.copies)"
     if moe and moe.groups > 1:
         limit = f"the {moe.top_groups} of {moe.groups} groups with the best expert each"
         return (
