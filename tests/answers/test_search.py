@@ -295,6 +295,12 @@ def test_what_cannot_be_searched_is_refused(asked, slug, text):
     assert error.value.problems[0].message == text
 
 
+@pytest.mark.parametrize("flag", ["top", "plans"])
+def test_none_is_too_few_and_the_remedy_names_the_flag(flag):
+    with pytest.raises(InputError, match=rf"at least one layout\n  = write --{flag} 1$"):
+        search(SMALL, **{flag: 0})
+
+
 def test_layouts_are_compared_at_a_batch_that_is_stated():
     with pytest.raises(InputError, match="layouts are compared at one batch, and the scenario states none"):
         search(model="gpt-tiny", hw="dgx-h100", seq=16, chips=8)

@@ -7,6 +7,7 @@ import pytest
 from tpsim.answers.plan import priced
 from tpsim.claims.shrink import shrink
 from tpsim.quantity.errors import InputError
+from tpsim.question.routing import routed
 from tpsim.question.scenario import resolve
 
 SCENARIO = "mixtral-8x7b-h100"
@@ -73,6 +74,42 @@ def test_rows_that_pad_an_expert_are_run_but_of_no_use(drop, rows):
     weights = 32 * (mixed + rows * 2 * 3 * 4096 * 14_336) + 4096 * 32_000
     assert result.step.useful_flops == 6 * weights * result.tokens
     assert result.step.hfu > result.step.mfu
+
+
+@pytest.mark.parametrize(
+    ("ranks", "load", "fullest"),
+    [(1, 1.5, 1), (1, "uniform", 1), (2, 3, 2), (4, 3, 3), (4, 9, 4), (8, 1.5, 1.5), (8, 9, 4)],
+)
+def test_no_rank_has_more_rows_than_tokens_can_choose_there(ranks, load, fullest):
+    """Mixtral: of a token's 2 rows each of R ranks has 2/R in the mean, and one no more than its 8/R experts, or 2."""
+    cut = [f"mesh={{data: {64 // ranks}, expert: {ranks}}}", "placement={}", "layout.zero=1"]
+    overrides = [*cut, "layout.dp=[data, expert]", f"layout.ep={'expert' if ranks > 1 else []}"]
+    even, full = (
+        priced(resolve(SCENARIO, overrides=[*overrides, *more])) for more in ([], [f"assume.routing.load={load}"])
+    )
+    assert max(kernel.peak(full.sizes) for kernel in full.lowered.kernels if kernel.products) == fullest
+    assert (full.memory.kept_bytes > even.memory.kept_bytes) == (fullest > 1)
+    texts = [x.text for x in full.question.assumptions if "more than tokens can choose there" in x.text]
+    assert len(texts) == (load != "uniform" and load > fullest)
+
+
+@pytest.mark.parametrize(
+    ("stated", "node", "rank"),
+    [("{node: 100, rank: 200}", "4", "8"), ("{node: 4, rank: 2}", "4", "4"), ("{node: 2, rank: 3}", "2", "3")],
+)
+def test_a_token_goes_to_no_more_nodes_and_ranks_than_it_can_and_no_fewer_ranks_than_nodes(stated, node, rank):
+    """DeepSeek-V3: 8 experts of the best 4 of 8 groups, each of them a node of 8 ranks here."""
+    question = resolve("deepseek-v3-h100", overrides=[f"assume.routing.copies={stated}"])
+    texts = [x.text.partition(",")[0] for x in question.assumptions if x.text.startswith("a token goes to")]
+    assert texts == [f"a token goes to {node} of 8 nodes", f"a token goes to {rank} of 64 ranks"]
+    dims, _ = routed(question, question.workload.dims(question.model), question.mesh.axes)
+    assert (dims["kn"], dims["kr"]) == (int(node), int(rank))
+
+
+def test_a_load_beside_a_capacity_is_told_to_change_nothing():
+    question = resolve(SCENARIO, overrides=["assume.routing={load: 1.5, drop: 1.25}"])
+    texts = [assumption.text for assumption in question.assumptions]
+    assert "assume.routing.load changes nothing here, with rows for a capacity" in texts
 
 
 def test_what_is_assumed_of_routing_is_said_and_moves_seconds_alone():

@@ -72,7 +72,8 @@ def search(
     if by not in get_args(By):
         raise unknown(by, "measure", get_args(By))
     if top < 1 or plans < 1:
-        raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy="write --top 1")
+        remedy = f"write --{'top' if top < 1 else 'plans'} 1"
+        raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy=remedy)
     memo = memo or Memo()
     measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)

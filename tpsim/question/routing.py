@@ -121,24 +121,30 @@ def _nodes(home: Axes, placement: Placement, at: Any) -> Axes:
 
 
 def _copies(question: Question, axes: Values) -> Iterator[tuple[Of, Any, Any]]:
-    """Of each level how many nodes or ranks there are, and how many of these a token goes to."""
+    """Of each level how many nodes or ranks there are, and how many of these a token goes to.
+
+    What is stated counts as far as it can be: a token goes to a rank at least of each of its nodes.
+    """
     moe, copies = question.model.experts, question.assume.routing.copies
     if not moe:
         return
+    many: Any = 1
     for of, parts in parts_of(question.practice.levels, axes):
+        most = most_reached(parts, moe.router)
         if copies == "bound":
-            yield of, parts, most_reached(parts, moe.router)
+            many = most
         elif copies != "uniform" and (stated := getattr(copies, of)) is not None:
-            yield of, parts, stated if isinstance(stated, Fraction) else Fraction(str(stated))
+            many = smallest(largest(Fraction(str(stated)), many), most)
         else:
-            yield of, parts, reached(parts, moe.router)
+            many = reached(parts, moe.router)
+        yield of, parts, many
 
 
 # Loads -----------------------------------------------------------------------------------------------------------
 
 
 def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Values) -> Any:
-    """The rows of the fullest device over the mean.
+    """The rows of the fullest device over the mean: no more than if every token chose what experts it can there.
 
     uniform  1 + sqrt(2 ln R / C) for R ranks with C rows each on average: an upper estimate of what drawing leaves,
              within 6 % of a simulation down to 128 rows (the law of large numbers for a maximum of R normal variables)
@@ -146,11 +152,13 @@ def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Val
     load = assume.routing.load
     if not model.experts or load == "balanced" or assume.routing.drop != "none":
         return 1
-    if load != "uniform":
-        return load
     home, stay = at_experts(layout)
-    rows = over(dims[RAGGED] * dims[EXPERTS], product(axes[axis] for axis in (*home, *stay)))
-    return 1 + root(2 * log(product(axes[axis] for axis in home)) / rows)
+    ranks = product(axes[axis] for axis in home)
+    most = over(smallest(dims["k"] * ranks, dims[EXPERTS]), dims["k"])
+    if load != "uniform":
+        return smallest(load, most)
+    rows = over(dims[RAGGED] * dims[EXPERTS], ranks * product(axes[axis] for axis in stay))
+    return smallest(1 + root(2 * log(ranks) / rows), most)
 
 
 def busy(assume: Assume, layout: Layout, dims: Values, axes: Values, fullest: Any) -> Any:
@@ -215,22 +223,27 @@ def routing_assumptions(question: Question) -> Iterator[Assumption]:
     elif load == "uniform":
         text = "tokens choose experts by chance, none is dropped: seconds and memory of the fullest rank, estimated"
     else:
-        text = f"the fullest rank of experts has {load:g} times the mean of rows, none is dropped"
+        fullest = filled(assume, model, question.layout, question.workload.dims(model), question.mesh.axes)
+        most = f": {load:g} times is more than tokens can choose there" if fullest < load else ""
+        text = f"the fullest rank of experts has {float(fullest):g} times the mean of rows, none is dropped{most}"
     yield Assumption(text, kind)
+    if drop != "none" and load != "balanced":
+        yield Assumption("assume.routing.load changes nothing here, with rows for a capacity", kind)
     idle = 1 - routed(question, question.workload.dims(model), question.mesh.axes)[0][BUSY]
     if idle > 0:
         yield Assumption(f"{100 * float(idle):.3g} % of a chip's experts have no rows, and are not read", "model")
     for of, parts, many in _copies(question, question.mesh.axes):
-        yield Assumption(f"a token goes to {float(many):.4g} of {parts} {of}s, {_why(question, of)}", kind)
+        yield Assumption(f"a token goes to {float(many):.4g} of {parts} {of}s, {_why(question, of, many)}", kind)
 
 
-def _why(question: Question, of: Of) -> str:
-    """Where a number of copies is from."""
+def _why(question: Question, of: Of, many: Any) -> str:
+    """Where so many copies are from."""
     moe, copies = question.model.experts, question.assume.routing.copies
     if copies == "bound":
         return "the most that its experts can lie on (assume.routing.copies)"
-    if copies != "uniform" and getattr(copies, of) is not None:
-        return "as stated (assume.routing.copies)"
+    if copies != "uniform" and (stated := getattr(copies, of)) is not None:
+        as_stated = "as stated" if many == Fraction(str(stated)) else f"as near to {float(stated):g} as can be"
+        return f"{as_stated} (assume.routing.copies)"
     if moe and moe.groups > 1:
         limit = f"the {moe.top_groups} of {moe.groups} groups with the best expert each"
         return (
