@@ -173,6 +173,16 @@ def test_shares_of_peak_are_the_flops_that_stand_beside_them(counted):
     assert step["useful_flops"] == products + 12 * 80 * 8192 * tokens * pairs
 
 
+@pytest.mark.parametrize("counted", ["full", "causal"])
+def test_stages_run_what_one_chip_would_and_no_less_than_is_useful(counted):
+    """HFU was that of the one rank that the step hangs on, and below MFU where others have more to multiply."""
+    flags = {"model": "llama-3-70b", "hw": "dgx-h100", "tp": 8, "dp": 1, "batch": 16, "microbatches": 16, "seq": 4096}
+    whole, parted = (plan(**flags, pp=pp, overrides=[f"assume.mfu={counted}"]).step for pp in (1, 4))
+    assert parted.hfu / parted.mfu == pytest.approx(whole.hfu / whole.mfu, rel=1e-12)
+    assert parted.hfu >= parted.mfu
+    assert parted.flops_per_device < parted.mean_flops  # the head is another rank's
+
+
 @pytest.mark.parametrize("seq", [2048, 32_768])
 def test_of_a_window_shares_of_peak_count_the_keys_that_it_has(seq):
     """Mistral has 4,096 tokens in its window: its whole s by s would be eight times what any token reads."""

@@ -34,7 +34,8 @@ class PlanStep(Step):
     plan: PlanResult
 
     flops_per_device = Of[Number](
-        lambda step: step.counted[1], "FLOPs of one chip that HFU counts, repeated work included"
+        lambda step: step.counted[1],
+        "FLOPs of one chip as HFU counts them, repeated work included; with stages of the rank that the step hangs on",
     )
     useful_flops = Of[Number](lambda step: step.counted[0], "FLOPs of all chips that MFU counts, without repetition")
 
@@ -77,10 +78,25 @@ class PlanStep(Step):
 
     @property
     def hfu(self) -> float:
-        """FLOPs per second that a chip runs over its peak: as MFU, with recompute and replication."""
+        """FLOPs per second of a chip over its peak, in the mean of all: as MFU, with recompute and replication."""
         question = self.plan.question
         peak = question.machine.peak(question.products).value
-        return float(self.counted[1] / (self.time_s * peak))
+        return float(self.mean_flops / (self.time_s * peak))
+
+    @cached_property
+    def mean_flops(self) -> Any:
+        """FLOPs of one chip that HFU counts, in the mean of all ranks; `flops_per_device` has those of one of them."""
+        plan, by = self.plan, self.plan.question.assume.mfu
+        if not plan.pipeline:
+            return self.counted[1]
+        ranks = [rank.compute.flops for rank in plan.pipeline.step.work.own]
+        sizes = [plan.sizes.of_stage(plan.question.stages.loops(rank)) for rank in range(len(ranks))]
+        hidden = [(kernel, kernel.flops(plan.sizes)) for kernel in plan.lowered.kernels if kernel.mask]
+        left_out = total(
+            (flops - kernel.counted(flops, plan.sizes, by)) * total(map(kernel.count, sizes))
+            for kernel, flops in hidden
+        )
+        return (total(ranks) - left_out) / len(ranks)
 
     @cached_property
     def counted(self) -> tuple[Any, Any]:

@@ -33,7 +33,7 @@ RATES = {
 
 RATE = {
     "mfu": "useful FLOPs per second over the peak of all chips",
-    "hfu": "FLOPs per second that a chip runs, recompute and repeated work among them, over its peak",
+    "hfu": "FLOPs per second that a chip runs in the mean, recompute and repeated work among them, over its peak",
     "tokens_per_s": "tokens per second of all chips",
     "breakeven_tokens_per_chip": "tokens per chip and step above which compute outlasts exposed communication",
 }
@@ -156,7 +156,7 @@ def rate(result: PlanResult, name: str) -> Derivation:
     dtype = result.question.products
     peak = result.question.machine.peak(dtype)
     counted = result.step.flops_counted
-    useful, run = (show(float(flops), "flops") for flops in result.step.counted)
+    useful, run = (show(float(flops), "flops") for flops in (result.step.counted[0], result.step.mean_flops))
     value = getattr(result.step, name)
     text = {
         "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {counted}",
