@@ -143,3 +143,13 @@ def test_a_trace_of_many_ranks_has_no_more_events_either():
     document = plan("gpt3-175b-a100-interleaved", overrides=["pipeline.chunks=6"]).to_trace()
     assert len(document["traceEvents"]) <= MOST_EVENTS
     assert document["otherData"]["shown"].startswith("the first and the last 8 of 192 ")
+
+
+def test_a_step_of_a_reply_holds_no_more_than_decoding_does():
+    """The prompt's activations, 1.6 GB, were drawn in the step of decoding that the trace shows."""
+    reply = plan("llama3-70b-h100-decode")
+    decode = plan("llama3-70b-h100-decode", overrides=["workload={kind: decode, batch: 32, context: 1280}"])
+    held = [event["args"]["bytes"] for event in reply.to_trace()["traceEvents"] if event["name"] == "memory"]
+    assert max(held) == decode.memory.peak_bytes < reply.memory.peak_bytes
+    (drawn,) = [picture for picture in reply.pictures if picture.title == "Memory over time"]
+    assert max(size for curve in drawn.curves for _, size in curve.points) == decode.memory.peak_bytes

@@ -114,7 +114,7 @@ def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
     """Those of microbatches that are among the first `window` or the last."""
     every = range(step.ran.schedule.microbatches)
     told = {*every[:window], *every[-window:]}
-    for stage, chip in zip(step.told.stages, plan.each, strict=True):
+    for stage, chip in zip(step.told.stages, plan.each_in_step, strict=True):
         yield from _names(stage.rank, several=bool(plan.pipeline))
         yield from _actions(step, stage.rank, told)
         for name, start, end, *_ in updates(step, stage):

@@ -172,11 +172,11 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
 
 def memory(plan: PlanResult, step: Pipelined) -> Curves:
     """What a chip of each rank holds over a step, beside what it has."""
-    shown, left = _shown(plan, MOST_CURVES)
+    (shown, left), each = _shown(plan, MOST_CURVES), plan.each_in_step
     curves = [
         Curve(
             name,
-            _highest([(float(at), float(size)) for at, size, _ in course.memory(step, rank, plan.each[rank])], step),
+            _highest([(float(at), float(size)) for at, size, _ in course.memory(step, rank, each[rank])], step),
             "steps",
         )
         for rank, name in shown.items()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.answers.changes import FieldChange, best_change
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_step import PlanStep, Requirement, TrainingRun, run_of
-from tpsim.answers.serve import Serve, chips_at_most, filled_up
+from tpsim.answers.serve import Serve, chips_at_most, chips_in_step, filled_up
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.trust import Band, assumed, band, not_modelled, unbucketed
 from tpsim.answers.verdict import bars, verdict_lines
@@ -176,6 +176,11 @@ class PlanResult(Answer):
     def each(self) -> tuple[ChipMemory, ...]:
         """What a chip of every rank holds."""
         return self.pipeline.each if self.pipeline else (self.memory,)
+
+    @property
+    def each_in_step(self) -> tuple[ChipMemory, ...]:
+        """The same over the step that is drawn: of a prompt and its reply one of decoding, whichever needs more."""
+        return tuple(chips_in_step(self.question, self.lowered)) if self.prefill else self.each
 
     @property
     def stages(self) -> list[AlikeStages] | None:

@@ -164,8 +164,7 @@ def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[
 
     Of a prompt and its reply it is while that step runs that needs more.
     """
-    full = replace(question, workload=question.workload.at_peak)
-    decoding = chips(full, lowered, sizes_of(full))
+    decoding = chips_in_step(question, lowered)
     if question.workload.kind != "serve":
         return decoding
     prompt = prefill_of(question)
@@ -176,6 +175,12 @@ def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[
         else chip
         for chip, other in zip(decoding, read, strict=True)
     )
+
+
+def chips_in_step(question: Question, lowered: Lowered) -> Iterator[ChipMemory]:
+    """What a chip of every rank holds over the step itself, of inference when the cache is full."""
+    full = replace(question, workload=question.workload.at_peak)
+    return chips(full, lowered, sizes_of(full))
 
 
 def filled_up(question: Question, memo: Memo) -> Question:
