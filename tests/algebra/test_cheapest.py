@@ -104,7 +104,7 @@ def test_no_way_of_three_axes_is_cheaper_than_the_first_plan():
 
 def test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(monkeypatch):
     monkeypatch.setattr(meetings, "EFFORT", 0)
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(0)
     every, prices = made_up(rng, "XYZ", MATRICES)
     wrong, ways = dearer(rng, every, prices, ("X", "Y", "Z"), 20)
     assert not wrong
