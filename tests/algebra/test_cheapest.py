@@ -84,7 +84,7 @@ def dearer(rng, every, prices, axes, count):
     return wrong, ways
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", [MATRICES, BATCHED, SUMMED], ids=["matrices", "batched", "summed"])
 def test_no_way_of_two_axes_is_cheaper_than_the_first_plan(shape, seed):
     rng = np.random.default_rng(seed)
@@ -94,19 +94,17 @@ def test_no_way_of_two_axes_is_cheaper_than_the_first_plan(shape, seed):
     assert ways > 10
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_no_way_of_three_axes_is_cheaper_than_the_first_plan(seed):
-    rng = np.random.default_rng(seed)
+def test_no_way_of_three_axes_is_cheaper_than_the_first_plan():
+    rng = np.random.default_rng(0)
     every, prices = made_up(rng, "XYZ", MATRICES)
     wrong, ways = dearer(rng, every, prices, ("X", "Y", "Z"), 30)
     assert not wrong
     assert ways > 10
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(seed, monkeypatch):
+def test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(monkeypatch):
     monkeypatch.setattr(meetings, "EFFORT", 0)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     every, prices = made_up(rng, "XYZ", MATRICES)
     wrong, ways = dearer(rng, every, prices, ("X", "Y", "Z"), 20)
     assert not wrong

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.algebra.simulated import DIM, SIZES, journeys, run_moves
 from tests.arrays import every_move, parse_array
@@ -91,26 +91,22 @@ def test_the_book_path_never_permutes_and_never_repeats_a_kind_in_a_row(journey)
     assert all(a != b for a, b in pairwise(kinds) if a != "all_to_all")
 
 
-@settings(max_examples=60)
 @given(journey=journeys())
 def test_the_book_path_carries_every_block_to_its_place(journey):
     assert run_moves(book_path(*journey, ORDER), journey[0])
 
 
-@settings(max_examples=40)
 @given(journey=journeys())
 def test_the_cheapest_path_carries_every_block_to_its_place(journey):
     assert run_moves(Routes(ORDER, wire_elements).path(*journey), journey[0])
 
 
-@settings(max_examples=60)
 @given(journey=journeys())
 def test_the_cheapest_path_is_never_dearer_than_the_book(journey):
     book, cheap = book_path(*journey, ORDER), Routes(ORDER, wire_elements).path(*journey)
     assert sum(map(wire_elements, cheap)) <= sum(map(wire_elements, book))
 
 
-@settings(max_examples=40)
 @given(journey=journeys())
 def test_every_legal_move_does_what_its_types_say(journey):
     src, _ = journey

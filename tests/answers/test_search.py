@@ -18,7 +18,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import parse, show
 from tpsim.question.memo import Memo
 
-VARY = ["microbatches=4,8", "zero=1", "schedule=1f1b,interleaved", "recompute=none,full", "tp=2,4,8"]
+VARY = ["microbatches=4,8", "zero=1", "schedule=1f1b,interleaved", "recompute=none,full", "tp=4,8"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_the_best_layouts_are_those_of_brute_force(small):
     found = evaluate(spaces(SMALL, flags={}, overrides=(), vary=VARY, memo=memo), memo, held_at_peak)
     plans = [priced(one.space.question(one.layout, memo), memo) for one in found.candidates]
     steps = sorted(float(plan.step.time_s) for plan in plans if plan.memory.room_bytes >= 0)
-    assert 100 < len(steps) == small.fitting
+    assert 50 < len(steps) == small.fitting
     assert [row.step_s for row in small.rows] == pytest.approx(steps[:5], rel=1e-9)
     assert small.plans < len(steps) / 2
     assert small.gap == 0
@@ -50,7 +50,6 @@ def test_every_row_is_the_plan_of_its_scenario_read_back(small, tmp_path):
 @pytest.mark.parametrize(
     ("name", "chips", "vary"),
     [
-        ("llama3-8b-v5e", 16, ["zero=1,3", "recompute=full"]),
         ("megatron-22b-a100", 16, ["zero=0,1", "schedule=1f1b"]),
         ("mistral-7b-v6e", 16, ["microbatches=2,4", "zero=3", "pp=1"]),
     ],
@@ -152,7 +151,7 @@ def test_losses_are_named_by_what_differs(small):
 
 def test_no_layout_is_both_faster_and_smaller_than_one_of_the_front():
     memo = Memo()
-    vary = ["microbatches=4,8,16", "zero=1,3", "pp=1", "recompute=none,full", "tp=2,4"]
+    vary = ["microbatches=4,8", "zero=1,3", "pp=1", "recompute=none,full", "tp=2,4"]
     found = search(SMALL, vary=vary, top=1, pareto="step,memory")
     every = evaluate(spaces(SMALL, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak).candidates
     plans = [priced(one.space.question(one.layout, memo), memo) for one in every]

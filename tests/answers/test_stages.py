@@ -499,6 +499,7 @@ def test_a_schedule_of_one_round_is_verified_as_one():
 
 def test_a_plan_keeps_nothing_of_every_action_but_the_orders_that_are_shared():
     """What a search plans is many such: a pass over orders, and memory over time, are worked out for who asks."""
+    gc.freeze()  # what other tests have left is not looked through
     result = plan(GPT3, **STAGES)
     gc.collect()
     orders = result.question.orders

@@ -299,8 +299,8 @@ def test_a_run_goes_by_the_algorithms_of_the_full_size():
 def test_a_run_says_where_it_does_not_go_by_the_algorithms_of_the_full_size(monkeypatch):
     """Level after level is a choice of its own on every level, which is not forced."""
 
-    def by_rings(question):
-        full = plan_module.priced(question)
+    def by_rings(question, memo):
+        full = plan_module.priced(question, memo)
         return replace(full, rows=tuple(_by_rings(question, row) for row in full.rows))
 
     monkeypatch.setattr(verify_module, "priced", by_rings)

@@ -18,7 +18,7 @@ for commands in {commands}:
 NUMERIC = {"numpy", "pandas", "sympy", "jinja2", "vl_convert"}
 HEAVY = NUMERIC | {"pydantic", "rich"}
 
-PLAN = "plan llama3-70b-h100"
+PLAN, SMALL = "plan llama3-70b-h100", "plan gpt2-xl-a100-dp"
 GATHER = "collective all-gather --hw dgx-h100 --ranks 8"
 COMMANDS = {
     "help": ("--help", "--version", "plan --help", "hw --help"),
@@ -27,8 +27,8 @@ COMMANDS = {
         *(GATHER, "check scenarios/gemma-7b-v5e.yaml", "diff llama3-70b-h100 --set layout.zero=3", "hw list"),
         *("model list", "explain tpu-v5e.levels.ici.link.bandwidth", "schema plan -q"),
     ),
-    "csv and json": (f"{PLAN} -f csv", f"{PLAN} -f json"),
-    "pictures": (f"{PLAN} -v --color always", f"{GATHER} -f html"),
+    "csv and json": (f"{SMALL} -f csv", f"{SMALL} -f json"),
+    "pictures": (f"{SMALL} -v --color always", f"{GATHER} -f html"),
 }
 """Command lines that one process runs one after the other: what one of them loads stays for those behind it."""
 

@@ -227,7 +227,7 @@ def test_a_pipe_gets_no_colour_and_nothing_cut_at_any_width():
     out = piped()
     assert "\x1b" not in out
     assert "…" not in out
-    assert {piped(COLUMNS=columns) for columns in ("10", "300")} == {out}
+    assert piped(COLUMNS="10") == out
 
 
 def piped(**environment):

@@ -29,6 +29,12 @@ paged = cache(lambda name: page(planned(name), verbose=False))
 """Its page."""
 
 
+def shown(document, width=None):
+    screen = StringIO()
+    terminal.write(document, screen, "never", width)
+    return screen.getvalue()
+
+
 def result(ran):
     assert ran.code == 0, ran.err
     return json.loads(ran.out)["result"]
@@ -175,9 +181,7 @@ BINDING = ("compute", "communication", "the pipeline", "the host", "reading weig
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_first_screen_of_80_columns_and_24_lines_holds_step_bound_and_fit_and_so_does_the_last(name):
-    answer, screen = planned(name), StringIO()
-    terminal.write(paged(name), screen, "never", 80)
-    lines = screen.getvalue().splitlines()
+    answer, lines = planned(name), shown(paged(name), 80).splitlines()
     assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []
     step, fit = show(answer.step.time_s, "seconds"), answer.memory.verdict.partition(":")[0]
     for part in (lines[:24], lines[-24:]):
@@ -343,11 +347,11 @@ def test_kinds_of_call_below_a_five_hundredth_of_the_step_are_one_line_unless_al
     assert all(row["busy_s"] >= 0.002 * result.step.time_s for row in short.rows)
 
 
-def test_of_many_stages_alike_the_first_and_the_last_are_shown_unless_all_are_wanted(tpsim):
-    out = tpsim("plan", "megatron-1t-a100").out
+def test_of_many_stages_alike_the_first_and_the_last_are_shown_unless_all_are_wanted():
+    out, every = (shown(page(planned("megatron-1t-a100"), verbose=verbose)) for verbose in (False, True))
     assert [line.split()[0] for line in stages_of(out)] == ["0", "1", "62", "63"]
     assert "\n60 more lie between stages of as many layers and states; -v lists them\n" in out
-    assert len(stages_of(tpsim("plan", "megatron-1t-a100", "-v").out)) == 64
+    assert len(stages_of(every)) == 64
 
 
 def test_stages_and_parts_of_memory_that_a_chip_has_no_room_for_are_marked():

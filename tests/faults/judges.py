@@ -141,7 +141,7 @@ LINKS = {
 def hastily():
     """The cheapest way is found where the search ends as soon as it may."""
     with pytest.MonkeyPatch.context() as patch:
-        cheapest.test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(0, patch)
+        cheapest.test_no_way_is_cheaper_than_the_first_plan_where_the_search_ends_as_soon_as_it_may(patch)
 
 
 def published():

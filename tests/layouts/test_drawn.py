@@ -11,7 +11,7 @@ from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.question.memo import Memo
 
-DRAWN = 20
+DRAWN = 8
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.generators import chains, meshes, shardings
@@ -55,7 +55,6 @@ def attempted(op, mesh, types):
     return Program(tuple(trace.ops), mesh.order, {}, {}, {"z": made})
 
 
-@settings(max_examples=100)
 @given(data=st.data(), mesh=SMALL)
 def test_any_op_on_any_types_is_right_or_refused_with_a_reason(data, mesh):
     types = data.draw(pairs(mesh))
@@ -72,7 +71,6 @@ def test_any_op_on_any_types_is_right_or_refused_with_a_reason(data, mesh):
 def test_every_op_runs_on_most_types_and_refusals_are_not_the_majority():
     ran, refused = Counter(), Counter()
 
-    @settings(max_examples=50)
     @given(data=st.data(), mesh=SMALL)
     def attempt(data, mesh):
         types = data.draw(pairs(mesh))
@@ -103,7 +101,6 @@ def normal(label, shape):
     return np.random.default_rng(len(label) + len(shape)).normal(size=shape)
 
 
-@settings(max_examples=80)
 @given(chain=chains())
 def test_a_sharded_chain_and_its_gradients_equal_those_of_one_device(chain):
     many, one = (execute(chain.program, mesh, chain.sizes, chain.value) for mesh in (chain.mesh, chain.alone))
@@ -112,7 +109,6 @@ def test_a_sharded_chain_and_its_gradients_equal_those_of_one_device(chain):
         assert np.max(np.abs(found - expected)) <= 1e-10 * max(np.max(np.abs(expected)), 1e-3), name
 
 
-@settings(max_examples=80)
 @given(chain=chains())
 def test_derived_gradients_equal_central_differences(chain):
     run = execute(chain.program, chain.alone, chain.sizes, chain.value)

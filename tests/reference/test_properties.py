@@ -43,7 +43,6 @@ def cut(data, mesh, dims):
 
 
 @FABRICS
-@settings(max_examples=40)
 @given(data=st.data(), mesh=meshes())
 def test_every_path_carries_the_array_to_the_declared_blocks_in_the_claimed_messages(fabric, data, mesh):
     before, after = data.draw(reshards(mesh, DIMS[: data.draw(st.integers(1, 2))]))
@@ -57,7 +56,6 @@ def test_every_path_carries_the_array_to_the_declared_blocks_in_the_claimed_mess
 
 
 @FABRICS
-@settings(max_examples=60)
 @given(data=st.data(), mesh=meshes())
 def test_every_legal_move_gives_the_declared_blocks_in_the_claimed_messages(fabric, data, mesh):
     before = data.draw(shardings(mesh, ("I", "J")))
@@ -103,7 +101,6 @@ def ways(ask, mesh, priced):
         return ()
 
 
-@settings(max_examples=100)
 @given(data=st.data(), mesh=SMALL)
 def test_what_devices_multiply_alone_has_the_type_that_is_said(data, mesh):
     ask = data.draw(st.one_of(products(mesh), operands(mesh)))
@@ -127,7 +124,6 @@ def multiplied(ask, values):
 OBJECTIVES = {"call": st.sampled_from([0, 1, 1000]), "flop": st.sampled_from([0, 1])}
 
 
-@settings(max_examples=60)
 @given(data=st.data(), mesh=meshes(), **OBJECTIVES)
 def test_the_cheapest_reshard_is_never_dearer_than_the_book(data, mesh, call, flop):
     before, after = data.draw(reshards(mesh, ("I", "J")))
@@ -137,7 +133,6 @@ def test_the_cheapest_reshard_is_never_dearer_than_the_book(data, mesh, call, fl
     assert found[0].price <= by_book.price
 
 
-@settings(max_examples=40)
 @given(data=st.data(), mesh=meshes(axes=("X", "Y")), **OBJECTIVES)
 def test_no_first_move_leads_to_a_way_cheaper_than_the_cheapest(data, mesh, call, flop):
     before, after = data.draw(reshards(mesh, ("I", "J")))
@@ -152,7 +147,6 @@ def cost(routes, before, after, price):
     return sum(map(price, routes.path(before, after)))
 
 
-@settings(max_examples=60)
 @given(data=st.data(), mesh=SMALL, **OBJECTIVES)
 def test_the_cheapest_product_is_never_dearer_than_the_book(data, mesh, call, flop):
     ask = data.draw(products(mesh))
@@ -179,7 +173,6 @@ def least(mesh, *types):
     return {dim: lcm(*(size for other, size in on if other == dim)) for dim, _ in on}
 
 
-@settings(max_examples=60)
 @given(data=st.data(), mesh=meshes())
 def test_the_cheapest_reshard_never_splits_unevenly(data, mesh):
     before, after = data.draw(reshards(mesh, ("I", "J")))
@@ -189,7 +182,6 @@ def test_the_cheapest_reshard_never_splits_unevenly(data, mesh):
     assert all(fits(move.after, mesh, sizes) for move in best.moves)
 
 
-@settings(max_examples=60)
 @given(data=st.data(), mesh=SMALL)
 def test_the_cheapest_product_never_splits_unevenly(data, mesh):
     ask = data.draw(products(mesh))
@@ -199,7 +191,6 @@ def test_the_cheapest_product_never_splits_unevenly(data, mesh):
     assert all(fits(move.after, mesh, sizes) for move in best.moves)
 
 
-@settings(max_examples=100)
 @given(data=st.data(), mesh=meshes())
 def test_operands_must_be_settled_exactly_where_what_is_owed_meets_what_is_split_or_owed(data, mesh):
     ask = data.draw(operands(mesh))

@@ -26,7 +26,7 @@ from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.assume import CopiesFields
 from tpsim.question.expression import SIMULATED
-from tpsim.question.memo import lowered
+from tpsim.question.memo import Memo
 from tpsim.question.question import Inference
 from tpsim.reference.routing import turned_copies, turns
 
@@ -129,8 +129,10 @@ LAYERS, MICROBATCHES, CHUNKS = 2, 2, 2
 """Enough to show what is repeated, what is shared and what is added up, and that ranks take turns among chunks."""
 
 
-def shrink(question: Question) -> Question:
+def shrink(question: Question, memo: Memo | None = None) -> Question:
     """`question` at sizes that run in seconds; a valid question of its own, which a plan can price.
+
+    memo  programs that other questions of the same request have lowered
 
     Raises InputError if the mesh has so many axes that pairs and least rings alone are more than 256 devices.
     """
@@ -139,7 +141,7 @@ def shrink(question: Question) -> Question:
     pipe = question.layout.stages
     placement = shrunk_placement(question.placement, dict.fromkeys(pipe, apart if len(pipe) == 1 else PAIR))
     mesh = placement.mesh
-    program = lowered(question).program
+    program = (memo or Memo()).lowered(question).program
     old = question.workload.dims(question.model)
     levels = question.practice.levels
     goals = dict(parts_of(levels, mesh.axes))

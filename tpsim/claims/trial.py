@@ -203,7 +203,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
     Raises Stopped if devices cannot go on.
     """
     practice = replace(question.practice, buffers=())  # buffers do not run
-    plan = priced(replace(question, practice=practice))
+    plan = priced(replace(question, practice=practice), full.memo)
     pairs = _pairs(plan.every_row, full.every_row)
     plan = replace(plan, rows=tuple(_as_at_full_size(plan.question, *pair) for pair in pairs))
     sizes = {**dims_of(question), "m": question.workload.microbatches}

@@ -43,6 +43,7 @@ from tpsim.program.op import Leaf
 from tpsim.quantity import spec
 from tpsim.quantity.size import over
 from tpsim.question.folders import guarded
+from tpsim.question.memo import Memo
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
 from tpsim.reference.compare import Misaligned, compared, slopes
@@ -98,7 +99,8 @@ def _inside(scenario: str | Path | Document | Mapping[str, Any]) -> Iterator[str
 
 def verified(question: Question) -> Verified:
     """One question, made small, planned, run and judged."""
-    small, full = shrink(question), priced(question)
+    memo = Memo()
+    small, full = shrink(question, memo), priced(question, memo)
     try:
         seen = trial(small, full)
         arrays = tuple(compared(seen.sharded, seen.whole))
