@@ -51,8 +51,8 @@ class Bounds(Once):
             return np.stack([figures.action_s(cells, chunk, acts) for chunk in sorts.chunks])
 
         def wholes(name: str, of: Callable[..., Any]) -> Any:
-            chunks = [sorts.wholes[rank] for rank in (0, *sorts.telling)]
-            return np.stack([self._once((name, chunk, ends), partial(of, chunk, ends=ends))[cells] for chunk in chunks])
+            ranks = [(sorts.wholes[rank], sorts.on_rank(rank)) for rank in (0, *sorts.telling)]
+            return np.stack([self._once((name, *rank, ends), partial(of, *rank, ends=ends))[cells] for rank in ranks])
 
         def late(acts: str) -> Any:
             waits = partial(figures.stragglers.late_s, acts=acts, once=True)
@@ -86,7 +86,8 @@ class Bounds(Once):
             late, some = figures.stragglers.late_s, [each for each in actions if set(each) <= set(acts)]
             each = [(many, sorts.chunks[sort], act) for sort, many in Counter(of).items() for act in some]
             often, once = (total(many * late(alone, act, once=o) for many, alone, act in each) for o in (False, True))
-            return m * (figures.worked_s(chunk, acts, ends=False) + often) + once
+            parts = {sorts.chunks[sort]: many for sort, many in Counter(of).items()}
+            return m * (figures.worked_s(chunk, acts, ends=False, parts=parts) + often) + once
 
         away = worked(sorts.ahead, sorts.of[: p - 1], acts) + 2 * (p - 1) * hop
         busy = worked(sorts.wholes[-1], sorts.of[p - 1 :: p], acts, m)
