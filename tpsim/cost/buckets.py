@@ -52,11 +52,13 @@ class Buckets:
 
         What every microbatch reduces they do only by elements: until then gradients would stay whole.
         """
-        bucket = self.practice.bucket
-        if not self.practice.coalesce or (bucket.of == "layer" and bucket.elements is None):
-            return False
-        counted = bucket.limit(shards=1, first=self._beside) < inf
-        return call.per_layer and call.op in JOINED and (counted or not call.per_microbatch)
+        key = "joins", id(call.single)
+        if key not in self._known:
+            bucket = self.practice.bucket
+            cut = self.practice.coalesce and (bucket.of == "step" or bucket.elements is not None)
+            often = bucket.limit(shards=1, first=self._beside) < inf
+            self._known[key] = cut and call.per_layer and call.op in JOINED and (often or not call.per_microbatch)
+        return self._known[key]  # type: ignore[no-any-return]  # put there above
 
     def limit(self, chunk: Chunk) -> Any:
         """How much a bucket of a chunk has, in layers or in elements."""

@@ -201,12 +201,9 @@ class Figures(Once):
         ends   True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
         parts  the chunks that it stands for, each with how often; none: itself
         """
-        lanes = {lane: self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes}
-        joined = (
-            (many, self._calls.joined_s(each, acts, beside=False)) for each, many in (parts or {chunk: 1}).items()
-        )
-        lanes[""] = lanes[""] + total(many * seconds for many, seconds in joined)
-        return self.whole(reduce(np.maximum, lanes.values()))
+        joined = total(n * self._calls.joined_s(of, acts, beside=False) for of, n in (parts or {chunk: 1}).items())
+        compute, *lanes = (self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes)
+        return self.whole(reduce(np.maximum, lanes, compute + joined))
 
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
