@@ -16,7 +16,7 @@ OWN = 218_112_000
 BESIDE = "overlap: {gradients: beside, weights: beside}"
 
 
-def planned(bucket, *, pp=1, zero=1, base="fsdp2", switches=BESIDE, m=1):
+def planned(bucket, *, pp=1, tp=1, zero=1, base="fsdp2", switches=BESIDE, m=1):
     flags = {
         "model": "llama-3-8b",
         "hw": "dgx-h100",
@@ -27,6 +27,7 @@ def planned(bucket, *, pp=1, zero=1, base="fsdp2", switches=BESIDE, m=1):
         "microbatches": m,
     }
     flags |= {"pp": pp} if pp > 1 else {}
+    flags |= {"tp": tp, "sp": True} if tp > 1 else {}
     model = f"model={{extends: llama-3-8b, layers: {LAYERS}}}"
     layers = ("pipeline={layers: balanced}",) if pp > 1 else ()
     practice = f"practice={{base: {base}, {switches}, bucket: {bucket}}}"
@@ -92,6 +93,7 @@ def test_a_bucket_starts_when_its_last_layer_has_its_gradients(most):
     answer = planned(f"{{elements: {most * OWN}}}")
     asked = work(answer)
     (chunk,) = asked.stages.chunks
+    buckets = []
     for acts, op in (("BW", "gradient"), ("F", "state")):
         action = asked.actions.action(chunk, acts, first=True, last=True)
         steps = joined(segment for segment, many in action.runs for _ in range(many))
@@ -111,6 +113,9 @@ def test_a_bucket_starts_when_its_last_layer_has_its_gradients(most):
                 assert ran.ends[at] <= ran.starts[products[each * done]]
                 done += layers
         assert (done, len(calls)) == (LAYERS, -(-LAYERS // most))
+        buckets.append([steps[at].pieces[0].call.layers for at in calls])
+    backward, forward = buckets
+    assert backward == forward[::-1]  # new weights come in the buckets of their gradients
 
 
 def of_layer(step, acts):
@@ -125,3 +130,19 @@ def test_longer_buckets_make_fewer_ranks_wait_for_stragglers_less_often(most, ze
     """Ranks meet once in a bucket, not once in each of its layers."""
     many, few = (planned(f"{{elements: {layers * OWN}}}", zero=zero) for layers in (1, most))
     assert 0 < few.stragglers_s < many.stragglers_s
+
+
+def test_ranks_meet_as_often_as_a_layer_sums_whatever_else_is_one_call_of_all():
+    """Sums of norms over tensor are few numbers: one call of all layers, beside that of the layer it stands in."""
+    answer = planned(f"{{elements: {OWN // 2}}}", tp=2)
+    assert {
+        row.axis: (row.call.layers, row.count) for row in answer.rows if row.op == "gradient" and row.call.per_layer
+    } == {
+        "data": (1, LAYERS),
+        "tensor": (LAYERS, 1),
+    }
+    asked = work(answer)
+    (chunk,) = asked.stages.chunks
+    action = asked.actions.action(chunk, "BW", last=True)
+    pieces = [(step.pieces[0], many) for segment, many in action.runs for step in segment if step.pieces[0].settles]
+    assert sum(piece.share * many for piece, many in pieces if piece.call.per_layer) == LAYERS
