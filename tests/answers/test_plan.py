@@ -300,21 +300,47 @@ def many_shards(dp, practice, *overrides):
     return plan(None, overrides=overrides, practice=practice, **flags)
 
 
-def test_a_plan_says_what_calls_of_all_layers_at_once_would_take_less():
-    answer = many_shards(128, "megatron")
-    (said,) = (text for text in answer.not_modelled if text.startswith("buckets of several layers"))
+def test_layers_send_their_gradients_and_their_new_weights_as_one_bucket():
+    """The bucket of `collective` at 32 times a layer's bytes; all that a stack sends is what its layers send alone."""
+    joined, alone = (many_shards(128, "megatron", f"practice.bucket={of}") for of in ("step", "layer"))
+    for sort in ("reduce_scatter", "all_gather"):
+        (row,), (single,) = (
+            [row for row in answer.rows if row.collective == sort and row.call.per_layer and "data" in row.axis]
+            for answer in (joined, alone)
+        )
+        assert (row.count, single.count, row.logical_bytes) == (1, 32, 32 * single.logical_bytes)
+        whole = collective(sort, hw="dgx-h100", ranks=128, level="network", sizes=[row.logical_bytes])
+        assert row.time_s == whole.rows[0].time_s < single.busy_s
+        assert "32 layers travel as one bucket" in row.because
+    for name in ("payload_bytes", "wire_bytes_per_device", "formula"):
+        assert getattr(joined.totals["by_step"]["step"], name) == getattr(alone.totals["by_step"]["step"], name)
+
+
+@pytest.mark.parametrize("elements", [200_000_000, 27_271_168, 1])
+def test_buckets_by_elements_are_full_ones_and_what_is_left(elements):
+    answer = many_shards(128, "deepspeed", f"practice.bucket.elements={elements}")
+    rows = [row for row in answer.rows if row.collective == "reduce_scatter" and row.call.per_layer]
+    (own,) = {row.call.single.elements(row.sizes) for row in rows}
+    most = -(-elements // own)
+    left = [(1, 32 % most)] if 32 % most else []
+    assert [(row.count, row.call.layers) for row in rows] == [(32 // most, most), *left]
+
+
+def test_a_plan_says_what_both_ends_of_a_stack_in_its_bucket_would_take_less():
+    answer = many_shards(1536, "megatron")
+    (said,) = (text for text in answer.not_modelled if text.startswith("buckets with the embedding"))
     seconds = 0.0
     for sort in ("reduce_scatter", "all_gather"):
-        (row,) = (row for row in answer.rows if row.collective == sort and row.call.per_layer)
-        alone, at_once = (
-            collective(sort, hw="dgx-h100", ranks=128, level="network", sizes=[size]).rows[0].time_s
-            for size in (row.logical_bytes, 32 * row.logical_bytes)
+        sizes = [float(row.logical_bytes) for row in answer.rows if row.collective == sort and row.axis == "data"]
+        *each, at_once = (
+            collective(sort, hw="dgx-h100", ranks=1536, level="network", sizes=[size]).rows[0].time_s
+            for size in (*sizes, sum(sizes))
         )
-        seconds += 32 * alone - at_once
+        seconds += sum(each) - at_once
     assert f" {show(seconds, 'seconds')} less" in said
 
 
-@pytest.mark.parametrize(("dp", "practice"), [(2, "megatron"), (128, "fsdp2")])
-def test_nothing_is_said_of_buckets_of_a_layer_or_where_little_is_sent(dp, practice):
+@pytest.mark.parametrize(("dp", "practice"), [(2, "megatron"), (1536, "fsdp2")])
+def test_nothing_is_said_of_both_ends_where_layers_send_alone_or_little_is_sent(dp, practice):
     answer = many_shards(dp, practice, "practice.overlap={gradients: none, weights: none}")
-    assert not [text for text in answer.not_modelled if "buckets of several" in text]
+    assert not [text for text in answer.not_modelled if "buckets with" in text]

@@ -275,9 +275,9 @@ def test_a_demand_on_memory_says_what_it_counts(tpsim):
 
 
 def test_the_break_even_stands_in_the_report(tpsim):
-    said = "compute outlasts exposed communication above 2,026 tokens per chip and step; 8,192 now\n"
+    said = "compute outlasts exposed communication above 2,024 tokens per chip and step; 8,192 now\n"
     assert said in tpsim("plan", "llama3-70b-h100", "-v").out
-    assert "2,026" not in tpsim("plan", "llama3-70b-h100").out
+    assert "2,024" not in tpsim("plan", "llama3-70b-h100").out
 
 
 @pytest.mark.parametrize(("most", "said", "code"), [("50 %", "holds", 0), ("0.01 %", "violated", 1)])

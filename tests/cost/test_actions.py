@@ -10,6 +10,7 @@ from tests.plans import planned
 from tpsim.answers.plan import plan
 from tpsim.cost import actions as issuing
 from tpsim.cost.actions import Actions
+from tpsim.cost.collectives import singles
 
 OVERLAPS = (
     "{tensor: none, gradients: none, weights: none}",
@@ -29,7 +30,7 @@ SHIPPED = ("llama3-70b-h100-zb-h1", "llama3-70b-v5p-slices", "mixtral-8x7b-h100"
 
 def runs_of(asked):
     """What the chunks of a plan do, in any of its microbatches."""
-    question, calls = asked.question, [row.call for row in asked.rows]
+    question, calls = asked.question, singles(row.call for row in asked.rows)
     ops, shards = asked.lowered.program.ops, question.mesh.size(*question.layout.data)
     actions = Actions(ops, question.stages, calls, question.practice, shards, lambda call: call.elements(asked.sizes))
     return [

@@ -129,7 +129,8 @@ def asked(practice, schedule, *shape):
     pp, tp, zero, sp, m = shape
     stages = {"pp": pp, "schedule": schedule, "chunks": 2 if SCHEDULES[schedule].several else 1} if pp > 1 else {}
     one = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": tp, "dp": 2, "zero": zero, "sp": sp and tp > 1}
-    small = ("model={extends: llama-3-8b, layers: 8}", f"practice={{base: {practice}, overlap: {{stages: beside}}}}")
+    switches = f"{{base: {practice}, overlap: {{stages: beside}}, bucket: step}}"  # one call, whatever else runs beside
+    small = ("model={extends: llama-3-8b, layers: 8}", f"practice={switches}")
     answer = plan(**one, **stages, seq=4096, batch=2 * m, microbatches=m, overrides=small)
     return answer, answer.pipeline.rows if answer.pipeline else answer.rows
 

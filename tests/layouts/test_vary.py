@@ -113,7 +113,8 @@ def test_a_comma_within_brackets_braces_or_quotes_parts_no_values():
 
 
 def test_splits_of_a_stack_are_varied_as_lists():
-    found = search(**{**ASKED, "chips": 4}, vary=["pipeline.layers=[1,3],[2,2]", "pp=2"], overrides=["model.layers=4"])
+    asked = {**ASKED, "chips": 4, "batch": 1024}
+    found = search(**asked, vary=["pipeline.layers=[1,3],[2,2]", "pp=2"], overrides=["model.layers=4"])
     assert {str(one.varied["pipeline.layers"]) for one in found.spaces} == {"[1, 3]", "[2, 2]"}
     assert found.best.varied == {"pipeline.layers": [2, 2]}
 

@@ -106,7 +106,8 @@ def _priced(
     sizes = sizes_of(question)
     calls = travelling(lowered.collectives, question.mesh.axes)
     refuse_unknown_algorithm(question, calls)
-    rows = price(calls, sizes, pricer(question))
+    buckets = lowered.actions(question, sizes, calls).buckets
+    rows = price(buckets.priced(question.stages), sizes, pricer(question))
     chips = chips or tuple(chips_at_most(question, lowered, memo))
     pipeline = in_stages(question, lowered, sizes, rows, chips, briefly=briefly) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step(briefly=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number, of_rank
 from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, pipeline, rate, serve, step
+from tpsim.cost.collectives import singles
 from tpsim.cost.memory import kept, memory
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import summary as curve_summary
@@ -169,7 +170,7 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
     rows = result.per_layer[phase].rows  # type: ignore[index]  # one of `PHASES`
 
     def cost(sizes: Sizes) -> Any:
-        calls = [(row.call, row.call.count(sizes)) for row in rows]
+        calls = [(call, call.count(sizes)) for call in singles(row.call for row in rows)]
         repeats = sizes.repeats
         sums = total((call.wire_bytes(sizes) if part == "wire" else call.logical_bytes(sizes)) * n for call, n in calls)
         return Fraction(sums) / repeats if isinstance(sums, int) else sums / repeats

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.clock import Clock
+from tpsim.cost.collectives import singles
 from tpsim.cost.pipeline import Pipelined, Stage, Work
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_of, sent
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.answers.memory import ChipMemory
-    from tpsim.cost.collectives import Collective
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.fabric.wires import Route
@@ -100,8 +100,8 @@ class Pipeline(Record):
     @property
     def elsewhere(self) -> tuple[Row, ...]:
         """The collectives that the rank which sets the pace has no part in."""
-        ids = {id(row.call) for row in self.step.pacing.rows}
-        return tuple(replace(row, exposed_s=0) for row in self.rows if id(row.call) not in ids)
+        ids = {id(row.call.single) for row in self.step.pacing.rows}
+        return tuple(replace(row, exposed_s=0) for row in self.rows if id(row.call.single) not in ids)
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -122,6 +122,7 @@ class Pipeline(Record):
 def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]) -> Work:
     """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way."""
     axes = question.layout.stages
+    actions = lowered.actions(question, sizes, singles(row.call for row in rows))
     volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
 
     @cache
@@ -142,7 +143,6 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
         question.assume.kernel_launch_s,
         question.tied,
     )
-    actions = lowered.actions(question, sizes, [row.call for row in rows])
     return Work(question.orders, question.stages, clock, actions, hop, question.blocking)
 
 
@@ -159,19 +159,23 @@ def in_stages(
 
     briefly  ranks that the step does not hang on are worked out when they are asked for
     """
-    rows = [replace(row, stage=ranks_of(question, row.call)) for row in rows]
+    work = work_of(question, lowered, sizes, rows)
+    rows = [_staged(row, work) for row in rows]
+    work = replace(work, clock=replace(work.clock, rows=rows))
     try:
-        whole = work_of(question, lowered, sizes, rows).step(briefly=briefly)
+        whole = work.step(briefly=briefly)
     except InputError as error:  # a schedule that deadlocks, which knows no file
         raise error.at(question.stated.at("pipeline", "schedule") or question.stated.at("pipeline")) from None
     return Pipeline(question.orders, question.blocking, whole, chips, tuple(rows))
 
 
-def ranks_of(question: Question, collective: Collective) -> str | None:
-    """The ranks that a collective runs on, as ``0-6`` or ``0,7``; None for all."""
-    stages = question.stages
-    ranks = [rank for rank in range(stages.ranks) if stages.runs(collective.where, rank)]
-    return None if len(ranks) == stages.ranks else listed(ranks)
+def _staged(row: Row, work: Work) -> Row:
+    """A row with the ranks that make its calls, as ``0-6`` or ``0,7``, None for all; of buckets the calls of one."""
+    stages, buckets, call = work.stages, work.actions.buckets, row.call
+    often = {rank: calls for rank in range(stages.ranks) if (calls := buckets.often(call, stages, rank))}
+    most = often.get(max(range(stages.ranks), key=stages.layers), 0)
+    count = most * call.repeats(row.sizes) if buckets.joins(call) else row.count
+    return replace(row, count=count, stage=None if len(often) == stages.ranks else listed([*often]))
 
 
 def listed(ranks: Sequence[int]) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, hypot, inf, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.buckets import JOINED
 from tpsim.cost.compute import flops_counted
 from tpsim.machine.curve_file import summary
 from tpsim.machine.evidence import evidence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.cost.rollup import Row
     from tpsim.machine.evidence import BandFields
     from tpsim.question.question import Question
 
@@ -108,22 +110,24 @@ def _reach(question: Question) -> Iterator[str]:
 
 
 def unbucketed(plan: PlanResult) -> Iterator[str]:
-    """Of a stack that sends gradients and new weights of many layers at once what a call for each of them adds."""
-    bucket, priced = plan.question.practice.bucket, pricer(plan.question)
-    if not bucket.elements and bucket.of == "layer":
-        return
-    once = [row for row in plan.rows if row.call.per_layer and row.call.op in BUCKETED and not row.call.per_microbatch]
-    less = [row.busy_s - priced(row.call.parts[0].move, row.payload_bytes).time_s for row in once]
-    most = total(max(0, min(row.exposed_s, seconds)) for row, seconds in zip(once, less, strict=True))
+    """Of a stack that sends the gradients and new weights of all layers at once what calls for both its ends add."""
+    priced = pricer(plan.question)
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in plan.rows:
+        if row.op in JOINED and not row.call.per_microbatch:
+            groups.setdefault((row.op, row.collective, row.axis), []).append(row)
+    most: Any = 0
+    for rows in groups.values():
+        if {row.count for row in rows} == {1} and any(row.call.layers > 1 for row in rows):
+            at_once = priced(rows[0].call.parts[0].move, total(row.payload_bytes for row in rows))
+            exposed, less = (total(getattr(row, name) for row in rows) for name in ("exposed_s", "busy_s"))
+            most += max(0, min(exposed, less - at_once.time_s))
     if most > TOLD * plan.step.time_s:
         yield (
-            "buckets of several layers: gradients and new weights of each travel alone; "
-            f"those of all at once would take {show(float(most), 'seconds')} less"
+            "buckets with the embedding and the head in them: what these send travels beside the layers' bucket; "
+            f"in one call it would take {show(float(most), 'seconds')} less"
         )
 
-
-BUCKETED = ("gradient", "state")
-"""What a collective is for that a stack sends in buckets."""
 
 TOLD = 0.01
 """The share of a step from which on it is said that fewer calls would take less."""

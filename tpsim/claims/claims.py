@@ -91,8 +91,9 @@ class Ledger:
         object.__setattr__(self, "calls", by_sort(self.made))
 
     def of(self, claim: Claim) -> list[Sequence[Call]]:
-        """The calls of each array that travels in a claimed one; none if those of any are missing."""
-        counted_calls = [self.calls.get(sort, ()) for sort in claim.sorts]
+        """The calls of each array that travels in a claimed one, of each layer; none if those of any are missing."""
+        layers = claim.row.call.layers
+        counted_calls = [self.calls.get(sort, ())[at::layers] for sort in claim.sorts for at in range(layers)]
         return counted_calls if all(counted_calls) else []
 
 
@@ -111,7 +112,7 @@ def _wrong_counts(ledger: Ledger) -> Iterator[str]:
     due: Counter[Sort] = Counter()
     for claim in ledger.claims:
         for sort in claim.sorts:
-            due[sort] += claim.due
+            due[sort] += claim.due * claim.row.call.layers
     for sort in {**due, **ledger.calls}:
         calls = len(ledger.calls.get(sort, ()))
         if calls != due[sort]:

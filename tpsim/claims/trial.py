@@ -224,7 +224,7 @@ def trial(question: Question, full: PlanResult) -> Trial:
 
 def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
     """Each row beside that of the full size; beside itself if the two plans do not send the same."""
-    same = [row.call.shape for row in rows] == [row.call.shape for row in full]
+    same = [row.call.single.shape for row in rows] == [row.call.single.shape for row in full]
     return zip(rows, full if same else rows, strict=True)
 
 

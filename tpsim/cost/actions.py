@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tpsim.cost.buckets import Buckets
 from tpsim.cost.collectives import ROWS
 from tpsim.cost.issue import Issue, bucketed, gathered
 from tpsim.cost.nodes import Builder
@@ -40,7 +41,7 @@ FEW = 4
 class Actions:
     """All actions of a program, each made once.
 
-    calls     the collectives that are priced
+    calls     its collectives, of one layer each
     practice  whose switches say how a framework issues them; `Overlap.at` its ZeRO stage
     shards    devices that share a microbatch
     elements  of a call's arrays, for switches that count them
@@ -144,12 +145,20 @@ class Actions:
                 ]
                 gives = tuple(index + base for index in part.gives)
         bucket, ahead = self.practice.bucket, self.practice.ahead
+        if any(piece.call and self.buckets.joins(piece.call) for piece, _ in nodes):
+            nodes, starts = self.buckets.joined(nodes, starts, chunk)
         order = Issue(nodes, frozenset(starts)).order()
-        limit = bucket.limit(shards=self.shards, first=chunk.first)
-        order = list(bucketed(nodes, order, limit, self._size(bucket.elements is not None)))
+        order = list(bucketed(nodes, order, self.buckets.limit(chunk), self._size(bucket.elements is not None)))
         order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
         self._known[key] = runs(nodes, order, starts)
         return self._known[key]  # type: ignore[no-any-return]  # put there above
+
+    @property
+    def buckets(self) -> Buckets:
+        """Which calls layers send together."""
+        if "buckets" not in self._known:
+            self._known["buckets"] = Buckets(self.calls, self.practice, self.shards, self.elements)
+        return self._known["buckets"]  # type: ignore[no-any-return]  # put there above
 
     def _size(self, in_elements: bool) -> Callable[[Piece], Any]:
         return lambda piece: self.elements(piece.call) if in_elements and piece.call else piece.share

@@ -7,7 +7,7 @@ of symbols the formulas.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,6 +63,8 @@ class Collective:
     where    the traced place; `count` says how many real calls it stands for
     op       what the call is for, in one word: the role of its arrays, or that it is recomputed
     because  why it exists, as the algebra said it
+    layers   that send together what each of them has of it, see `cost.buckets`
+    alone    the call of one of these layers; None for a call that is one
     """
 
     where: Where
@@ -70,6 +72,24 @@ class Collective:
     parts: tuple[Portion, ...]
     because: str
     program: Program = field(repr=False)
+    layers: int = 1
+    alone: Collective | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def single(self) -> Collective:
+        """The call of one layer, as it was derived."""
+        return self.alone or self
+
+    def joined(self, layers: int) -> Collective:
+        """The call of so many layers at once; it is made once."""
+        if layers not in self._joined:
+            because = f"{self.because}; {layers} layers travel as one bucket"
+            self._joined[layers] = replace(self, layers=layers, alone=self, because=because)
+        return self._joined[layers]
+
+    @cached_property
+    def _joined(self) -> dict[int, Collective]:
+        return {1: self}
 
     @property
     def kind(self) -> MoveKind:
@@ -128,11 +148,11 @@ class Collective:
 
     def elements(self, sizes: Sizes) -> Any:
         """V of one call, in elements."""
-        return total(part.elements(sizes) for part in self.parts)
+        return total(part.elements(sizes) for part in self.parts) * self.layers
 
     def logical_bytes(self, sizes: Sizes) -> Any:
         """V of one call, in bytes."""
-        return total(part.logical_bytes(sizes) for part in self.parts)
+        return total(part.logical_bytes(sizes) for part in self.parts) * self.layers
 
     def peak(self, sizes: Sizes) -> Any:
         """What the device that sends or gets most has over the mean: everyone waits for it."""
@@ -143,7 +163,7 @@ class Collective:
         return wire(self.kind, self.logical_bytes(sizes), self.ranks(sizes))
 
     def count(self, sizes: Sizes) -> Any:
-        """Calls per step and device."""
+        """Calls per step and device, of one layer each."""
         return self.program.times(self.where, sizes.loops)
 
     def repeats(self, sizes: Sizes) -> Any:
@@ -156,6 +176,7 @@ class Collective:
         return (
             self.kind,
             self.axes,
+            self.layers,
             self.parts[0].move.reordered,
             self.parts[0].move.members,
             self.parts[0].move.streamed,
@@ -236,6 +257,11 @@ def alike(calls: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
     for call in calls:
         groups.setdefault((call.shape, *call.where.repeats, call.where.phase, call.op), []).append(call)
     return groups
+
+
+def singles(calls: Iterable[Collective]) -> list[Collective]:
+    """The calls of one layer that some calls are made of, each once."""
+    return [*{id(call.single): call.single for call in calls}.values()]
 
 
 def travelling(calls: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Collective, ...]:

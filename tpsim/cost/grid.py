@@ -26,7 +26,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import largest, total, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.memory import Standing
@@ -86,10 +86,15 @@ class Traced:
 
         Raises InputError where the practice counts elements, of which every layout has others.
         """
-        rows = price([group[0] for group in self.groups], sizes, pricer, map(len, self.groups))
+        only, buckets = self._only(sizes), self.actions.buckets
+        joined = ([buckets.sent(call, only) for call in group] for group in self.groups)
+        sent = [alike for each in joined for alike in zip(*each, strict=True)]
+        often = [buckets.often(calls[0], only, 0) * calls[0].repeats(sizes) * len(calls) for calls in sent]
+        rows = price([calls[0] for calls in sent], sizes, pricer, often)
         works = [kernel_s(group[0], sizes, machine, dtype, efficiency) for group in self.kernels]
         compute_s = total(s * count for s, count in zip(works, self._counts(sizes), strict=True))
-        step_s, stragglers_s = self._step_s(rows, works, sizes, machine, tied)
+        priced = {id(call): row for row, calls in zip(rows, sent, strict=True) for call in calls}
+        step_s, stragglers_s = self._step_s(priced, works, sizes, machine, tied)
         return Priced(
             compute_s=compute_s,
             communication_s=total(row.busy_s for row in rows),
@@ -99,6 +104,10 @@ class Traced:
             stragglers_s=stragglers_s,
         )
 
+    def _only(self, sizes: Sizes) -> Stages:
+        """The stack as one chunk."""
+        return Stages(1, (Chunk(0, stack(self.actions.practice, whole(sizes.loops[ALIKE]), self.of), True, True),))
+
     def _counts(self, sizes: Sizes) -> list[Any]:
         """Runs per step and device of the kernels of each group together."""
         alike = {kernel.loops: kernel for kernel in chain.from_iterable(self.kernels)}
@@ -106,13 +115,12 @@ class Traced:
         return [total(runs[kernel.loops] for kernel in group) for group in self.kernels]
 
     def _step_s(
-        self, rows: Sequence[Row], works: Sequence[Any], sizes: Sizes, machine: Machine, tied: Any
+        self, calls: Mapping[int, Row], works: Sequence[Any], sizes: Sizes, machine: Machine, tied: Any
     ) -> tuple[Any, Any]:
         """Seconds of the step: microbatch after microbatch, what is left of gradients then, and what runs once.
 
         Of these, those of stragglers.
         """
-        calls = {id(call): row for row, group in zip(rows, self.groups, strict=True) for call in group}
         pairs = [(kernel, s) for s, group in zip(works, self.kernels, strict=True) for kernel in group]
         seconds_of = {id(kernel.ops[0]): s for kernel, s in pairs}
 
@@ -129,9 +137,9 @@ class Traced:
         def seconds(piece: Piece) -> Any:
             return piece_s(piece, call_s, op_s, share)
 
-        layers, microbatches = whole(sizes.loops[ALIKE]), whole(sizes.loops["microbatches"])
-        actions = self.actions
-        only = Chunk(0, stack(actions.practice, layers, self.of), True, True)
+        microbatches, actions = whole(sizes.loops["microbatches"]), self.actions
+        (only,) = self._only(sizes).chunks
+        rows = {id(row): row for row in calls.values()}.values()
         timed = Timed()
         turns = [(j == 0, j == microbatches - 1) for j in range(microbatches)]
         for (first, last), same in groupby(turns):

@@ -202,7 +202,7 @@ class Work:
 
     def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
         for row in self.clock.rows:
-            if often := alone.count(row.call.where, 0):
+            if often := self.actions.buckets.often(row.call, alone, 0):
                 count = often * row.call.repeats(self.clock.sizes)
                 yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
 

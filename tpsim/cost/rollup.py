@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
-from tpsim.cost.collectives import Collective, Sent
+from tpsim.cost.collectives import Collective, Sent, singles
 from tpsim.program.dtypes import Dtype
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Phase
@@ -132,24 +132,24 @@ class Row(Record):
 
 
 def price(
-    collectives: Iterable[Collective], sizes: Sizes, pricer: Pricer, alike: Iterable[int] = repeat(1)
+    collectives: Iterable[Collective], sizes: Sizes, pricer: Pricer, counts: Iterable[Any] = repeat(None)
 ) -> tuple[Row, ...]:
     """Every collective with its numbers; equal shapes are priced once. Nothing is hidden yet: exposed is busy.
 
-    alike  for how many each stands, which repeat as it does
+    counts  calls per step and device, of each; None: as a device makes them that has all layers of `sizes`
 
     Bytes are the mean of all devices, seconds those of the one that has most.
     """
     priced: dict[Hashable, tuple[Any, Any, Any, Timing]] = {}
     rows = []
-    for collective, many in zip(collectives, alike, strict=False):
+    for collective, stated in zip(collectives, counts, strict=False):
         shape = collective.shape
         if shape not in priced:
             ranks, volume = collective.ranks(sizes), collective.logical_bytes(sizes)
             timing = pricer(collective.parts[0].move, volume * collective.peak(sizes))
             priced[shape] = (ranks, volume, wire(collective.kind, volume, ranks), timing)
         ranks, volume, injected, timing = priced[shape]
-        count = collective.count(sizes) * many
+        count = collective.count(sizes) if stated is None else stated
         rows.append(Row(collective, sizes, ranks, count, volume, injected, timing, timing.time_s * count))
     return tuple(rows)
 
@@ -181,7 +181,7 @@ def wire_text(calls: Iterable[Collective], sizes: Sizes, per: Any = 1) -> str:
     from tpsim.cost.formula import text
 
     groups: dict[tuple[str, ...], list[Collective]] = {}
-    for call in calls:
+    for call in singles(calls):
         groups.setdefault(call.axes, []).append(call)
     sums = (total(call.wire_bytes(sizes) * call.count(sizes) for call in group) for group in groups.values())
     return " + ".join(text(amount / per) for amount in sums) or "0"

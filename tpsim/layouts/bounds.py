@@ -47,8 +47,8 @@ class Bounds(Once):
             return self._stack(acts, sorts, partial(figures.least_s, acts=acts, ends=ends), ends)[:, cells]
 
         def wholes(name: str, of: Callable[..., Any]) -> Any:
-            chunks = [sorts.wholes[rank] for rank in (0, *sorts.telling)]
-            return np.stack([self._once((name, chunk, ends), partial(of, chunk, ends=ends))[cells] for chunk in chunks])
+            ranks = [(sorts.wholes[rank], sorts.on_rank(rank)) for rank in (0, *sorts.telling)]
+            return np.stack([self._once((name, *rank, ends), partial(of, *rank, ends=ends))[cells] for rank in ranks])
 
         def late(acts: str) -> Any:
             waits = partial(figures.stragglers.late_s, acts=acts, once=True)

@@ -41,22 +41,6 @@ class _Priced(NamedTuple):
     wrong: Mapping[int, str]
 
 
-class Sent(NamedTuple):
-    """A call of ranks alone.
-
-    often   True if it runs in every microbatch
-    beside  True if it runs beside compute
-    inside  True if it is the same without stages: those at the ends may be joined otherwise there
-    """
-
-    call: Collective
-    lane: str
-    act: str
-    often: bool
-    beside: bool
-    inside: bool
-
-
 @dataclass
 class Calls:
     """The collectives of a program in the cells of a group of layouts.
@@ -76,18 +60,18 @@ class Calls:
     sizes: Sizes
     prices: dict[Hashable, Any]
     wrong: dict[int, str] = field(default_factory=dict)
-    _known: dict[int, _Priced] = field(default_factory=dict)
+    _known: dict[Hashable, _Priced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.axes = [tuple(question.mesh.axes.items()) for question in self.meshes]
         cells = ("cells", *self.axes, self.on.tobytes(), self.microbatches.tobytes())
         self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
 
-    def call_s(self, call: Collective) -> Any:
-        """Seconds of one call; of messages, and of what stages have together, none."""
+    def call_s(self, call: Collective, layers: Any = 1) -> Any:
+        """Seconds of one call, of so many layers in every cell; of messages none."""
         if call.kind == "send":
             return 0
-        priced = self._priced(call)
+        priced = self._priced(call, layers)
         self.wrong |= priced.wrong
         return priced.seconds
 
@@ -95,20 +79,21 @@ class Calls:
         """What one step of a call brings of all."""
         return self._priced(call).shares
 
-    def _volumes(self, call: Collective) -> Any:
-        return np.broadcast_to(call.logical_bytes(self.sizes), len(self.on)).astype(float)
+    def _volumes(self, call: Collective, layers: Any = 1) -> Any:
+        return np.broadcast_to(call.logical_bytes(self.sizes) * layers, len(self.on)).astype(float)
 
-    def _priced(self, call: Collective) -> _Priced:
-        if id(call) not in self._known:
-            key = ("call", call.shape, self.number)
+    def _priced(self, call: Collective, layers: Any = 1) -> _Priced:
+        many = np.asarray(layers).tobytes()
+        if (id(call), many) not in self._known:
+            key = ("call", call.shape, many, self.number)
             if key not in self.prices:
-                self.prices[key] = self._in_cells(call)
-            self._known[id(call)] = self.prices[key]
-        return self._known[id(call)]
+                self.prices[key] = self._in_cells(call, layers)
+            self._known[id(call), many] = self.prices[key]
+        return self._known[id(call), many]
 
-    def _in_cells(self, call: Collective) -> _Priced:
+    def _in_cells(self, call: Collective, layers: Any) -> _Priced:
         """A call in all cells: those whose wires are the same are priced together."""
-        move, volumes = call.parts[0].move, self._volumes(call)
+        move, volumes = call.parts[0].move, self._volumes(call, layers)
         seconds, shares, wrong = np.zeros(len(self.on)), np.zeros(len(self.on)), {}
         ways: defaultdict[Any, list[int]] = defaultdict(list)
         for at, mesh in enumerate(self.meshes):

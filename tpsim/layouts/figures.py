@@ -22,7 +22,8 @@ from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes, s
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
 from tpsim.layouts import in_line
-from tpsim.layouts.calls import Calls, Sent
+from tpsim.layouts.calls import Calls
+from tpsim.layouts.sent import Sent, SentCalls
 from tpsim.layouts.stragglers import Stragglers
 from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
@@ -117,7 +118,7 @@ class Figures(Once):
         def op_s(op: Op) -> Any:
             return self.kernel_s(self._kernels[id(op)]) if id(op) in self._kernels else 0
 
-        return self._once(piece, lambda: piece_s(piece, self.calls.call_s, op_s, self.calls.share))
+        return self._once(piece, lambda: piece_s(piece, self._calls.alone_s, op_s, self.calls.share))
 
     def kernel_s(self, kernel: Any) -> Any:
         """Seconds of one run of a kernel."""
@@ -128,18 +129,19 @@ class Figures(Once):
             self.prices[key] = np.asarray(seconds, dtype=float)  # shares of rows make them objects
         return self.prices[key]
 
-    def once_s(self, rank: Chunk, *, ends: bool) -> Any:
-        """Seconds that a rank with all of this works, and waits, once per step, alone; ends: see `worked_s`."""
-        return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank))
+    def once_s(self, rank: Chunk, chunks: Sequence[Chunk], *, ends: bool) -> Any:
+        """Seconds that a rank with all of these works, and waits, once per step, alone; ends: see `worked_s`."""
+        joined = total(self._calls.joined_s(chunk, "", beside=False) for chunk in chunks)
+        return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank) + joined)
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         yield from (
             (kernel.where, self.kernel_s(kernel)) for kernel in self.lowered.kernels if not in_microbatch(kernel.where)
         )
         calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
-        yield from ((call.where, self.calls.call_s(call)) for call in calls)
+        yield from ((call.where, self._calls.alone_s(call)) for call in calls)
 
-    def shared_s(self, rank: Chunk, *, ends: bool) -> Any:
+    def shared_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
         return self.whole(self._stacked(f"shared {ends}", lambda: self._shared_each(ends=ends), rank))
 
@@ -153,7 +155,8 @@ class Figures(Once):
 
         ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
         """
-        return self.whole(reduce(np.maximum, (self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes)))
+        compute, *lanes = (self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes)
+        return self.whole(reduce(np.maximum, lanes, compute + self._calls.joined_s(chunk, acts, beside=False)))
 
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
@@ -168,7 +171,7 @@ class Figures(Once):
             return self.whole(self._stacked(f"kernels {acts}", lambda: self.works(acts), chunk))
 
         ranks = self.column(lambda case: case.tied)
-        return Stragglers(self.example.machine, self._sent, lambda sent: self.calls.call_s(sent.call), works_s, ranks)
+        return Stragglers(self.example.machine, self._sent, self.calls.call_s, works_s, self._calls.buckets, ranks)
 
     def _chain_s(self, chunk: Chunk, acts: str) -> Any:
         stack = [(kind, many) for kind, many in chunk.stack if many]
@@ -197,8 +200,8 @@ class Figures(Once):
 
     def _acts_s(self, acts: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         if lane:
-            return self._calls_s(acts, lane, ends=ends)
-        return chain(self.works(acts), self._calls_s(acts, ends=ends, beside=False))
+            return self._calls.own_s(acts, lane, ends=ends)
+        return chain(self.works(acts), self._calls.own_s(acts, ends=ends, beside=False))
 
     @cached_property
     def _lanes(self) -> list[str]:
@@ -217,21 +220,14 @@ class Figures(Once):
             "reduced": (("W", GRADIENTS, True),),
             "last": (("", GRADIENTS, True),),
         }[name]
-        calls = (self._calls_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
-        return self.whole(self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk))
+        calls = (self._calls.own_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
+        joined = total(self._calls.joined_s(chunk, acts, lane, beside=beside) for acts, lane, beside in lanes)
+        return self.whole(self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk) + joined)
 
-    def _calls_s(
-        self, acts: str, lane: str = "", *, ends: bool, beside: bool | None = None
-    ) -> Iterator[tuple[Where, Any]]:
-        """Where calls of such acts stand, and their seconds; acts: "" for those that are once per step.
-
-        lane    of theirs alone; "" for all
-        beside  those that run beside compute, or those that do not; None for both
-        """
-        for sent in self._sent:
-            inside = sent.act in acts if sent.often else not acts
-            if inside and lane in ("", sent.lane) and beside in (None, sent.beside) and (ends or sent.inside):
-                yield sent.call.where, self.calls.call_s(sent.call)
+    @cached_property
+    def _calls(self) -> SentCalls:
+        shards = self.column(lambda case: case.mesh.size(*case.layout.data))
+        return SentCalls(self.calls, self._sent, self.example.practice, shards)
 
     @cached_property
     def _sent(self) -> list[Sent]:

@@ -34,7 +34,11 @@ class Sorts:
     @cached_property
     def wholes(self) -> tuple[Chunk, ...]:
         """All chunks of each rank as one."""
-        return tuple(_whole([self.chunks[k] for k in self.of[rank :: self.ranks]]) for rank in range(self.ranks))
+        return tuple(_whole(self.on_rank(rank)) for rank in range(self.ranks))
+
+    def on_rank(self, rank: int) -> tuple[Chunk, ...]:
+        """The chunks of a rank."""
+        return tuple(self.chunks[k] for k in self.of[rank :: self.ranks])
 
     @cached_property
     def all(self) -> Chunk:

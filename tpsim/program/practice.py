@@ -12,6 +12,7 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from tpsim.program.copies import Dispatch
 from tpsim.program.keeps import BufferSize
 from tpsim.program.layout import REGIONS, Layout
+from tpsim.quantity.size import largest
 from tpsim.quantity.spec import Count, Flag, OrShort, Value, alone
 
 if TYPE_CHECKING:
@@ -58,8 +59,13 @@ class Changes(Value):
 
 
 def changed(group: V, stated: V | None) -> V:
-    """A group of switches as a bundle has it, with those that a file states; buffers are looked up elsewhere."""
+    """A group of switches as a bundle has it, with those that a file states; buffers are looked up elsewhere.
+
+    A bucket of a layer that it states stands instead of a bundle's numbers.
+    """
     given = stated.model_fields_set - {"buffers"} if stated else ()
+    if stated and "of" in given and stated.but(buffers=None) == Bucket(of="layer"):
+        return type(group)()
     return group.but(**{name: value for name, value in stated or () if name in given and value is not None})
 
 
@@ -111,14 +117,17 @@ class Ahead(Changes):
 
 
 class Bucket(Value):
-    """How many gradients are reduced at once, where that runs beside compute."""
+    """How many gradients are reduced, and new weights gathered, in one call, and how many wait for it beside compute.
+
+    Layers share a call only where arrays do (`Practice.coalesce`).
+    """
 
     noun: ClassVar[str] = "a bucket"
 
     of: Literal["layer", "step"] = "layer"
     elements: Count | None = None  # instead, so many elements, or `per_rank` of them per data shard if that is more
     per_rank: Annotated[int, Field(strict=True, ge=0)] = 0
-    first_chunk: Flag = False  # only the first chunk of a pipeline has buckets, and the others one each
+    first_chunk: Flag = False  # only what a pipeline's first chunk reduces beside compute is cut, all else is one each
     buffers: Annotated[dict[BufferSize, Count], OrShort("string")] | str | None = Field(
         default=None,
         description="beside gradients and weights: the list of a framework, or how many of each size",
@@ -127,11 +136,11 @@ class Bucket(Value):
 
     _word = alone("of", str)
 
-    def limit(self, *, shards: int, first: bool) -> float:
-        """In layers, or in elements; first: of the first chunk."""
+    def limit(self, *, shards: Any, first: bool) -> Any:
+        """In layers, or in elements; first: of what the first chunk reduces beside compute."""
         if self.of == "step" or (self.first_chunk and not first):
             return inf
-        return 1 if self.elements is None else max(self.elements, self.per_rank * shards)
+        return 1 if self.elements is None else largest(self.elements, self.per_rank * shards)
 
 
 class Rows(Changes):
@@ -206,7 +215,7 @@ class Practice:
                            what stages sum of it comes behind the update, beside the next step's warm-up (deferred)
     overlap                which sorts of collectives run beside compute
     ahead                  how early weights are gathered where that runs beside compute
-    bucket                 how many gradients are reduced at once where that runs beside compute
+    bucket                 how many layers' gradients, or new weights, travel in one call
     rows                   how rows go to experts and come back
     levels                 the axes that copies of tokens go over, as a placement tells nodes apart: no switch
     buffers                what buckets, and weights that are gathered, lie in beside what memory counts of both anyway
