@@ -137,7 +137,7 @@ FAULTS: list[Fault] = [
     Fault(
         "a grid counts one of equal collectives",
         rollup.price,
-        given(alike=lambda _: repeat(1)),
+        given(counts=lambda _: repeat(None)),
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),

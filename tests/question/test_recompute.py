@@ -156,11 +156,13 @@ def test_recompute_of_as_many_layers_as_a_chunk_has_is_that_of_all():
 
 
 def test_each_layer_more_of_a_chunk_trades_as_many_bytes_for_as_many_seconds():
+    """But that what is recomputed is a kind, and a kind has a bucket of its own: one call more."""
     plans = [staged("none"), *(staged(f"{{layers: {n}}}") for n in (1, 2, 3))]
-    for of in (lambda one: one.memory.peak_bytes, lambda one: -one.step.time_s):
+    for of, first in ((lambda one: one.memory.peak_bytes, 1e-9), (lambda one: -one.step.time_s, 1e-4)):
         steps = [float(of(one) - of(more)) for one, more in pairwise(plans)]
         assert steps[0] > 0
-        assert steps == pytest.approx([steps[0]] * 3, rel=1e-9)
+        assert steps[1] == pytest.approx(steps[2], rel=1e-9)
+        assert steps[0] == pytest.approx(steps[1], rel=first)
 
 
 def test_a_step_that_drops_is_no_program_of_one_that_does_not_though_both_are_asked_of_one_shelf():
