@@ -269,7 +269,7 @@ def layouts(draw):
     return Layout(model, "dgx-h100", practice, tp, dp, zero, sp, dp * m * each, seq, m, gradient)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(layouts())
 def test_any_layout_of_both_models_is_what_the_papers_say(q):
     assert sent(q, activation=True) == activations(q)

@@ -190,7 +190,7 @@ def step_with(answer, rows, overlap, scale, launch=0, *, late=True):
         return None
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(drawn=questions(), overlap=switches, sort=st.sampled_from(SORTS), scale=st.floats(0.1, 4))
 def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
     """But where stages gather new weights when they need them: each waits for its own behind those before it.
@@ -208,7 +208,7 @@ def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
         less = one
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(drawn=questions(), overlap=switches, scale=st.floats(0.1, 4), launch=st.sampled_from([0, 2e-5, 1e-3]))
 def test_compute_exposed_bubble_and_host_are_the_step_for_every_rank(drawn, overlap, scale, launch):
     step = step_with(*drawn, overlap, scale, launch)

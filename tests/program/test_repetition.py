@@ -37,7 +37,7 @@ def flops(program, sizes):
     return sum(one.flops(sizes) * one.count(sizes) for one in kernels(program))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data(), model=MODELS, qkv=st.sampled_from(["separate", "fused"]))
 def test_nothing_but_keys_and_values_is_repeated_and_they_only_beyond_their_heads(data, model, qkv):
     sizes = at(model, CUBE)
@@ -60,7 +60,7 @@ def unstored(where):
     return {region: dims for region, dims in where.table.items() if region != "stored"}
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data(), model=MODELS, mesh=meshes(devices=8), practice=st.sampled_from([*PRACTICES.values()]))
 def test_under_any_table_fused_projections_hold_and_multiply_what_separate_ones_do(data, model, mesh, practice):
     sizes = at(model, mesh)
@@ -75,7 +75,7 @@ def test_under_any_table_fused_projections_hold_and_multiply_what_separate_ones_
     assert found == [found[0]] * 3
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(data=st.data(), model=MODELS, practice=st.sampled_from([*PRACTICES.values()]))
 def test_no_gradient_is_settled_in_a_microbatch_but_by_scattering_it_into_its_buffer(data, model, practice):
     where = data.draw(schemes(CUBE, at(model, CUBE).dims))

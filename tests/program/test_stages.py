@@ -108,7 +108,7 @@ practices = st.builds(
 )
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(models, practices, layouts, stacks())
 def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice, chosen, stack):
     split, p = stack
@@ -118,7 +118,7 @@ def test_one_traced_layer_and_cut_stand_for_every_rank_op_by_op(model, practice,
         assert Counter(ran(whole, stages, rank)) == claimed(one, stages, rank)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(models, practices, layouts, st.data())
 def test_ranks_that_follow_a_schedule_run_what_one_traced_layer_and_cut_claim(model, practice, chosen, data):
     name, p, v, m = data.draw(asked().filter(lambda one: 1 < one[1] < 5 and one[3] < 5))

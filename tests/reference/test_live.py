@@ -66,7 +66,7 @@ def as_counted(courses):
     return {rank: [{(most, left)} for _, most, left in course] for rank, course in courses.items()}
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(MODELS)), practice=practices(), ranks=st.integers(1, 3))
 def test_the_fold_of_one_layer_is_what_devices_hold_after_every_action(data, name, practice, ranks):
     of = data.draw(st.sampled_from([one for one in SCHEDULES if ranks > 1 or not SCHEDULES[one].several]))

@@ -45,7 +45,7 @@ def whole(name: str, practice: Practice, microbatches: int) -> Run:
 
 
 # Too many refusals fail hypothesis' own health check: the law cannot become an empty one.
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data(), name=st.sampled_from(sorted(MODELS)), mesh=meshes(devices=8), practice=practices())
 def test_any_layout_equals_the_unsharded_program_or_is_refused(data, name, mesh, practice):
     table = data.draw(tables(mesh, sizes(MODELS[name], 1)))
@@ -57,7 +57,7 @@ def test_any_layout_equals_the_unsharded_program_or_is_refused(data, name, mesh,
     assert difference(sharded, whole(name, practice.under(where), microbatches)) < 1e-9
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(data=st.data(), name=st.sampled_from(sorted(MODELS)), practice=practices(), microbatches=st.integers(2, 3))
 def test_any_tensor_and_data_parallelism_equals_the_unsharded_program(data, name, practice, microbatches):
     mesh = Mesh({"X": 2, "Y": 2, "Z": 2})

@@ -44,7 +44,7 @@ def tends_to_its_busiest_link(kind, axes, name, most):
 @pytest.mark.parametrize("axes", TORI)
 def test_rotated_parts_of_any_torus_tend_to_its_busiest_link(axes, kind):
     assert "rotated" in STREAMED
-    assert tends_to_its_busiest_link(kind, axes, "rotated", 8 if len(axes) == 2 else 4)
+    assert tends_to_its_busiest_link(kind, axes, "rotated", 4)
 
 
 @pytest.mark.parametrize("n", range(2, 17))
