@@ -6,7 +6,7 @@ and a plan leaves it out.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import chain
@@ -131,7 +131,7 @@ class Figures(Once):
 
     def once_s(self, rank: Chunk, chunks: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds that a rank with all of these works, and waits, once per step, alone; ends: see `worked_s`."""
-        joined = total(self._calls.joined_s(chunk, "", beside=False) for chunk in chunks)
+        joined = total(many * self._calls.joined_s(chunk, "", beside=False) for chunk, many in Counter(chunks).items())
         return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank) + joined)
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
