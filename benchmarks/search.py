@@ -2,7 +2,7 @@
 
     python benchmarks/search.py [--brute | --million | --blocks | --heavy | --calculon] [SCENARIO CHIPS [VARY ..]]
 
-Seconds are those of the processor: of legality, tracing, memory, bounds (all that is issued among them), and planning.
+Seconds are those of the processor: of legality, tracing, memory, bounds, and planning.
 
 --brute     plans every layout that fits, one by one, which takes minutes; counts ties of the tenth, and what deadlocks.
             The best ten of llama3-70b-h100 on 64 chips were those of 7,021 plans, of llama3-8b-v5e on 256 of 3,218, of

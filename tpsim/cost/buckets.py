@@ -84,11 +84,13 @@ class Buckets:
 
     def split(self, call: Collective, chunk: Chunk) -> Split:
         """The calls that a chunk makes of one that each layer has."""
-        layers = layers_of(call, chunk)
-        if not self.joins(call) or not layers:
-            return (call,) * layers
-        most = int(self.full(call, chunk))
-        return (call.joined(most),) * (layers // most) + (call.joined(layers % most),) * (layers % most > 0)
+        key = "split", id(call), chunk.stack, chunk.first
+        if key not in self._known:
+            layers = layers_of(call, chunk)
+            most = int(self.full(call, chunk)) if self.joins(call) and layers else 1
+            rest = (call.joined(layers % most),) * (layers % most > 0)
+            self._known[key] = (call.joined(most),) * (layers // most) + rest
+        return self._known[key]  # type: ignore[no-any-return]  # put there above
 
     def priced(self, stages: Stages) -> list[Collective]:
         """All calls of some stages, each once."""

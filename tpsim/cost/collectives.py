@@ -168,7 +168,12 @@ class Collective:
 
     def repeats(self, sizes: Sizes) -> Any:
         """Calls per step in each of the layers, or at each of the cuts, that have it."""
-        return self.program.times(self.where.outside(ALIKE).outside("chunks"), sizes.loops)
+        return self.program.times(self._in_one, sizes.loops)
+
+    @cached_property
+    def _in_one(self) -> Where:
+        """Where it stands of one layer, or of one cut."""
+        return self.where.outside(ALIKE).outside("chunks")
 
     @cached_property
     def shape(self) -> Hashable:
