@@ -75,8 +75,12 @@ class SentCalls(Once):
 
     def joined(self, acts: str, lane: str = "", *, beside: bool | None = None) -> list[Collective]:
         """The calls that layers send together, of one layer each; see `chosen`."""
-        chosen = (sent.call for sent in self.chosen(acts, lane, beside=beside))
-        return [call for call in chosen if self.buckets.joins(call)]
+
+        def calls() -> list[Collective]:
+            chosen = (sent.call for sent in self.chosen(acts, lane, beside=beside))
+            return [call for call in chosen if self.buckets.joins(call)]
+
+        return self._once(("joined", acts, lane, beside), calls)  # type: ignore[no-any-return]  # put there above
 
     def chosen(self, acts: str, lane: str = "", *, ends: bool = False, beside: bool | None = None) -> Iterator[Sent]:
         """Calls of such acts; acts: "" for those that are once per step.

@@ -88,4 +88,8 @@ class Stragglers(Once):
 
     def _any(self, sent: Sequence[Sent]) -> Any:
         """1 in cells where any of some calls has somebody to talk to, else 0."""
-        return np.any([self.call_s(each.call) > 0 for each in sent], axis=0) * 1.0 if sent else 0
+
+        def met() -> Any:
+            return np.any([self.call_s(each.call) > 0 for each in sent], axis=0) * 1.0 if sent else 0
+
+        return self._once(("any", *[id(each.call) for each in sent]), met)
