@@ -230,8 +230,7 @@ def whole(drawn: Drawn, found: Evaluation, memo: Memo, counts: Counter[str]) -> 
     step = [float(plan.step.time_s) for _, plan in fit]
     peak = [float(plan.memory.peak_bytes) for _, plan in fit]
     rate = [s / plan.tokens for s, (_, plan) in zip(step, fit, strict=True)]
-    paid = [one.family.price / float(plan.question.placement.share) for one, plan in fit]  # idle chips of a slice, too
-    money = [s * price for s, price in zip(rate, paid, strict=True)]
+    money = [plan.run.price_per_step / plan.tokens for _, plan in fit]
     for by, figures in {"step": step, "memory": peak, "tokens_per_s": rate, "money": money}.items():
         result: SearchResult = search(drawn.scenario, vary=drawn.vary, by=by, top=TOP, plans=10**6)  # type: ignore[arg-type]
         said = [one.value(by) for one in result.ranked.best]  # type: ignore[arg-type]

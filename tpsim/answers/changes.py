@@ -97,8 +97,7 @@ def _settings(plan: PlanResult) -> Iterator[str]:
 
     Of inference it is the cache split otherwise, where several chips hold the same parts of it.
 
-    Leaving sequence parallelism is not among them: it looks faster than it is, since the work that it splits (norms,
-    sums) is not counted. Nor are microbatches where they decide the batch.
+    Leaving sequence parallelism is not among them, nor are microbatches where they decide the batch.
     """
     layout, mesh, parts = plan.question.layout, plan.question.mesh, plan.question.workload.microbatches
     full, least_s = plan.memory.room_bytes < 0, LEAST * plan.step.time_s

@@ -232,8 +232,9 @@ class Planned:
         """What it comes to; less is better."""
         if by == "memory":
             return float(self.plan.memory.peak_bytes)
-        price = self.candidate.family.price / float(self.plan.question.placement.share)
-        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, price)
+        if by == "money":
+            return float(self.plan.run.price_per_step) / self.plan.tokens  # type: ignore[union-attr, arg-type]  # stated
+        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, 0)
 
     def measures(self, by: By) -> tuple[float, float]:
         """What it comes to, and what decides between those that are equal: the peak, or of equal peaks the step."""

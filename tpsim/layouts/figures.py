@@ -118,7 +118,7 @@ class Figures(Once):
         def op_s(op: Op) -> Any:
             return self.kernel_s(self._kernels[id(op)]) if id(op) in self._kernels else 0
 
-        return self._once(piece, lambda: piece_s(piece, self._calls.alone_s, op_s, self.calls.share))
+        return self._once(piece, lambda: piece_s(piece, self._sent_calls.alone_s, op_s, self.calls.share))
 
     def kernel_s(self, kernel: Any) -> Any:
         """Seconds of one run of a kernel."""
@@ -131,7 +131,9 @@ class Figures(Once):
 
     def once_s(self, rank: Chunk, chunks: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds that a rank with all of these works, and waits, once per step, alone; ends: see `worked_s`."""
-        joined = total(many * self._calls.joined_s(chunk, "", beside=False) for chunk, many in Counter(chunks).items())
+        joined = total(
+            many * self._sent_calls.joined_s(chunk, "", beside=False) for chunk, many in Counter(chunks).items()
+        )
         return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank) + joined)
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
@@ -139,7 +141,7 @@ class Figures(Once):
             (kernel.where, self.kernel_s(kernel)) for kernel in self.lowered.kernels if not in_microbatch(kernel.where)
         )
         calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
-        yield from ((call.where, self._calls.alone_s(call)) for call in calls)
+        yield from ((call.where, self._sent_calls.alone_s(call)) for call in calls)
 
     def shared_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
@@ -156,7 +158,7 @@ class Figures(Once):
         ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
         """
         compute, *lanes = (self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes)
-        return self.whole(reduce(np.maximum, lanes, compute + self._calls.joined_s(chunk, acts, beside=False)))
+        return self.whole(reduce(np.maximum, lanes, compute + self._sent_calls.joined_s(chunk, acts, beside=False)))
 
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
@@ -171,7 +173,7 @@ class Figures(Once):
             return self.whole(self._stacked(f"kernels {acts}", lambda: self.works(acts), chunk))
 
         ranks = self.column(lambda case: case.tied)
-        return Stragglers(self.example.machine, self._sent, self.calls.call_s, works_s, self._calls.buckets, ranks)
+        return Stragglers(self.example.machine, self._sent, self.calls.call_s, works_s, self._sent_calls.buckets, ranks)
 
     def _chain_s(self, chunk: Chunk, acts: str) -> Any:
         stack = [(kind, many) for kind, many in chunk.stack if many]
@@ -200,8 +202,8 @@ class Figures(Once):
 
     def _acts_s(self, acts: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         if lane:
-            return self._calls.own_s(acts, lane, ends=ends)
-        return chain(self.works(acts), self._calls.own_s(acts, ends=ends, beside=False))
+            return self._sent_calls.own_s(acts, lane, ends=ends)
+        return chain(self.works(acts), self._sent_calls.own_s(acts, ends=ends, beside=False))
 
     @cached_property
     def _lanes(self) -> list[str]:
@@ -220,12 +222,12 @@ class Figures(Once):
             "reduced": (("W", GRADIENTS, True),),
             "last": (("", GRADIENTS, True),),
         }[name]
-        calls = (self._calls.own_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
-        joined = total(self._calls.joined_s(chunk, acts, lane, beside=beside) for acts, lane, beside in lanes)
+        calls = (self._sent_calls.own_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
+        joined = total(self._sent_calls.joined_s(chunk, acts, lane, beside=beside) for acts, lane, beside in lanes)
         return self.whole(self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk) + joined)
 
     @cached_property
-    def _calls(self) -> SentCalls:
+    def _sent_calls(self) -> SentCalls:
         shards = self.column(lambda case: case.mesh.size(*case.layout.data))
         return SentCalls(self.calls, self._sent, self.example.practice, shards)
 
