@@ -491,6 +491,21 @@ def test_reductions_of_gradients_and_new_weights_that_outlast_compute_are_in_a_b
     assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("vary", "least"),
+    [(["tp=1", "pp=1"], 0.9), (["tp=4", "pp=2", "schedule=interleaved", "chunks=2", "sp=true"], 0.85)],
+)
+def test_gradients_of_layers_without_stages_and_what_a_layer_begins_with_are_in_a_bound(vary, least):
+    network = {"extends": "dgx-h100", "levels": {"nvlink": {"link": {"bandwidth": "20 GB/s"}}}}
+    practice = {"overlap": {"tensor": "beside", "gradients": "none"}, "bucket": "layer"}
+    scenario = {**TINY, "hardware": network, "practice": practice}
+    found = weighed(scenario, WORK, 8, [*vary, "zero=1", "microbatches=1,2,4,8", "recompute=none,selective,full"], 1)
+    for one, _ in found:
+        one.family.bound()
+    near = [one.step_s / plan.step.time_s for one, plan in found]
+    assert (min(near) > least, max(near) <= 1 + 1e-9) == (True, True), near
+
+
 def test_waits_for_the_last_rank_are_in_a_bound():
     found = weighed(*SPACES[LATE])
     for one, _ in found:
