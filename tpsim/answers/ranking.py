@@ -66,16 +66,23 @@ def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
 class Ranked:
     """What plans of some layouts came to.
 
+    by         what they are ranked by
     best       the plans, the best first
     made       how many were planned to know it
     open_at    what the next of those that were not planned may come to at least; infinite if none can be better
     violating  layouts that fit and are known to violate what the scenario requires
     """
 
+    by: By
     best: list[Planned]
     made: int
     open_at: float
     violating: int
+
+    @property
+    def complete(self) -> bool:
+        """True if none that was not planned can be better than one that is listed."""
+        return self.open_at == inf
 
 
 @dataclass
@@ -135,13 +142,13 @@ class Ranking:
         for least, candidate in self._queue(by, sure=sure):
             enough = (best[-1].value(by) if len(best) == top else under) <= least
             if enough or planned == self.most:
-                return Ranked(best, planned, inf if enough else least, violated + self._unable)
+                return Ranked(by, best, planned, inf if enough else least, violated + self._unable)
             plan = self._plan(candidate)
             planned += 1
             violated += not plan.plan.ok
             taken = [plan] if plan.plan.ok and plan.value(by) < under else []
             best = sorted([*best, *taken], key=lambda planned: planned.measures(by))[:top]
-        return Ranked(best, planned, inf, violated + self._unable)
+        return Ranked(by, best, planned, inf, violated + self._unable)
 
     @property
     def _unable(self) -> int:
@@ -158,11 +165,11 @@ class Ranking:
             ):
                 continue
             if count == self.most:
-                return Ranked(_front(planned, by), count, least, 0)
+                return Ranked(by, _front(planned, by), count, least, 0)
             plan = self._plan(candidate)
             count += 1
             planned += [plan] if plan.plan.ok else []
-        return Ranked(_front(planned, by), count, inf, 0)
+        return Ranked(by, _front(planned, by), count, inf, 0)
 
 
 Measures = Callable[["Family"], tuple[Any, Any]]

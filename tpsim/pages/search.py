@@ -165,11 +165,11 @@ EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """`result` as a page."""
-    rows = [{**row, "sp": YES[row["sequence_parallel"]]} for row in result.rows]
-    varied = [
-        Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in (*COLUMNS, "sp")
-    ]
-    costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in COLUMNS and column.key != "fits"]
+    rows = [{**row, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]]} for row in result.rows]
+    known = (*COLUMNS, "sp", "fit")
+    varied = [Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in known]
+    keys = {*COLUMNS, *(["fit"] if _tells("fit", rows) else [])}
+    costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in keys]
     empty = [{**cell, "vary": ", ".join(cell["vary"])} for cell in result.empty]
     tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
