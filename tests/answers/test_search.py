@@ -400,3 +400,24 @@ def test_what_a_layout_loses_by_adds_up_to_the_difference(scenario, vary, named)
         parts = [] if text == "the same step" else [part.split(" ")[:2] for part in text.split(", ")]
         told = sum(float(f"{number[0]}1") * parse(f"{number[1:]} {unit}", "seconds") for number, unit in parts)
         assert told == pytest.approx(step_s - best, abs=len(parts) * 2e-4 * best)
+
+
+def test_what_a_layout_of_another_batch_loses_is_of_as_many_tokens():
+    """It has a shorter step, and was said to win everywhere."""
+    vary = ["workload.global_batch=8,64", "microbatches=8", "zero=1", "tp=4", "pp=1"]
+    found = search(SMALL, vary=vary, recompute="none", by="tokens_per_s", top=10)
+    large, small = found.best, next(row for row in found.rows if row.varied["workload.global_batch"] == 8)
+    assert large.varied == {"workload.global_batch": 64}
+    assert small.step_s < large.step_s
+    parts = [part.split(" ")[:2] for part in small.loses.split(", ")]
+    told = sum(float(f"{number[0]}1") * parse(f"{number[1:]} {unit}", "seconds") for number, unit in parts)
+    assert told == pytest.approx(small.step_s * 8 - large.step_s, rel=0.01)
+
+
+def test_gradients_over_data_and_context_are_those_over_data():
+    """Where one layout splits sequences and another does not, they were lost under one name and won under the other."""
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 16, "seq": 8192, "batch": 16, "recompute": "full"}
+    found = search(**asked, vary=["tp=1", "pp=1", "cp=1,2", "zero=1", "microbatches=1,2"], top=8)
+    assert {row.cp for row in found.rows} == {1, 2}
+    assert any("data" in row.planned.parts for row in found.rows if row.cp == 2)
+    assert not any("context" in name and "data" in name for row in found.rows for name in row.planned.parts)

@@ -48,15 +48,18 @@ def measured(pareto: str) -> By:
     return first  # type: ignore[return-value]  # one of them
 
 
+def same_work(questions: Sequence[Question]) -> bool:
+    """True if all steps have as many tokens, of one model."""
+    first, *others = questions
+    return all((other.workload.tokens, other.model) == (first.workload.tokens, first.model) for other in others)
+
+
 def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
     """Refuse a measure that a scenario has no figures for, or that compares unlike things. Raises InputError."""
     if measure == "money" and not all(question.price for question in questions):
         message = "a search by money needs the price of a chip hour, and none is stated"
         raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
-    first, *others = questions
-    if measure == "step" and any(
-        (other.workload.tokens, other.model) != (first.workload.tokens, first.model) for other in others
-    ):
+    if measure == "step" and not same_work(questions):
         message = "steps are not the same work where their tokens or their models differ"
         remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"
         raise InputError.one("unlike-work", message, remedy=f"compare what they get done: {remedy}")
@@ -258,10 +261,14 @@ def _parts(plan: PlanResult) -> dict[str, float]:
     whole = {"compute": plan.step.compute_s, "bubble": plan.step.bubble_s, **plan.step.waits}
     parts = {name: float(seconds) for name, seconds in whole.items()}
     for axis, row in plan.totals["by_axis"].items():
-        name = " and ".join(dict.fromkeys(names.get(name, name) for name in axis.split(",")))
+        roles = dict.fromkeys(names.get(name, name) for name in axis.split(","))
+        name = WORDS["dp"] if roles.keys() == SHARDS else " and ".join(roles)
         parts[name] = parts.get(name, 0) + float(row.exposed_s)
     return parts
 
 
 WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages", "cp": "context"}
 """Roles of mesh axes, as losses name them."""
+
+SHARDS = {WORDS["dp"], WORDS["cp"]}
+"""Over what gradients are reduced together: all that have tokens of their own."""

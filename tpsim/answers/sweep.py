@@ -25,6 +25,7 @@ from tpsim.quantity.units import show
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer
 from tpsim.report.formats import read_parquet, write_parquet
+from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Number
 
 if TYPE_CHECKING:
@@ -308,8 +309,8 @@ class SweepResult(Answer):
     @property
     def verdict(self) -> str:
         """The best of all, and how many cells there were."""
-        counts = f"{self.cells:,} cells, {len(self.empty):,} without a layout: {self.considered:,} layouts considered, "
-        counts += f"{self.legal:,} legal, {self.fitting:,} fit"
+        counts = f"{counted(self.cells, 'cell')}, {len(self.empty):,} without a layout: "
+        counts += f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
         if not self.rows:
             return f"no layout: {counts}"
         best = self.rows[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tpsim.answers.sensitivity import FACTOR
 from tpsim.answers.sweep import COLUMNS
 from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
+from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     yield "work", _either(work_text(question) for question in questions)
     chips = (space.chips or question.mesh.devices for space, question in zip(result.spaces, questions, strict=True))
     machines = zip((question.machine.name for question in questions), chips, strict=True)
-    yield "machine", _either(f"{name}, {count:,} chips" for name, count in machines)
+    yield "machine", _either(f"{name}, {counted(count, 'chip')}" for name, count in machines)
     yield "practice", _either(_practice(question, result.searched) for question in questions)
     yield "searched", ", ".join(result.searched)
     if result.held:
