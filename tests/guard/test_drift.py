@@ -340,6 +340,13 @@ def test_a_single_cause_says_its_effect_on_a_step_and_one_of_several_does_not():
         assert "step" not in [column.key for column in cause_rows(several).columns]
 
 
+def test_of_figures_with_a_part_in_the_same_change_those_that_moved_most_come_first():
+    for small, large in ((INSIDE, "chip.memory.bandwidth"), ("chip.memory.bandwidth", INSIDE)):
+        made = with_constant(with_constant(many(1, 1.1), small, 0.99), large, 0.5)
+        figures = [row["name"] for row in cause_rows(drift(many(1), made)).rows if row["kind"] == "constant"]
+        assert [name.partition(".")[2] for name in figures] == [large, small]
+
+
 def inside_alone(fact):
     """The scenario with the seconds of collectives on any other level as they were."""
     before = many(1).scenarios["scenarios/s000"].calls

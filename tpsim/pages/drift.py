@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
+from tpsim.guard.drift import UNKNOWN
 from tpsim.guard.drift_result import SIGN, SIZES, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, few, keys, outcome, relative, same
 from tpsim.quantity.units import show
@@ -153,7 +154,7 @@ def _parts(
 def _causes(result: Drifted) -> list[Row]:
     """A row per cause, edits first, then the largest; whose the change of a step is only a single cause can say."""
     brought = [cause for cause in result.drift.causes if cause not in result.edits]
-    ordered = [*result.edits, *sorted(brought, key=lambda cause: -round(abs(cause.step_relative or 0), DIGITS))]
+    ordered = [*result.edits, *sorted(brought, key=_largest_first)]
     rows = [_cause(cause) for cause in ordered]
     if sum(bool(cause.scenarios) for cause in ordered) > 1:
         rows = [{**row, "step": ""} for row in rows]
@@ -163,6 +164,13 @@ def _causes(result: Drifted) -> list[Row]:
         row.update({key: AS_ABOVE for key, text in names.items() if text and text == above.get(key)})
         above = names
     return rows
+
+
+def _largest_first(cause: CauseOfDrift) -> tuple[float, ...]:
+    """By the change of a step that it has a part in; where that is the same, formulas, then figures by their own."""
+    rank = 3 if cause.name == UNKNOWN else {"formula": 0, "constant": 1}.get(cause.kind, 2)
+    own = abs(relative(cause.old, cause.new) or 0) if cause.kind == "constant" else 0
+    return -round(abs(cause.step_relative or 0), DIGITS), not cause.scenarios, rank, -own
 
 
 AS_ABOVE = "as above"
