@@ -14,6 +14,7 @@ from tpsim.answers.search import search
 from tpsim.answers.sensitivity import unlocked
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
+from tpsim.pages.search import page
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import parse, show
 from tpsim.question.memo import Memo
@@ -222,6 +223,18 @@ def test_chips_of_a_slice_that_idle_are_paid_for():
     assert "4 of the 16 chips of ici slice 4x2x2 idle" in found.best.plan.verdict
     steps = 15e12 / (96 * 4096)
     assert found.best.run.chip_hours == pytest.approx(steps * found.best.step_s / 3600 * 16)
+
+
+def test_a_page_by_money_says_what_each_layout_costs_and_what_its_front_weighs():
+    asked = {"vary": ["microbatches=4,8", "zero=1", "pp=1", "tp=4"], "recompute": "none"}
+    for by, weighed in (("money", "money"), ("step", "speed")):
+        found = search(PRICED, **asked, by=by, pareto=f"{by},memory")
+        best, front = page(found, verbose=False).tables
+        assert front.title == f"not surpassed in {weighed} and memory together"
+        assert any(column.key == "price" for column in best.columns) == (by == "money")
+        prices = [row["price"] for row in best.rows]
+        run = [row.run.price_per_million_tokens if by == "money" else None for row in found.rows]
+        assert prices == run
 
 
 def test_a_machine_may_state_the_price_of_its_chips_and_a_scenario_another_one():

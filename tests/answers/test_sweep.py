@@ -99,7 +99,13 @@ def test_a_layout_of_a_sweep_that_is_too_close_to_say_is_marked():
         found.__dict__["rows"], found.__dict__["by_cell"] = some, []
         (table,) = sweep_page(found, verbose=False).tables
         assert any(column.key == "fit" for column in table.columns) == told
+        assert not any(column.key == "price" for column in table.columns)
     assert [row["fit"] for row in table.rows] == ["yes"]
+    dear = SweepResult("money", 2, (), 0, {})
+    dear.__dict__["rows"], dear.__dict__["by_cell"] = [{**rows[0], "value": 2e-7}], []
+    (table,) = sweep_page(dear, verbose=False).tables
+    assert [row["price"] for row in table.rows] == [pytest.approx(0.2)]
+    assert any(column.key == "price" for column in table.columns)
 
 
 def test_dask_finds_the_same_though_a_worker_is_killed_on_the_way(swept, tmp_path):

@@ -118,7 +118,7 @@ class SearchResult(Answer):
     close        how many of those that fit are too close to say
     sure         where that is so of the best: the best that surely fits
     smallest     the plan of the layout that holds least, where none fits
-    front        where they are asked for, those that are not surpassed in speed and memory together
+    front        where they are asked for, those that are not surpassed in speed, or money, and memory together
     asked        the words of the command line that ask for it again
     sensitivity  where it is asked for: how the best step answers to each part of the machine, made better
     constants    then, too: how it answers to each figure, of those that make a difference, in its layout

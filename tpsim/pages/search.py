@@ -40,6 +40,7 @@ COSTS = (
     Column("peak_bytes", "peak", "bytes"),
     Column("fit", "fits"),
     Column("mfu", "MFU", "share"),
+    Column("price", "money, of a\nmillion tokens", "number"),
     Column("loses", "against the best"),
 )
 MORE = (
@@ -91,7 +92,7 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
     )
     tables = [
         Table(tuple(column for column in columns if _tells(column.key, some)), some, title, mark="mark")
-        for some, title in ((rows, ""), (front, "not surpassed in speed and memory together"))
+        for some, title in ((rows, ""), (front, f"not surpassed in {_weighed(result)} and memory together"))
         if some
     ]
     if result.sensitivity:
@@ -116,14 +117,27 @@ OVER = {True: "", None: "", False: "over"}
 """How a row is marked by whether it fits."""
 
 
+def _weighed(result: SearchResult) -> str:
+    """What is weighed against memory."""
+    return "money" if result.front and result.front.by == "money" else "speed"
+
+
 def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    cells = ({"sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "mark": OVER[row["fits"]]} for row in rows)
+    cells = (
+        {
+            "sp": YES[row["sequence_parallel"]],
+            "fit": FIT[row["fits"]],
+            "mark": OVER[row["fits"]],
+            "price": row.run.price_per_million_tokens if row.by == "money" and row.run else None,
+        }
+        for row in rows
+    )
     return [{**row, **row["varied"], **words} for row, words in zip(rows, cells, strict=True)]
 
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """False for a column that says nothing of any layout."""
-    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes"}
+    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes", "price": None}
     return key not in idle or any(row[key] != idle[key] for row in rows)
 
 
@@ -166,10 +180,18 @@ EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """`result` as a page."""
-    rows = [{**row, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]]} for row in result.rows]
-    known = (*COLUMNS, "sp", "fit")
+    rows = [
+        {
+            **row,
+            "sp": YES[row["sequence_parallel"]],
+            "fit": FIT[row["fits"]],
+            "price": row["value"] * 1e6 if result.by == "money" else None,
+        }
+        for row in result.rows
+    ]
+    known = (*COLUMNS, "sp", "fit", "price")
     varied = [Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in known]
-    keys = {*COLUMNS, *(["fit"] if _tells("fit", rows) else [])}
+    keys = {*COLUMNS, *(key for key in ("fit", "price") if _tells(key, rows))}
     costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in keys]
     empty = [{**cell, "vary": ", ".join(cell["vary"])} for cell in result.empty]
     tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
