@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -196,25 +197,42 @@ class Legal:
     def _on_mesh(self, layout: Layout) -> Laid:
         """The model cut, its mesh on the machine's wires. Raises InputError."""
         cut_ = self._cut(layout)
+        check_shared(self.base.practice, cut_.layout, self.base.model, _nowhere)
+        if self._context and layout.cp == ALONE:
+            cut_ = self._cut(layout, "cp")
         axes = tuple(cut_.mesh.axes.items())
         if isinstance(placed := self._once(("placed", axes), self._placed, cut_), str):
             raise InputError.one(placed, "as known")
         return Laid(cut_, axes, levelled(self.base.practice, cut_.layout, placed, _nowhere).levels)
 
-    def _cut(self, layout: Layout) -> Cut:
-        """How the model is cut over a mesh, with an axis of stages, though it be of one device. Raises InputError."""
+    def _cut(self, layout: Layout, *also: str) -> Cut:
+        """How the model is cut over a mesh; also: roles besides stages that have an axis, though it be of one device.
+
+        Raises InputError.
+        """
         mesh, fields = self._stated_mesh(), self.file.layout
         if self.space.chips:
-            mesh = Mesh(layout.mesh((STAGES,)))
-            fields, roles = fields or LayoutFields(), layout.roles((STAGES,))
+            mesh = Mesh(layout.mesh((STAGES, *also)))
+            fields, roles = fields or LayoutFields(), layout.roles((STAGES, *also))
             context = fields.context if "cp" in roles else None
             fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
             fields = fields.model_copy(update={"zero": layout.zero, "sequence_parallel": layout.sequence_parallel})
         workload = replace(self.base.workload, microbatches=layout.microbatches)
-        cut_mesh = cut(self.file.model_copy(update={"layout": fields}), self.base.model, workload, mesh, _nowhere)
-        check_shared(self.base.practice, cut_mesh.layout, self.base.model, _nowhere)
-        return cut_mesh
+        file = self.file.model_copy(update={"layout": fields})
+        return cut(file, self.base.model, workload, mesh, _nowhere, also=also)
+
+    @cached_property
+    def _context(self) -> bool:
+        """True if layouts that split sequences, and those that do not, are of one program: all have an axis for it.
+
+        Where that splits heads, too, what kv heads lie on is another of each.
+        """
+        import os
+        if os.environ.get("NOWIDE"): return False
+        stated = self.file.layout and self.file.layout.context
+        splits = any(cp > ALONE for cp in self.space.only["cp"] or (self.space.chips,))
+        return bool(self.space.chips) and splits and not (stated and (stated.heads or stated.all == "heads"))
 
     def _stated_mesh(self) -> Mesh:
         """The mesh before an axis of it was split for kv heads."""
@@ -284,7 +302,7 @@ class Legal:
         ]
 
         def resolve() -> tuple[Question, list[Question]]:
-            example = self.space.question(first, self.memo, told=False)
+            example = self._mesh(self.space.question(first, self.memo, told=False), laids[first.ways])
             return example, [self._mesh(example, laids[ways]) for ways in counts]
 
         on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])

@@ -29,7 +29,7 @@ from tpsim.question.serving import cache_problems, serving_problems
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
@@ -49,9 +49,12 @@ class Cut:
     assumptions: tuple[Assumption, ...]
 
 
-def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+def cut(
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[str] = ()
+) -> Cut:
     """The layout that the scenario states, as roles or as a table, on the mesh it needs.
 
+    also  roles whose axes have their place in its table though they be of one device
     Raises InputError for unknown axes, an axis with two roles, and every split that does not come out even.
     """
     if file.layout is not None and file.shardings is not None:
@@ -66,10 +69,12 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
         raise InputError.one("not-for-training", message, at("layout", "cache"), "remove layout.cache")
     if file.shardings is not None:
         return _cut_by_table(file, model, workload, mesh, at)
-    return _cut_by_roles(file, model, workload, mesh, at)
+    return _cut_by_roles(file, model, workload, mesh, at, also)
 
 
-def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+def _cut_by_roles(
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, also: Collection[str]
+) -> Cut:
     fields = file.layout or LayoutFields()
     tp, dp, cp, pp = fields.tp, fields.dp, fields.cp, fields.pp
     _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
@@ -82,7 +87,10 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sends = {"cut": fields.cut}
     _check_table(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
-    tp, cp, heads, ep, etp = (axes if mesh.size(*axes) > 1 else () for axes in (tp, cp, heads, ep, etp))
+    split_over = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
+    tp, cp, heads, ep, etp = (
+        axes if role in also or mesh.size(*axes) > 1 else () for role, axes in split_over.items()
+    )
     copies = shards * sharing
     zero = fields.zero if copies > 1 else 0
     line = line_of(file, model, copies) if zero else "none"
