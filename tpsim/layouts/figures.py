@@ -73,6 +73,13 @@ class Figures(Once):
         """By the first op of each."""
         return {id(kernel.ops[0]): kernel for kernel in self.lowered.kernels}
 
+    @cached_property
+    def alone(self) -> list[frozenset[str]]:
+        """Of every mesh the axes of one device that its program has for others, where they are of several."""
+        roles = self.example.layout.roles
+        axes = (*roles.get("cp", ()), *(roles["dp"] if "ep" in roles else ()))
+        return [frozenset(axis for axis in axes if case.mesh.axes[axis] == 1) for case in self.meshes]
+
     def column(self, of: Callable[[Question], float]) -> Any:
         """A number of every cell's mesh."""
         return np.array([of(case) for case in self.meshes], dtype=float)[self.on]

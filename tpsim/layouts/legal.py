@@ -163,7 +163,7 @@ class Legal:
             zeros = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), base.zero)
             split = (False, True) if ways.tp > ALONE else (False,)
             splits = self._values("sequence_parallel", split, base.sequence_parallel)
-            parts, covered = self._once(("parts", ways.dp, ways.cp), self._parts, ways)
+            parts, covered = self._parts_of(ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
             for zero, sp, some, (schedule, v) in product(zeros, splits, parts, orders):
                 self.considered += len(recomputes) * len(some)
@@ -198,41 +198,42 @@ class Legal:
         """The model cut, its mesh on the machine's wires. Raises InputError."""
         cut_ = self._cut(layout)
         check_shared(self.base.practice, cut_.layout, self.base.model, _nowhere)
-        if self._context and layout.cp == ALONE:
+        if layout.cp == ALONE and self._context:
             cut_ = self._cut(layout, "cp")
         axes = tuple(cut_.mesh.axes.items())
         if isinstance(placed := self._once(("placed", axes), self._placed, cut_), str):
             raise InputError.one(placed, "as known")
         return Laid(cut_, axes, levelled(self.base.practice, cut_.layout, placed, _nowhere).levels)
 
-    def _cut(self, layout: Layout, *also: str) -> Cut:
-        """How the model is cut over a mesh; also: roles besides stages that have an axis, though it be of one device.
+    @cached_property
+    def _context(self) -> bool:
+        """True where layouts that split sequences have one program with those that do not: all have an axis for that.
+
+        Not where it splits heads, too: what kv heads lie on is another then.
+        """
+        stated = self.file.layout and self.file.layout.context
+        heads = stated and (stated.heads or stated.all == "heads")
+        return not heads and any(ways.cp > ALONE and self._parts_of(ways)[0] for ways in self._meshes())
+
+    def _parts_of(self, ways: Ways) -> tuple[Sequence[Parts], int]:
+        return self._once(("parts", ways.dp, ways.cp), self._parts, ways)  # type: ignore[no-any-return]  # never refused
+
+    def _cut(self, layout: Layout, *alone: str) -> Cut:
+        """How the model is cut over a mesh; alone: roles besides stages that have an axis, though it be of one device.
 
         Raises InputError.
         """
         mesh, fields = self._stated_mesh(), self.file.layout
         if self.space.chips:
-            mesh = Mesh(layout.mesh((STAGES, *also)))
-            fields, roles = fields or LayoutFields(), layout.roles((STAGES, *also))
+            mesh = Mesh(layout.mesh((STAGES, *alone)))
+            fields, roles = fields or LayoutFields(), layout.roles((STAGES, *alone))
             context = fields.context if "cp" in roles else None
             fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
             fields = fields.model_copy(update={"zero": layout.zero, "sequence_parallel": layout.sequence_parallel})
         workload = replace(self.base.workload, microbatches=layout.microbatches)
         file = self.file.model_copy(update={"layout": fields})
-        return cut(file, self.base.model, workload, mesh, _nowhere, also=also)
-
-    @cached_property
-    def _context(self) -> bool:
-        """True if layouts that split sequences, and those that do not, are of one program: all have an axis for it.
-
-        Where that splits heads, too, what kv heads lie on is another of each.
-        """
-        import os
-        if os.environ.get("NOWIDE"): return False
-        stated = self.file.layout and self.file.layout.context
-        splits = any(cp > ALONE for cp in self.space.only["cp"] or (self.space.chips,))
-        return bool(self.space.chips) and splits and not (stated and (stated.heads or stated.all == "heads"))
+        return cut(file, self.base.model, workload, mesh, _nowhere, also=("dp", *alone))
 
     def _stated_mesh(self) -> Mesh:
         """The mesh before an axis of it was split for kv heads."""

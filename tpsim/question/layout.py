@@ -54,7 +54,7 @@ def cut(
 ) -> Cut:
     """The layout that the scenario states, as roles or as a table, on the mesh it needs.
 
-    also  roles whose axes have their place in its table though they be of one device
+    also  roles of cp and dp whose axes have their place in its table though they be of one device
     Raises InputError for unknown axes, an axis with two roles, and every split that does not come out even.
     """
     if file.layout is not None and file.shardings is not None:
@@ -111,14 +111,16 @@ def _cut_by_roles(
     left = whole_dims(model, tp=ways, dp=copies) if bare else ()
     latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    layout = _laid_out(fields, split, roles, whole=left, line=line, latents=latents)
+    layout = _laid_out(fields, split, roles, also, whole=left, line=line, latents=latents)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
     notes = (*_whole_notes(model, left, copies, fields.zero), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
 
-def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], **rest: Any) -> Layout:
+def _laid_out(
+    fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], also: Collection[str], **rest: Any
+) -> Layout:
     """The layout of roles on a mesh whose axes have been split for kv heads.
 
     ZeRO takes the data axes that experts lie on, and the others if these are of several devices: over one device it
@@ -131,9 +133,10 @@ def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes]
     roles: Mapping[str, Any] = split.renamed(several)
     data = (*fields.dp, *roles["cp"])
     left = [axis for axis in data if axis not in roles["ep"]]
+    all_ = split.mesh.size(*left) > 1 or ("dp" in also and len(left) < len(data))
     return layout(
         dp=fields.dp,
-        sharding=data if split.mesh.size(*left) > 1 else tuple(axis for axis in data if axis not in left),
+        sharding=data if all_ else tuple(axis for axis in data if axis not in left),
         pp=fields.pp,
         zero=fields.zero,
         sequence_parallel=fields.sequence_parallel and bool(roles["tp"]),

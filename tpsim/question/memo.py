@@ -69,11 +69,15 @@ class Lowered:
         """Its kernels; of layouts that no chip holds nobody asks for them."""
         return kernels(self.program, self.practice)
 
-    @cached_property
+    @property
     def turnover(self) -> Turnover:
-        """What its actions make and free; programs with the same microbatches share it."""
-        known = self.program.ahead, *microbatches(self.program)
-        return self.once("turnover", partial(turnover, self.program), *known)  # type: ignore[no-any-return]  # made so
+        """What its actions make and free."""
+        return self.turnover_without(frozenset())
+
+    def turnover_without(self, axes: frozenset[str]) -> Turnover:
+        """The same where some axes are of one device; programs with the same microbatches share it."""
+        known = axes, self.program.ahead, *microbatches(self.program)
+        return self.once("turnover", lambda: turnover(self.program.without(axes) if axes else self.program), *known)  # type: ignore[no-any-return]  # made so
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
