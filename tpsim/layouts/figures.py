@@ -75,10 +75,12 @@ class Figures(Once):
 
     @cached_property
     def alone(self) -> list[frozenset[str]]:
-        """Of every mesh the axes of one device that its program has for others, where they are of several."""
-        roles = self.example.layout.roles
-        axes = (*roles.get("cp", ()), *(roles["dp"] if "ep" in roles else ()))
-        return [frozenset(axis for axis in axes if case.mesh.axes[axis] == 1) for case in self.meshes]
+        """Of every mesh the axes of one device over which the program moves arrays for others, where they are more."""
+        roles, parents = self.example.layout.roles, self.example.axis_parents
+        kept = {*roles.get("cp", ()), *(roles["dp"] if "ep" in roles else ()), *parents}
+        moved = [{*call.parts[0].move.axes} for call in self.lowered.collectives if call.kind != "all_reduce"]
+        over = sorted(set().union(*(axes for axes in moved if axes <= kept)))
+        return [frozenset(axis for axis in over if case.mesh.axes[axis] == 1) for case in self.meshes]
 
     def column(self, of: Callable[[Question], float]) -> Any:
         """A number of every cell's mesh."""
@@ -144,9 +146,8 @@ class Figures(Once):
         return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank) + joined)
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
-        yield from (
-            (kernel.where, self.kernel_s(kernel)) for kernel in self.lowered.kernels if not in_microbatch(kernel.where)
-        )
+        kernels = (kernel for kernel in self.lowered.kernels if not in_microbatch(kernel.where))
+        yield from ((kernel.where, self.kernel_s(kernel)) for kernel in kernels if ends or kernel.where.place != "step")
         calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
         yield from ((call.where, self._sent_calls.alone_s(call)) for call in calls)
 

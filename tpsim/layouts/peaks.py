@@ -45,7 +45,7 @@ class Peaks(Once):
         figures = self.figures
         keeps = figures.example.practice.keeps
         return {
-            axes: Courses(figures.lowered.turnover_without(axes), figures.sizes, keeps, figures.buffers)
+            axes: Courses(figures.lowered.turnover(axes), figures.sizes, keeps, figures.buffers)
             for axes in dict.fromkeys(figures.alone)
         }
 
@@ -100,13 +100,9 @@ class Peaks(Once):
             return [np.concatenate(each) for each in zip(*folded, strict=True)]
 
         def compute() -> Any:
-            own = [(axes, course(courses)) for axes, courses in self.courses.items()]
-            first = own[0][1]
-            if len(own) == 1:
-                return first
-            number = {axes: at for at, axes in enumerate(self.courses)}
-            of = np.array([number[axes] for axes in self.figures.alone])[self.figures.on]
-            return [np.choose(of, [each[k] for _, each in own]) for k in range(2)]
+            known = {axes: at for at, axes in enumerate(self.courses)}
+            here = np.array([known[axes] for axes in self.figures.alone])[self.figures.on]
+            return [np.choose(here, each) for each in zip(*map(course, self.courses.values()), strict=True)]
 
         return self._once(acts, compute)  # type: ignore[no-any-return]  # two of them
 

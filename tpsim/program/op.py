@@ -315,7 +315,7 @@ class Program:
         """The same where some axes are of one device: what moves over these alone is there already."""
         there: dict[Array, Array] = {}
         ops: list[Op] = []
-        for op in self.ops:
+        for op in self.ops if axes else ():
             if isinstance(op, Reshard) and op.moves and all(axes.issuperset(move.axes) for move in op.moves):
                 there[op.output] = there.get(op.inputs[0], op.inputs[0])
             elif there.keys().isdisjoint(op.inputs):
@@ -323,4 +323,4 @@ class Program:
             else:
                 ops.append(replace(op, inputs=tuple([there.get(x, x) for x in op.inputs])))
         results = {name: there.get(x, x) for name, x in self.results.items()}
-        return replace(self, ops=tuple(ops), results=results)
+        return replace(self, ops=tuple(ops), results=results) if axes else self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.algebra.sharding import flat_dim
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     from tpsim.question.scenario_file import ScenarioFile
 
 
+Also = Literal["cp", "dp", "kv"]
+"""What may have axes in a table though they be of one device: tokens of a sequence, gradients and states of experts,
+copies of kv heads, which get a part of the axis of tp."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The mesh after splits, where split axes came from, the layout on it, and what had to be assumed."""
@@ -50,11 +56,11 @@ class Cut:
 
 
 def cut(
-    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[str] = ()
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also] = ()
 ) -> Cut:
     """The layout that the scenario states, as roles or as a table, on the mesh it needs.
 
-    also  roles of cp and dp whose axes have their place in its table though they be of one device
+    also  what has its axes there though they be of one device; a plan leaves it out
     Raises InputError for unknown axes, an axis with two roles, and every split that does not come out even.
     """
     if file.layout is not None and file.shardings is not None:
@@ -69,11 +75,11 @@ def cut(
         raise InputError.one("not-for-training", message, at("layout", "cache"), "remove layout.cache")
     if file.shardings is not None:
         return _cut_by_table(file, model, workload, mesh, at)
-    return _cut_by_roles(file, model, workload, mesh, at, also)
+    return _cut_by_roles(file, model, workload, mesh, at, also=also)
 
 
 def _cut_by_roles(
-    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, also: Collection[str]
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also]
 ) -> Cut:
     fields = file.layout or LayoutFields()
     tp, dp, cp, pp = fields.tp, fields.dp, fields.cp, fields.pp
@@ -88,9 +94,7 @@ def _cut_by_roles(
     _check_table(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
     split_over = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    tp, cp, heads, ep, etp = (
-        axes if role in also or mesh.size(*axes) > 1 else () for role, axes in split_over.items()
-    )
+    tp, cp, heads, ep, etp = (axes if role in also or mesh.size(*axes) > 1 else () for role, axes in split_over.items())
     copies = shards * sharing
     zero = fields.zero if copies > 1 else 0
     line = line_of(file, model, copies) if zero else "none"
@@ -107,7 +111,7 @@ def _cut_by_roles(
             *cache_problems(cached, mesh, sizes, at),
         )
     )
-    split = _split_kv_heads(model, (*tp, *heads), mesh, at)
+    split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
     left = whole_dims(model, tp=ways, dp=copies) if bare else ()
     latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
@@ -119,7 +123,7 @@ def _cut_by_roles(
 
 
 def _laid_out(
-    fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], also: Collection[str], **rest: Any
+    fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], also: Collection[Also], **rest: Any
 ) -> Layout:
     """The layout of roles on a mesh whose axes have been split for kv heads.
 
@@ -171,20 +175,21 @@ class _KvSplit:
         return tuple(part for part in self.mesh.axes if self.parents.get(part, part) == axis)
 
 
-def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At) -> _KvSplit:
+def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bool = False) -> _KvSplit:
     """Kv heads fewer than the ways to split heads lie on the leading axes and are replicated over the rest.
 
     One axis is split if needed. Legal because the kv heads divide the ways, as `tp_problems` and `context_problems`
     have found.
 
-    heads  the axes of tp, then those of cp that split heads inside attention
+    heads   the axes of tp, then those of cp that split heads inside attention
+    always  one axis is split though there are kv heads for all of it: the second part is one device then
     """
     ways = mesh.size(*heads)
-    if not model.kv_heads % ways:
+    if not model.kv_heads % ways and not always:
         return _KvSplit(mesh)
-    left, leading = model.kv_heads, 0
+    left, leading = gcd(model.kv_heads, ways), 0
     for axis in heads:
-        if left % mesh.axes[axis]:
+        if always or left % mesh.axes[axis]:
             break
         left //= mesh.axes[axis]
         leading += 1

@@ -69,15 +69,10 @@ class Lowered:
         """Its kernels; of layouts that no chip holds nobody asks for them."""
         return kernels(self.program, self.practice)
 
-    @property
-    def turnover(self) -> Turnover:
-        """What its actions make and free."""
-        return self.turnover_without(frozenset())
-
-    def turnover_without(self, axes: frozenset[str]) -> Turnover:
-        """The same where some axes are of one device; programs with the same microbatches share it."""
-        known = axes, self.program.ahead, *microbatches(self.program)
-        return self.once("turnover", lambda: turnover(self.program.without(axes) if axes else self.program), *known)  # type: ignore[no-any-return]  # made so
+    def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
+        """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
+        known = alone, self.program.ahead, *microbatches(self.program)
+        return self.once("turnover", lambda: turnover(self.program.without(alone)), *known)  # type: ignore[no-any-return]
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
