@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from tpsim.program.dtypes import Dtypes
 from tpsim.program.keeps import KEEPS
 from tpsim.program.layout import layout
 from tpsim.program.practice import Ahead, Overlap, Practice
@@ -114,6 +115,7 @@ def practices() -> st.SearchStrategy[Practice]:
         zero1=st.sampled_from(["scatter", "all_reduce"]),
         cross_entropy=st.sampled_from(["parallel", "gathered"]),
         qkv=st.sampled_from(["separate", "fused", "fused_kv"]),
+        cast=st.sampled_from(["products", "shards"]),
         attention=st.sampled_from(["fused", "plain"]),
         recompute=st.sampled_from([(), ("attention",), ("full",), ("norm", "mlp.act")]),
         recompute_layers=st.sampled_from([None, 1, 2]),
@@ -122,3 +124,13 @@ def practices() -> st.SearchStrategy[Practice]:
         overlap=st.builds(Overlap, weights=st.sampled_from(["none", "beside"])),
         ahead=st.builds(Ahead, layers=st.integers(0, 3)),
     )
+
+
+def formats() -> st.SearchStrategy[Dtypes]:
+    """Weights as activations are, with masters beside them, or wider, as optimizers have them.
+
+    >>> from hypothesis import find
+    >>> find(formats(), lambda dtypes: dtypes.narrows(dtypes.params)).params
+    'f32'
+    """
+    return st.sampled_from([Dtypes(), Dtypes(params="f32")])

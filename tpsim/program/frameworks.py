@@ -158,8 +158,8 @@ READ: Mapping[str, Mapping[str, str]] = {
     "xla": {
         "cotangents": "programs compiled by XLA on CPU, tests/oracle: each projection brings its own back",
         "regather": "programs compiled by XLA on CPU, tests/oracle: gathered activations stay",
-        "cast": "openxla/xla, xla/service/spmd/spmd_partitioner.cc: HandleElementwise leaves a cast on its shards; what "
-        "reads it, in dot_handler.cc, gathers what it made",
+        "cast": "openxla/xla, xla/service/spmd/spmd_partitioner.cc: HandleElementwise leaves a cast on its shards; "
+        "what reads it, in dot_handler.cc, gathers what it made",
         "recompute": NONE_DROPPED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
