@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -115,7 +116,6 @@ def practices() -> st.SearchStrategy[Practice]:
         zero1=st.sampled_from(["scatter", "all_reduce"]),
         cross_entropy=st.sampled_from(["parallel", "gathered"]),
         qkv=st.sampled_from(["separate", "fused", "fused_kv"]),
-        cast=st.sampled_from(["products", "shards"]),
         attention=st.sampled_from(["fused", "plain"]),
         recompute=st.sampled_from([(), ("attention",), ("full",), ("norm", "mlp.act")]),
         recompute_layers=st.sampled_from([None, 1, 2]),
@@ -126,11 +126,14 @@ def practices() -> st.SearchStrategy[Practice]:
     )
 
 
-def formats() -> st.SearchStrategy[Dtypes]:
-    """Weights as activations are, with masters beside them, or wider, as optimizers have them.
+@st.composite
+def formats(draw: st.DrawFn, practice: Practice) -> tuple[Practice, Dtypes]:
+    """Weights as activations are, with masters beside them, or wider: then products cast them, or who holds them does.
 
     >>> from hypothesis import find
-    >>> find(formats(), lambda dtypes: dtypes.narrows(dtypes.params)).params
-    'f32'
+    >>> practice, dtypes = find(formats(Practice()), lambda found: found[0].cast == "shards")
+    >>> dtypes.narrows(dtypes.params)
+    True
     """
-    return st.sampled_from([Dtypes(), Dtypes(params="f32")])
+    wider, cast = draw(st.sampled_from([(False, "products"), (True, "products"), (True, "shards")]))
+    return replace(practice, cast=cast), Dtypes(params="f32") if wider else Dtypes()

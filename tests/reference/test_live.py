@@ -81,8 +81,8 @@ def test_the_fold_of_one_layer_is_what_devices_hold_after_every_action(data, nam
     plain = data.draw(schemes(Mesh({"X": 2, "Y": 2}), sizes(MODELS[name], mesh, 1).dims))
     staged = {"*": {**plain.table["*"], LAYERS: ("pipe",)}} if ranks > 1 else {}
     where = Layout({**plain.table, **staged})
+    practice, dtypes = data.draw(formats(practice))
     asked = (MODELS[name], where, practice, mesh, schedule, layers)
-    dtypes = data.draw(formats())
     try:
         claimed = folded(asked, dtypes)
     except ShardingError:

@@ -52,7 +52,8 @@ def whole(name: str, practice: Practice, microbatches: int, dtypes: Dtypes = BF1
 @given(data=st.data(), name=st.sampled_from(sorted(MODELS)), mesh=meshes(devices=8), practice=practices())
 def test_any_layout_equals_the_unsharded_program_or_is_refused(data, name, mesh, practice):
     table = data.draw(tables(mesh, sizes(MODELS[name], 1)))
-    where, microbatches, dtypes = Layout(table=table), data.draw(st.integers(1, 2)), data.draw(formats())
+    where, microbatches = Layout(table=table), data.draw(st.integers(1, 2))
+    practice, dtypes = data.draw(formats(practice))
     try:
         sharded = run(MODELS[name], where, practice, mesh, microbatches, dtypes=dtypes)
     except ShardingError:
@@ -64,7 +65,8 @@ def test_any_layout_equals_the_unsharded_program_or_is_refused(data, name, mesh,
 @given(data=st.data(), name=st.sampled_from(sorted(MODELS)), practice=practices(), microbatches=st.integers(2, 3))
 def test_any_tensor_and_data_parallelism_equals_the_unsharded_program(data, name, practice, microbatches):
     mesh = Mesh({"X": 2, "Y": 2, "Z": 2})
-    where, dtypes = data.draw(schemes(mesh, sizes(MODELS[name], 1))), data.draw(formats())
+    where = data.draw(schemes(mesh, sizes(MODELS[name], 1)))
+    practice, dtypes = data.draw(formats(practice))
     sharded = run(MODELS[name], where, practice, mesh, microbatches, dtypes=dtypes)
     assert difference(sharded, whole(name, practice.under(where), microbatches, dtypes)) < 1e-9
 
