@@ -109,7 +109,7 @@ class Saved:
     def _gathered(self, op: Op) -> bool:
         """True for what was gathered and the practice drops; rows that travelled to their experts are kept.
 
-        Of weights that are cast nobody but their gather is made again of the cast: it is dropped with what it gathers.
+        Only a gather that runs again asks for the cast of what it gathers, which then runs again, too.
         """
         if is_cast(op):
             return True
