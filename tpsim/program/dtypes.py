@@ -71,3 +71,7 @@ class Dtypes:
     optimizer: str = "f32"
     cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
     experts: str | None = field(default=None, repr=False)
+
+    def narrows(self, dtype: str) -> bool:
+        """True for weights that are stored wider than activations, which products multiply them with."""
+        return bool(DTYPE_BYTES[dtype] > DTYPE_BYTES[self.activations])

@@ -229,6 +229,11 @@ class Lin(Op):
     scales: tuple[Scale, ...] = ()
 
 
+def is_cast(op: Op) -> bool:
+    """True for weights that are brought to another format where they lie."""
+    return isinstance(op, Lin) and op.output.role == "param"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Max(Op):
     """The maximum over `dim`; a sharded dim leaves a max owed. It has no transpose (stopped gradient)."""

@@ -120,7 +120,8 @@ def _idle(question: Question) -> Iterator[str]:
 def _lacks(question: Question, switch: str) -> str:
     laid = question.layout
     roles = [role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1]
-    return lacks(switch, roles=roles, zero=laid.zero, sequence_parallel=laid.sequence_parallel, model=question.model)
+    asked: Any = {"roles": roles, "zero": laid.zero, "sequence_parallel": laid.sequence_parallel}
+    return lacks(switch, **asked, model=question.model, dtypes=question.dtypes)
 
 
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
