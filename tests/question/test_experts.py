@@ -56,6 +56,8 @@ def test_a_model_without_experts_has_nowhere_to_put_them():
     assert "error[no-experts]: layout.ep is where experts lie, and llama-3-70b has none" in text
     assert "remove it, or take a model with experts" in text
     assert "no-experts" in refusal("assume.routing.load=2", scenario="llama3-70b-h100")
+    text = refusal("workload.expert_dtype=int4", scenario="llama3-70b-h100-decode")
+    assert "workload.expert_dtype is the number format of experts, and llama-3-70b has none" in text
 
 
 def test_each_expert_is_split_over_what_ep_leaves_of_tp():

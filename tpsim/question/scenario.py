@@ -123,7 +123,7 @@ def _check(question: Question, memo: Memo) -> None:
     with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
-    check_routing(question.assume, question.model, question.practice, read.at)
+    check_routing(question, read.at)
     if read.file.shardings is not None:
         _check_program(question, memo)
     if read.file.recompute.drop and not question.inference:
@@ -197,6 +197,7 @@ ONLY_SOME: Mapping[str, str] = {
     "optimizer": "optimizer_dtype",
     "cache": "cache_dtype",
     "experts": "expert_dtype",
+    "vocab": "vocab_dtype",
 }
 """Dtypes that training alone has, or inference, and the field that states each."""
 

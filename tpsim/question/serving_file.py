@@ -15,7 +15,7 @@ from tpsim.question.scenario_file import PRODUCTS, Products, ScenarioFile
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
 
-NUMBERS = ("dtype", "param_dtype", "expert_dtype", "cache_dtype")
+NUMBERS = ("dtype", "param_dtype", "expert_dtype", "vocab_dtype", "cache_dtype")
 """Fields that are number formats, which say nothing of what is computed."""
 
 
@@ -27,6 +27,7 @@ class InferenceFields(Strict):
     dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Stored | None = None
     expert_dtype: Stored | None = Field(None, description="of the parameters of experts; none: that of the others")
+    vocab_dtype: Stored | None = Field(None, description="of embedding and output; none: that of other parameters")
     cache_dtype: Stored | None = Field(None, description="of keys and values in the cache; none: that of activations")
     sampling: Literal["gather", "argmax"] = Field(
         "gather", description="how the next token is found where the vocabulary is split"
