@@ -31,6 +31,7 @@ from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.stated import Source, Stated, stated
+from tpsim.question.zero import staged
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -220,7 +221,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     switches = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     if context := stated_context(read.file, read.at):
         switches["context"] = context
-    base = PRACTICES[fields.base]
+    base, switches["staged"] = PRACTICES[fields.base], staged(fields)
     switches |= {name: changed(getattr(base, name), getattr(fields, name)) for name in groups}
     practice = replace(base, **switches)
     practice = practice if model.has_latents else replace(practice, latents="block")
