@@ -45,6 +45,11 @@ def test_who_states_when_weights_and_gradients_travel_has_them_so_in_each_microb
     assert sent(each, "reduce_scatter") == 8 * 16 * LAYER * 4
 
 
+@pytest.mark.parametrize("override", ["practice.reshard_after_forward=false", "practice.gradients=per_step"])
+def test_who_states_that_they_travel_once_has_what_is_shared(override):
+    assert planned(3, "fsdp2", override).question.layout.zero == 1
+
+
 def test_only_stages_of_a_bundle_that_shares_do():
     assert planned(3, "megatron").question.layout.zero == 3
     assert planned(3, "megatron", "practice.staged=shared").question.layout.zero == 1

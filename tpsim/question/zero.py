@@ -23,8 +23,8 @@ ONCE = "microbatches share weights that are gathered once, and gradients that ar
 
 
 def staged(practice: PracticeFields) -> Literal["each", "shared"]:
-    """How stages come by weights and gradients: whoever states when either travels has it so in each microbatch."""
-    each = {practice.reshard_after_forward, practice.gradients} != {None}
+    """How stages come by weights and gradients: whoever states that either travels more often has them so."""
+    each = practice.reshard_after_forward or practice.gradients not in {None, "per_step"}
     return practice.staged or ("each" if each else PRACTICES[practice.base].staged)
 
 
