@@ -29,6 +29,7 @@ from tpsim.question.pipeline import pipeline
 from tpsim.question.recompute import check_layers
 from tpsim.question.routing import levelled
 from tpsim.question.scenario_file import LayoutFields, PipelineFields
+from tpsim.question.zero import at_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -164,7 +165,8 @@ class Legal:
         recomputes, held = self._values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
         for ways in self._meshes():
             orders = list(self._orders(ways.pp))
-            zeros = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), held.zero)
+            stated = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), held.zero)
+            zeros = dict.fromkeys(at_stages(zero, self.base.practice.staged, ways.pp) for zero in stated)
             split = (False, True) if ways.tp > ALONE else (False,)
             splits = self._values("sequence_parallel", split, held.sequence_parallel)
             parts, covered = self._parts_of(ways)

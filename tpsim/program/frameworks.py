@@ -37,6 +37,7 @@ PRACTICES: Mapping[str, Practice] = {
     ),
     "fsdp2": Practice(
         reshard_after_forward=True,
+        staged="shared",
         coalesce=True,
         cast="shards",
         copies="each",
@@ -117,6 +118,8 @@ READ: Mapping[str, Mapping[str, str]] = {
     "fsdp2": {
         "reshard_after_forward": TITAN + "config/configs.py: fsdp_reshard_after_forward default",
         "gradients": FSDP + "_fsdp_param_group.py at 002a76f, post_backward; over replicas see pytorch PR 126166",
+        "staged": TITAN + "models/llama3/parallelize.py: by default nothing is resharded after forward with stages; "
+        "PyTorch, torch/distributed/pipelining/stage.py: gradients are reduced behind the last microbatch",
         "zero1": FSDP + "_fsdp_collectives.py at 010ae4a, foreach_reduce: gradients are scattered, never whole",
         "cross_entropy": KEEPS_SOURCES["torchtitan-parallel"],
         "qkv": TITAN + "models/common/attention.py: wq, wk and wv, or as one, as a model is configured",
@@ -203,6 +206,7 @@ def lacks(
         **dict.fromkeys(("zero1", "padding"), ("ZeRO", zero > 0)),
         **dict.fromkeys(("reshard_after_forward", "ahead"), (f"ZeRO {ALL_SHARDED}", zero == ALL_SHARDED)),
         "regather": ("sequence parallelism", sequence_parallel),
+        "staged": ("ZeRO 2 or 3 of stages", zero > 1 and "pp" in roles),
         "rows": ("experts", bool(model.experts)),
         "cast": ("parameters wider than activations", dtypes.narrows(dtypes.params)),
         "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),

@@ -180,6 +180,8 @@ class Practice:
     gradients              parameter gradients are settled once per step, or whole in every microbatch (FSDP2 over
                            replicas, unless told otherwise: pytorch PR 126166); auto: in every microbatch what the
                            sharding of their buffer takes up (ZeRO-2, 3), the rest once per step
+    staged                 where stages take turns ZeRO-2 and 3 gather weights, and scatter gradients, for each
+                           microbatch, or once: microbatches share what is gathered and added up (shared), as of ZeRO-1
     zero1                  from ZeRO-1 on, what gradients owe at the end of a step goes to the optimizer (scatter), or
                            they are completed first (all_reduce)
     cross_entropy          computed on vocabulary shards (parallel) or on gathered logits
@@ -227,6 +229,7 @@ class Practice:
     regather: bool = False
     reshard_after_forward: bool = False
     gradients: Literal["auto", "per_step", "per_microbatch"] = "auto"
+    staged: Literal["each", "shared"] = field(default="each", repr=False)  # as for rows
     zero1: Literal["scatter", "all_reduce"] = "scatter"
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
@@ -274,7 +277,7 @@ class Practice:
         rows = {name: value for name, value in values["rows"].items() if value != plain.get(name)}
         levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
         values["rows"] = rows | levels
-        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products"}
+        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products", "staged": "each"}
         return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
@@ -288,7 +291,8 @@ class Practice:
         apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
         qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
         latents = self.latents if layout.roles.get("tp") else "block"
-        return replace(self, qkv=qkv, context=context, order=order, latents=latents)
+        staged = self.staged if layout.stages else "each"
+        return replace(self, qkv=qkv, context=context, order=order, latents=latents, staged=staged)
 
 
 SWITCHES = tuple(field.name for field in fields(Practice) if field.name not in ("levels", "buffers"))

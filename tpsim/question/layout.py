@@ -6,13 +6,9 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.algebra.sharding import flat_dim
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
-from tpsim.program.frameworks import PRACTICES
-from tpsim.program.kinds import counted
-from tpsim.program.layout import LINES, REGIONS, Layout, layout
-from tpsim.program.transformer import end_parameters, layer_parameters
+from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
@@ -27,6 +23,7 @@ from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.question.serving import cache_problems, serving_problems
+from tpsim.question.zero import line_of, shared_by_microbatches, whole_notes
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Axes
     from tpsim.program.model import Model
     from tpsim.quantity.errors import At
-    from tpsim.question.question import Question, Workload
+    from tpsim.question.question import Workload
     from tpsim.question.scenario_file import ScenarioFile
 
 
@@ -81,7 +78,8 @@ def cut(
 def _cut_by_roles(
     file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also]
 ) -> Cut:
-    fields = file.layout or LayoutFields()
+    stated = file.layout or LayoutFields()
+    fields = shared_by_microbatches(file, stated, mesh)
     tp, dp, cp, pp = fields.tp, fields.dp, fields.cp, fields.pp
     _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
     heads = heads_axes(fields, at)
@@ -118,7 +116,7 @@ def _cut_by_roles(
     layout = _laid_out(fields, split, roles, also, whole=left, line=line, latents=latents)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
-    notes = (*_whole_notes(model, left, copies, fields.zero), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
+    notes = (*whole_notes(model, left, copies, (stated.zero, fields.zero)), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
 
@@ -215,18 +213,6 @@ def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bo
     return _KvSplit(mesh.split(axis, factors), leading + 1, parents, (Assumption(note, "derived"),))
 
 
-def _whole_notes(model: Model, whole: Sequence[str], shards: int, zero: int) -> Iterator[Assumption]:
-    """What ZeRO leaves whole: all for want of shards, or for want of divisibility biases of models that have such."""
-    if zero and shards == 1:
-        yield Assumption(f"ZeRO {zero} has one data shard to split over: nothing is sharded", "derived")
-    parameters = [parameter for kind in model.kinds.values() for parameter in layer_parameters(model, kind)]
-    biased = {dim for parameter in parameters if parameter.name.startswith("b") for dim in parameter.dims}
-    words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
-    for dim in whole:
-        if dim in biased:
-            yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
-
-
 def _idle_axes(mesh: Mesh, used: Sequence[str]) -> Iterator[Assumption]:
     for axis, size in mesh.axes.items():
         if axis not in used and size > 1:
@@ -309,43 +295,3 @@ def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Map
 def _raise_all(problems: Sequence[Problem]) -> None:
     if problems:
         raise InputError(tuple(problems))
-
-
-LAID: Mapping[str, str] = {
-    "flat": "each lies in a line that is filled up to a multiple of that (DeepSpeed's ZeRO-3; Megatron-LM fills up one "
-    "line per bucket, to a multiple of lcm(dp, 128), in which parameters begin at multiples of 64)",
-    "rows": "its first dim is filled up to a multiple of that, so that the last devices hold less, or nothing but zeros"
-    " (PyTorch FSDP2: chunks of the first one's size)",
-}
-"""How parameters are laid out, and who does so."""
-
-
-def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
-    """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
-    if not model.hidden % shards or model.experts:
-        return "none"
-    return file.practice.padding or PRACTICES[file.practice.base].padding
-
-
-def line_notes(question: Question) -> Iterator[Assumption]:
-    """How parameters are laid out, and how much fills them up."""
-    line = next((dim for row in question.layout.table.values() for dim in row if dim in LINES), None)
-    if line:
-        shards, more = question.mesh.size(*question.layout.data), _filled(question)
-        text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
-        yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
-
-
-def _filled(question: Question) -> float:
-    """The share of what a device holds of all parameters that only fills lines up."""
-    model, axes, padded, own = question.model, question.mesh.axes, 0.0, 0.0
-    practice, dims = question.practice.under(question.layout), question.workload.dims(question.model)
-    parameters = [(parameter, 1) for parameter in end_parameters(model)]
-    for name, many in counted(model.stack).items():
-        parameters += [(parameter, many) for parameter in layer_parameters(model, model.kinds[name], practice)]
-    for parameter, many in parameters:
-        type_ = question.layout.home(parameter.dims, "state", parameter.rows)
-        if line := flat_dim(type_):
-            padded += many * type_.local_elements(dims, axes)
-            own += many * line.of.local_elements(dims, axes) / question.mesh.size(*line.ways)
-    return 1 - own / padded

@@ -87,6 +87,9 @@ class PracticeFields(Strict):
     regather: Flag | None = None
     reshard_after_forward: Flag | None = None
     gradients: Literal["auto", "per_step", "per_microbatch"] | None = None
+    staged: Literal["each", "shared"] | None = Field(
+        default=None, description="what stages gather of weights and scatter of gradients: for each microbatch, or once"
+    )
     zero1: Literal["scatter", "all_reduce"] | None = None
     cross_entropy: Literal["parallel", "gathered"] | None = None
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
