@@ -120,7 +120,7 @@ def latents(tmp_path_factory):
 
 def test_deepseek_v3_decodes_with_two_experts_a_chip_and_everything_else_on_all():
     """Its parameters at one byte: 17,117,648,384 on every chip, and 2 x 58 experts of 44,040,192."""
-    sizes = ["workload.param_dtype=int8", "workload.context=4989"]
+    sizes = ["workload.param_dtype=int8", "workload.vocab_dtype=int8", "workload.context=4989"]
     plan = tpsim.plan("deepseek-v3-h100-decode", overrides=sizes)
     assert plan.memory.parameters_bytes == 17_117_648_384 + 58 * 2 * 44_040_192 == 22_226_310_656
     assert plan.serve.cache_bytes_per_token == 70_272
@@ -176,7 +176,7 @@ def test_32_experts_more_lie_nine_to_a_chip_of_32():
     latent = "{attention: mla, heads: 128, query_rank: 1536, kv_rank: 512, nope: 128, rope: 64, value: 128}"
     blocks = f"blocks: {{latent: {latent}, sparse: {sparse}, dense: {{ffn: mlp, kind: swiglu, hidden: 18432}}}}"
     wider = [f"model={{extends: deepseek-v3, {blocks}, params: null, active: null}}"]
-    asked = [*wider, "mesh={data: 32}", "workload.batch=1024", "workload.param_dtype=int8"]
+    asked = [*wider, "mesh={data: 32}", "workload.batch=1024", "workload.param_dtype=int8", "workload.vocab_dtype=int8"]
     held = tpsim.plan("deepseek-v3-h100-decode", overrides=asked).memory.parameters_bytes
     routers = 58 * 32 * (7168 + 1)  # those score 32 more
     assert held - routers == 17_117_648_384 + 22_988_980_224
@@ -396,11 +396,27 @@ def test_weights_and_cache_in_fewer_bytes_take_fewer_seconds_and_travel_as_befor
     assert [row.logical_bytes for row in fewer.rows] == [row.logical_bytes for row in llama.rows]
 
 
-@pytest.mark.parametrize(("dtype", "bytes_each"), [("fp8_128", 33 / 32), ("mxfp4", 17 / 32), ("int4", 1 / 2)])
-def test_blocks_that_share_a_scale_count_it(llama, dtype, bytes_each):
+@pytest.mark.parametrize(
+    ("dtype", "of_weights", "of_cache"),
+    [("fp8_128", 1 + 4 / 128**2, 33 / 32), ("mxfp4", 17 / 32, 17 / 32), ("int4", 1 / 2, 1 / 2)],
+)
+def test_blocks_that_share_a_scale_count_it(llama, dtype, of_weights, of_cache):
+    """Weights in fp8 have a scale for each square of 128 by 128 (DeepSeek-V3, README_WEIGHTS.md: weight_block_size)."""
     plan = served(batch=32, context=4096, hw=DATASHEET, param_dtype=dtype, cache_dtype=dtype)
-    assert plan.memory.parameters_bytes / llama.memory.parameters_bytes == pytest.approx(bytes_each / 2)
-    assert plan.memory.cache_bytes / llama.memory.cache_bytes == pytest.approx(bytes_each / 2)
+    assert plan.memory.parameters_bytes / llama.memory.parameters_bytes == pytest.approx(of_weights / 2)
+    assert plan.memory.cache_bytes / llama.memory.cache_bytes == pytest.approx(of_cache / 2)
+
+
+def test_weights_in_few_bits_take_what_is_published_where_embedding_and_output_are_not():
+    """Meta-Llama-3-8B-Instruct-FP8: 9.08 GB, its lm_head ignored; a step reads the output in bf16, too."""
+    formats = {"batch": 1, "context": 1024, "param_dtype": "fp8"}
+    whole, published = (served("llama-3-8b", tp=1, **formats, **own) for own in ({}, {"vocab_dtype": "bf16"}))
+    tables = 2 * 128_256 * 4096
+    assert published.memory.parameters_bytes - whole.memory.parameters_bytes == tables
+    assert published.memory.parameters_bytes == pytest.approx(9.08e9, rel=1e-3)
+    read_s = tables / 2 / (3.35e12 * 0.768)
+    assert published.step.compute_s - whole.step.compute_s == pytest.approx(read_s, rel=1e-3)
+    assert published.to_json()["resolved"]["dtypes"]["vocab"] == "bf16"
 
 
 def test_a_plan_of_inference_says_so_in_its_document_and_its_verdict(llama):

@@ -31,7 +31,7 @@ DTYPE_REFUSAL = """\
 "bf61" is not a dtype
   bf61
   ^^^^
-did you mean "bf16"? there are: f64, f32, bf16, f16, fp8, int8, int32, int4, fp8_128, mxfp4"""
+did you mean "bf16"? there are: f64, f32, bf16, f16, fp8, int8, int32, int4, fp8_128, fp8_128x128, mxfp4"""
 DIMS = "I=1024,J=4096,K=2048"
 
 

@@ -37,6 +37,18 @@ ANSWERS = {
         "error[foreign-option]: --mbs is not an option of tpsim plan\n"
         "  = tpsim calls this --microbatches, which is global_batch / (dp x sequences of one of them)\n"
     ),
+    ("plan", "--per_device_batch_size", "8"): (
+        "error[foreign-option]: --per_device_batch_size is not an option of tpsim plan\n"
+        "  = tpsim calls this --batch, which is chips x it\n"
+    ),
+    ("plan", "--ici_fsdp_parallelism", "8"): (
+        "error[foreign-option]: --ici_fsdp_parallelism is not an option of tpsim plan\n"
+        "  = tpsim calls this --dp, with layout.zero: 3, which shards over it\n"
+    ),
+    ("plan", "--kv-cache-dtype", "fp8"): (
+        "error[foreign-option]: --kv-cache-dtype is not an option of tpsim plan\n"
+        "  = tpsim calls this workload.cache_dtype, of inference: --set workload.cache_dtype=...\n"
+    ),
     ("plan", "--nodes", "8"): (
         "error[foreign-option]: --nodes is not an option of tpsim plan\n"
         "  = tpsim calls this --chips, which is nodes x chips of one\n"

@@ -56,6 +56,8 @@ def test_a_model_without_experts_has_nowhere_to_put_them():
     assert "error[no-experts]: layout.ep is where experts lie, and llama-3-70b has none" in text
     assert "remove it, or take a model with experts" in text
     assert "no-experts" in refusal("assume.routing.load=2", scenario="llama3-70b-h100")
+    text = refusal("workload.expert_dtype=int4", scenario="llama3-70b-h100-decode")
+    assert "workload.expert_dtype is the number format of experts, and llama-3-70b has none" in text
 
 
 def test_each_expert_is_split_over_what_ep_leaves_of_tp():
@@ -173,3 +175,12 @@ def test_experts_that_do_not_part_the_shards_of_dp_are_refused_with_what_would()
         resolve(None, flags={**MIXTRAL, "dp": 32, "ep": 3})
     assert error.value.problems[0].message == "experts lie on a part of dp: 32 shards do not part by 3"
     assert error.value.problems[0].remedy == "give a divisor: --ep 1"
+
+
+def test_experts_of_more_parts_than_dp_has_may_lie_on_tp():
+    """As inference engines put them: the remedy was to take one part."""
+    decode, flags = ["workload={kind: decode, context: 1024}"], {"model": "gpt-oss-120b", "hw": "dgx-h100", "tp": 8}
+    with pytest.raises(InputError) as error:
+        resolve(None, overrides=decode, flags={**flags, "ep": 8})
+    assert error.value.problems[0].remedy == "give a divisor: --ep 1, or the axes that they lie on: --ep tensor"
+    assert resolve(None, overrides=decode, flags={**flags, "ep": "tensor"}).layout.roles["ep"] == ("tensor",)

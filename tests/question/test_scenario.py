@@ -26,6 +26,7 @@ from tpsim.question.scenario_file import (
     ScenarioFile,
     WorkloadFields,
 )
+from tpsim.question.serving_file import DecodeFields
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -386,6 +387,24 @@ def test_a_foreign_flag_gets_the_name_that_tpsim_has(tmp_path: Path, flag: str) 
     assert "tpsim calls this layout.tp" in text
 
 
+@pytest.mark.parametrize(
+    ("scenario", "field", "path"),
+    [
+        ("llama3-70b-h100", "batch_size", "workload.global_batch"),
+        ("llama3-70b-h100-decode", "batch_size", "workload.batch"),
+        ("llama3-70b-h100-decode", "global_batch", "workload.batch"),
+        ("llama3-70b-h100-decode", "max_model_len", "workload.prompt"),
+        ("deepseek-v3-h100-decode", "seq", "workload.context"),
+    ],
+)
+def test_a_foreign_field_gets_the_name_that_its_kind_of_workload_has(scenario: str, field: str, path: str) -> None:
+    """Of inference they were told fields of training, which it refuses."""
+    with pytest.raises(InputError) as error:
+        resolve(scenario, overrides=[f"workload.{field}=8"])
+    assert error.value.problems[0].remedy == f"tpsim calls this {path}"
+    assert resolve(scenario, overrides=[f"{path}=512"])
+
+
 # What is refused
 
 
@@ -618,7 +637,7 @@ def test_a_foreign_field_gets_the_name_that_tpsim_has(tmp_path: Path, word: str,
 
 def test_every_foreign_name_stands_for_a_field_that_a_scenario_has() -> None:
     fields = ScenarioFile.model_fields
-    nested = {
+    nested: dict[str, Any] = {
         "layout": LayoutFields,
         "pipeline": PipelineFields,
         "practice": PracticeFields,
@@ -628,9 +647,11 @@ def test_every_foreign_name_stands_for_a_field_that_a_scenario_has() -> None:
         "model": ModelFile,
     }
     for word, said in FOREIGN.items():
-        top, _, inner = said.partition(",")[0].partition(".")
+        path, _, how = said.partition(",")
+        top, _, inner = path.partition(".")
         assert top in fields, word
-        assert not inner or inner.partition(".")[0] in nested[top].model_fields, word
+        format_ = DecodeFields if how == " of inference" else nested[top] if inner else None
+        assert format_ is None or inner.partition(".")[0] in format_.model_fields, word
 
 
 def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:

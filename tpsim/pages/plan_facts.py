@@ -158,8 +158,9 @@ def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     question = result.question
     dtypes, switches = question.dtypes, question.practice.under(question.layout).switches
     yield "work", inference_text(question)
-    experts = f" ({dtypes.experts} of experts)" if dtypes.experts else ""
-    formats = f"activations {dtypes.activations}, parameters {dtypes.params}{experts}"
+    own = {"experts": dtypes.experts, "embedding and output": dtypes.vocab}
+    others = ", ".join(f"{dtype} of {of}" for of, dtype in own.items() if dtype)
+    formats = f"activations {dtypes.activations}, parameters {dtypes.params}" + (f" ({others})" if others else "")
     yield "dtypes", f"{formats}, cache {dtypes.cache or dtypes.activations}"
     row = {dim: axes for dim, axes in question.layout.table.get("cache", {}).items() if axes}
     split = ", ".join(f"{dim} over {' '.join(axes)}" for dim, axes in row.items()) if row else "as attention's heads"

@@ -49,9 +49,13 @@ FORMATS: Mapping[str, Format] = {
     "int32": Format(32),
     "int4": Format(4),
     "fp8_128": Format(8, 32, 128),
+    "fp8_128x128": Format(8, 32, 128 * 128),
     "mxfp4": Format(4, 8, 32),
 }
 """How each dtype of arrays is stored; fp8_128: DeepSeek-V3's blocks of 128 with a scale in f32; mxfp4: OCP MX 1.0."""
+
+WEIGHTS: Mapping[str, str] = {"fp8_128": "fp8_128x128"}
+"""Dtype of arrays -> that of weights under its name: their blocks are squares (DeepSeek-V3, README_WEIGHTS.md)."""
 
 DTYPE_BYTES: Mapping[str, Any] = {name: row.bytes_each for name, row in FORMATS.items()}
 """Bytes per element: an int, or a Fraction."""
@@ -61,7 +65,7 @@ DTYPE_BYTES: Mapping[str, Any] = {name: row.bytes_each for name, row in FORMATS.
 class Dtypes:
     """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`.
 
-    For None a cache is as activations are, and experts are as other parameters.
+    For None a cache is as activations are; experts, and both ends of the vocabulary, are as other parameters.
     """
 
     activations: str = "bf16"
@@ -71,3 +75,17 @@ class Dtypes:
     optimizer: str = "f32"
     cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
     experts: str | None = field(default=None, repr=False)
+    vocab: str | None = field(default=None, repr=False)
+
+    def narrows(self, dtype: str) -> bool:
+        """True for weights that are stored wider than activations, which products multiply them with."""
+        return bool(DTYPE_BYTES[dtype] > DTYPE_BYTES[self.activations])
+
+    def weights_of(self, block: str) -> str:
+        """That of the parameters of a block.
+
+        >>> [Dtypes(params="fp8_128", vocab="bf16").weights_of(block) for block in ("mlp", "head")]
+        ['fp8_128x128', 'bf16']
+        """
+        own = {"experts": self.experts, "embedding": self.vocab, "head": self.vocab}.get(block) or self.params
+        return WEIGHTS.get(own, own)

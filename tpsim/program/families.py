@@ -124,9 +124,15 @@ class ModelFamily:
 NO_BIAS = {"attention_bias": False}
 SANDWICH = {"norms": "both", "embedding_scale": True}
 GEMMA = {"ffn": "gelu_pytorch_tanh", "tie_embeddings": True, "head_dim": 256}
-FEW_BITS = {"quantization_config": "weights are published in few bits: of inference state workload.param_dtype"}
+FEW_BITS = {
+    "quantization_config": "weights are published in few bits: of inference state workload.param_dtype, and "
+    "workload.vocab_dtype where embedding and output are not (lm_head among the ignored)"
+}
 """What is said of any family whose own entry says nothing nearer."""
-IN_BLOCKS = {"quantization_config": "weights are published in fp8 with blocks of 128: workload.param_dtype: fp8_128"}
+IN_BLOCKS = {
+    "quantization_config": "weights are published in fp8 with blocks of 128: workload.param_dtype: fp8_128, "
+    "vocab_dtype: bf16"
+}
 DEEPSEEK: Mapping[str, Any] = {"latent": True, "switches": NO_BIAS, "sparse": behind_dense}
 
 FAMILIES: Mapping[str, ModelFamily] = {

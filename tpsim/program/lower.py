@@ -241,7 +241,7 @@ def leaves_of(
     weights: dict[tuple[str, int | None], Array] = {}
     for parameter, layer, where in _homes(model, practice, stacks):
         with trace.at(replace(where, block=parameter.block, place=parameter.places[0])):
-            dtype = (dtypes.experts if parameter.block == "experts" else None) or dtypes.params
+            dtype = dtypes.weights_of(parameter.block)
             leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param", rows=parameter.rows)
         weights[parameter.name, layer] = leaf
     return weights

@@ -180,12 +180,16 @@ class Practice:
     gradients              parameter gradients are settled once per step, or whole in every microbatch (FSDP2 over
                            replicas, unless told otherwise: pytorch PR 126166); auto: in every microbatch what the
                            sharding of their buffer takes up (ZeRO-2, 3), the rest once per step
+    staged                 where stages take turns ZeRO-2 and 3 gather weights, and scatter gradients, for each
+                           microbatch, or once: microbatches share what is gathered and added up (shared), as of ZeRO-1
     zero1                  from ZeRO-1 on, what gradients owe at the end of a step goes to the optimizer (scatter), or
                            they are completed first (all_reduce)
     cross_entropy          computed on vocabulary shards (parallel) or on gathered logits
     qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
                            none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
+    cast                   weights that are stored wider than activations are brought to their format by products that
+                           read them (products), or where they lie (shards): that is gathered, or kept for backward
     copies                 what makes a parameter's gradient adds it up as well (fused), or kernels behind it do: add it
                            (added), cast and then add it (cast: DeepSpeed's BF16_Optimizer), lay it into one line and
                            divide it (flat: PyTorch FSDP), copy it into the buffer that is sent, and gathered weights
@@ -225,10 +229,12 @@ class Practice:
     regather: bool = False
     reshard_after_forward: bool = False
     gradients: Literal["auto", "per_step", "per_microbatch"] = "auto"
+    staged: Literal["each", "shared"] = field(default="each", repr=False)  # as for rows
     zero1: Literal["scatter", "all_reduce"] = "scatter"
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
+    cast: Literal["products", "shards"] = field(default="products", repr=False)  # as for rows
     copies: Literal["fused", "added", "cast", "flat", "each"] = "fused"
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
@@ -271,7 +277,7 @@ class Practice:
         rows = {name: value for name, value in values["rows"].items() if value != plain.get(name)}
         levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
         values["rows"] = rows | levels
-        usual = {"rows": Rows(), "home": "scatter", "latents": "block"}
+        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products", "staged": "each"}
         return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:
@@ -285,7 +291,8 @@ class Practice:
         apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
         qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
         latents = self.latents if layout.roles.get("tp") else "block"
-        return replace(self, qkv=qkv, context=context, order=order, latents=latents)
+        staged = self.staged if layout.stages else "each"
+        return replace(self, qkv=qkv, context=context, order=order, latents=latents, staged=staged)
 
 
 SWITCHES = tuple(field.name for field in fields(Practice) if field.name not in ("levels", "buffers"))

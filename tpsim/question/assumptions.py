@@ -9,11 +9,11 @@ from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, lacks, unread
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
-from tpsim.question.layout import line_notes
 from tpsim.question.recompute import SELECTIVE
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.question.serving_file import InferenceFields
+from tpsim.question.zero import line_notes
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -118,9 +118,11 @@ def _idle(question: Question) -> Iterator[str]:
 
 
 def _lacks(question: Question, switch: str) -> str:
-    laid = question.layout
+    laid, fields = question.layout, question.stated.file.layout
     roles = [role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1]
-    return lacks(switch, roles=roles, zero=laid.zero, sequence_parallel=laid.sequence_parallel, model=question.model)
+    zero = fields.zero if fields and switch == "staged" else laid.zero  # the others act on what it makes of that
+    asked: Any = {"roles": roles, "zero": zero, "sequence_parallel": laid.sequence_parallel}
+    return lacks(switch, **asked, model=question.model, dtypes=question.dtypes)
 
 
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:

@@ -9,9 +9,9 @@ from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.spec.text import scalar
-from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, Keys, flag_words
+from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
-from tpsim.question.serving_file import SCENARIOS, format_of
+from tpsim.question.serving_file import served_as
 
 
 def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Edit]:
@@ -24,18 +24,10 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
         _known(name)
         if name in ROLES and not _is_count(str(value)) and isinstance(scalar(str(value)), int | float | None):
             _refuse_size(name, value)
-    paths = {**PATHS, **_of_workload(data)}
+    paths = {**PATHS, **{flag: ("workload", field) for flag, (_, field) in served_as(data).items()}}
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
     sized = [*_mesh_edits(options), *_added_edits(options, data), *_size_edits(options, data)]
     return [*sized, *_expert_edits(options, data, sized), *_placement_edits(options), *simple]
-
-
-def _of_workload(data: Mapping[str, Any]) -> dict[str, Keys]:
-    """The fields that inference has for the batch and for tokens; of training they are called otherwise."""
-    serving = next((kind for kind, format_ in SCENARIOS.items() if format_ is format_of(data)), None)
-    if serving is None:
-        return {}
-    return {"batch": ("workload", "batch"), "seq": ("workload", "context" if serving == "decode" else "prompt")}
 
 
 NEEDED = {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}
@@ -221,7 +213,10 @@ def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, An
     if whole != -1 and (not many or whole % many):
         message = f"experts lie on a part of dp: {whole} shards do not part by {many}"
         place = Edit((EXPERTS,), many, text, 6).place
-        raise InputError.one("experts-not-divisible", message, place, f"give a divisor: --ep {gcd(whole, many)}")
+        inside = [axis for axis in _names("tp", data) if mesh[axis] > 1]
+        others = f", or the axes that they lie on: --ep {','.join(inside)}" if inside else ""
+        remedy = f"give a divisor: --ep {gcd(whole, many)}{others}"
+        raise InputError.one("experts-not-divisible", message, place, remedy)
     if many == whole and not own:
         yield Edit(("layout", EXPERTS), outer, text)
         return

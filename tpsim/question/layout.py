@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.algebra.sharding import flat_dim
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
-from tpsim.program.frameworks import PRACTICES
-from tpsim.program.kinds import counted
-from tpsim.program.layout import LINES, REGIONS, Layout, layout
-from tpsim.program.transformer import end_parameters, layer_parameters
+from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
@@ -26,17 +23,23 @@ from tpsim.question.question import Inference
 from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.question.scenario_file import LayoutFields
 from tpsim.question.serving import cache_problems, serving_problems
+from tpsim.question.zero import line_of, shared_by_microbatches, whole_notes
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
     from tpsim.program.model import Model
     from tpsim.quantity.errors import At
-    from tpsim.question.question import Question, Workload
+    from tpsim.question.question import Workload
     from tpsim.question.scenario_file import ScenarioFile
+
+
+Also = Literal["cp", "dp", "kv"]
+"""What may have axes in a table though they be of one device: tokens of a sequence, gradients and states of experts,
+copies of kv heads, which get a part of the axis of tp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,12 @@ class Cut:
     assumptions: tuple[Assumption, ...]
 
 
-def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+def cut(
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also] = ()
+) -> Cut:
     """The layout that the scenario states, as roles or as a table, on the mesh it needs.
 
+    also  what has its axes there though they be of one device; a plan leaves it out
     Raises InputError for unknown axes, an axis with two roles, and every split that does not come out even.
     """
     if file.layout is not None and file.shardings is not None:
@@ -66,11 +72,14 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
         raise InputError.one("not-for-training", message, at("layout", "cache"), "remove layout.cache")
     if file.shardings is not None:
         return _cut_by_table(file, model, workload, mesh, at)
-    return _cut_by_roles(file, model, workload, mesh, at)
+    return _cut_by_roles(file, model, workload, mesh, at, also=also)
 
 
-def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
-    fields = file.layout or LayoutFields()
+def _cut_by_roles(
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also]
+) -> Cut:
+    stated = file.layout or LayoutFields()
+    fields = shared_by_microbatches(file, stated, mesh)
     tp, dp, cp, pp = fields.tp, fields.dp, fields.cp, fields.pp
     _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
     heads = heads_axes(fields, at)
@@ -82,7 +91,8 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sends = {"cut": fields.cut}
     _check_table(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
-    tp, cp, heads, ep, etp = (axes if mesh.size(*axes) > 1 else () for axes in (tp, cp, heads, ep, etp))
+    split_over = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
+    tp, cp, heads, ep, etp = (axes if role in also or mesh.size(*axes) > 1 else () for role, axes in split_over.items())
     copies = shards * sharing
     zero = fields.zero if copies > 1 else 0
     line = line_of(file, model, copies) if zero else "none"
@@ -99,18 +109,20 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
             *cache_problems(cached, mesh, sizes, at),
         )
     )
-    split = _split_kv_heads(model, (*tp, *heads), mesh, at)
+    split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
     left = whole_dims(model, tp=ways, dp=copies) if bare else ()
     latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    layout = _laid_out(fields, split, roles, whole=left, line=line, latents=latents)
+    layout = _laid_out(fields, split, roles, also, whole=left, line=line, latents=latents)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
-    notes = (*_whole_notes(model, left, copies, fields.zero), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
+    notes = (*whole_notes(model, left, copies, (stated.zero, fields.zero)), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
 
-def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], **rest: Any) -> Layout:
+def _laid_out(
+    fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], also: Collection[Also], **rest: Any
+) -> Layout:
     """The layout of roles on a mesh whose axes have been split for kv heads.
 
     ZeRO takes the data axes that experts lie on, and the others if these are of several devices: over one device it
@@ -123,9 +135,10 @@ def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes]
     roles: Mapping[str, Any] = split.renamed(several)
     data = (*fields.dp, *roles["cp"])
     left = [axis for axis in data if axis not in roles["ep"]]
+    all_ = split.mesh.size(*left) > 1 or ("dp" in also and len(left) < len(data))
     return layout(
         dp=fields.dp,
-        sharding=data if split.mesh.size(*left) > 1 else tuple(axis for axis in data if axis not in left),
+        sharding=data if all_ else tuple(axis for axis in data if axis not in left),
         pp=fields.pp,
         zero=fields.zero,
         sequence_parallel=fields.sequence_parallel and bool(roles["tp"]),
@@ -160,20 +173,21 @@ class _KvSplit:
         return tuple(part for part in self.mesh.axes if self.parents.get(part, part) == axis)
 
 
-def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At) -> _KvSplit:
+def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bool = False) -> _KvSplit:
     """Kv heads fewer than the ways to split heads lie on the leading axes and are replicated over the rest.
 
     One axis is split if needed. Legal because the kv heads divide the ways, as `tp_problems` and `context_problems`
     have found.
 
-    heads  the axes of tp, then those of cp that split heads inside attention
+    heads   the axes of tp, then those of cp that split heads inside attention
+    always  one axis is split though there are kv heads for all of it: the second part is one device then
     """
     ways = mesh.size(*heads)
-    if not model.kv_heads % ways:
+    if not model.kv_heads % ways and not always:
         return _KvSplit(mesh)
-    left, leading = model.kv_heads, 0
+    left, leading = gcd(model.kv_heads, ways), 0
     for axis in heads:
-        if left % mesh.axes[axis]:
+        if always or left % mesh.axes[axis]:
             break
         left //= mesh.axes[axis]
         leading += 1
@@ -197,18 +211,6 @@ def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At) -> _KvSplit:
     note = f"{text}; mesh axis {axis} {mesh.axes[axis]} is read as {kv} {left} x {rep} {factors[rep]}"
     parents = {kv: axis, rep: axis}
     return _KvSplit(mesh.split(axis, factors), leading + 1, parents, (Assumption(note, "derived"),))
-
-
-def _whole_notes(model: Model, whole: Sequence[str], shards: int, zero: int) -> Iterator[Assumption]:
-    """What ZeRO leaves whole: all for want of shards, or for want of divisibility biases of models that have such."""
-    if zero and shards == 1:
-        yield Assumption(f"ZeRO {zero} has one data shard to split over: nothing is sharded", "derived")
-    parameters = [parameter for kind in model.kinds.values() for parameter in layer_parameters(model, kind)]
-    biased = {dim for parameter in parameters if parameter.name.startswith("b") for dim in parameter.dims}
-    words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
-    for dim in whole:
-        if dim in biased:
-            yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
 
 
 def _idle_axes(mesh: Mesh, used: Sequence[str]) -> Iterator[Assumption]:
@@ -293,43 +295,3 @@ def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Map
 def _raise_all(problems: Sequence[Problem]) -> None:
     if problems:
         raise InputError(tuple(problems))
-
-
-LAID: Mapping[str, str] = {
-    "flat": "each lies in a line that is filled up to a multiple of that (DeepSpeed's ZeRO-3; Megatron-LM fills up one "
-    "line per bucket, to a multiple of lcm(dp, 128), in which parameters begin at multiples of 64)",
-    "rows": "its first dim is filled up to a multiple of that, so that the last devices hold less, or nothing but zeros"
-    " (PyTorch FSDP2: chunks of the first one's size)",
-}
-"""How parameters are laid out, and who does so."""
-
-
-def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
-    """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
-    if not model.hidden % shards or model.experts:
-        return "none"
-    return file.practice.padding or PRACTICES[file.practice.base].padding
-
-
-def line_notes(question: Question) -> Iterator[Assumption]:
-    """How parameters are laid out, and how much fills them up."""
-    line = next((dim for row in question.layout.table.values() for dim in row if dim in LINES), None)
-    if line:
-        shards, more = question.mesh.size(*question.layout.data), _filled(question)
-        text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
-        yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
-
-
-def _filled(question: Question) -> float:
-    """The share of what a device holds of all parameters that only fills lines up."""
-    model, axes, padded, own = question.model, question.mesh.axes, 0.0, 0.0
-    practice, dims = question.practice.under(question.layout), question.workload.dims(question.model)
-    parameters = [(parameter, 1) for parameter in end_parameters(model)]
-    for name, many in counted(model.stack).items():
-        parameters += [(parameter, many) for parameter in layer_parameters(model, model.kinds[name], practice)]
-    for parameter, many in parameters:
-        type_ = question.layout.home(parameter.dims, "state", parameter.rows)
-        if line := flat_dim(type_):
-            padded += many * type_.local_elements(dims, axes)
-            own += many * line.of.local_elements(dims, axes) / question.mesh.size(*line.ways)
-    return 1 - own / padded

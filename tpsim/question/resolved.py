@@ -83,10 +83,14 @@ def _dtypes(question: Question) -> dict[str, Any]:
     """Number formats: inference has no gradients, no loss and no optimizer, training no cache."""
     dtypes = question.dtypes
     if question.inference is None:
-        return {name: value for name, value in asdict(dtypes).items() if name not in ("cache", "experts")}
+        return {name: value for name, value in asdict(dtypes).items() if name not in SERVED_ALONE}
     cache = dtypes.cache or dtypes.activations
-    experts = {"experts": dtypes.experts} if dtypes.experts else {}
-    return {"activations": dtypes.activations, "params": dtypes.params, **experts, "cache": cache}
+    own = {name: dtype for name in ("experts", "vocab") if (dtype := getattr(dtypes, name))}
+    return {"activations": dtypes.activations, "params": dtypes.params, **own, "cache": cache}
+
+
+SERVED_ALONE = ("cache", "experts", "vocab")
+"""Number formats that only inference states."""
 
 
 def columns(question: Question) -> dict[str, Any]:

@@ -199,14 +199,22 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
     return {**dims, BUSY: busy(assume, question.layout, dims, axes, fullest)}, dict.fromkeys(ragged, fullest)
 
 
-def check_routing(assume: Assume, model: Model, practice: Practice, at: At) -> None:
-    """Refuse a load of experts where there are none, and counts of rows that are as many anyway. Raises InputError."""
+def check_routing(question: Question, at: At) -> None:
+    """Refuse what is stated of experts where there are none, and counts of rows that are as many anyway.
+
+    Raises InputError.
+    """
+    assume, model, practice = question.assume, question.model, question.practice
     if practice.rows.counts == "exchange" and assume.routing.drop != "none":
         message = "experts have rows for a capacity (assume.routing.drop), so nobody needs to be told how many come"
         raise InputError.one("no-counts", message, at("practice", "rows", "counts"), "write none")
-    if assume.routing.model_fields_set and not model.experts:
-        message = f"assume.routing is how tokens choose experts, and {model.name} has none"
-        raise InputError.one("no-experts", message, at("assume", "routing"), NO_EXPERTS)
+    for (section, name), says, stated in (
+        (("assume", "routing"), "how tokens choose experts", bool(assume.routing.model_fields_set)),
+        (("workload", "expert_dtype"), "the number format of experts", question.dtypes.experts is not None),
+    ):
+        if stated and not model.experts:
+            message = f"{section}.{name} is {says}, and {model.name} has none"
+            raise InputError.one("no-experts", message, at(section, name), NO_EXPERTS)
 
 
 def routing_assumptions(question: Question) -> Iterator[Assumption]:

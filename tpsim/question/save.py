@@ -89,6 +89,7 @@ def _said(question: Question) -> dict[str, Any]:
     formats = {"dtype": question.products, "param_dtype": dtypes.params}
     if isinstance(stated, InferenceFields):
         formats |= {"expert_dtype": dtypes.experts} if dtypes.experts else {}
+        formats |= {"vocab_dtype": dtypes.vocab} if dtypes.vocab else {}
         return {**stated.computed, **formats, "cache_dtype": dtypes.cache or dtypes.activations}
     others = {"grad_dtype": dtypes.gradients, "loss_dtype": dtypes.loss, "optimizer_dtype": dtypes.optimizer}
     return {**asdict(question.workload), **formats, **others}

@@ -31,6 +31,7 @@ from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.stated import Source, Stated, stated
+from tpsim.question.zero import staged
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -123,7 +124,7 @@ def _check(question: Question, memo: Memo) -> None:
     with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     _check_assumed(read)
-    check_routing(question.assume, question.model, question.practice, read.at)
+    check_routing(question, read.at)
     if read.file.shardings is not None:
         _check_program(question, memo)
     if read.file.recompute.drop and not question.inference:
@@ -197,6 +198,7 @@ ONLY_SOME: Mapping[str, str] = {
     "optimizer": "optimizer_dtype",
     "cache": "cache_dtype",
     "experts": "expert_dtype",
+    "vocab": "vocab_dtype",
 }
 """Dtypes that training alone has, or inference, and the field that states each."""
 
@@ -219,17 +221,19 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     switches = fields.model_dump(exclude={"base", "keeps", *groups}, exclude_none=True)
     if context := stated_context(read.file, read.at):
         switches["context"] = context
-    base = PRACTICES[fields.base]
+    base, switches["staged"] = PRACTICES[fields.base], staged(fields)
     switches |= {name: changed(getattr(base, name), getattr(fields, name)) for name in groups}
     practice = replace(base, **switches)
     practice = practice if model.has_latents else replace(practice, latents="block")
+    dtypes = _dtypes(read.file.workload)
+    practice = practice if dtypes.narrows(dtypes.params) else replace(practice, cast="products")
     if read.file.workload.kind != "train":
         return served(practice)
     overlap = practice.overlap.at(laid.zero)
     buffers = buffered(read, practice, laid.zero, beside=overlap.gradients == "beside")
     practice = replace(practice, overlap=overlap, buffers=buffers)
     check_shared(practice, laid, model, read.at)
-    return keeping(read, recomputing(read, practice), model, laid, _dtypes(read.file.workload))
+    return keeping(read, recomputing(read, practice), model, laid, dtypes)
 
 
 LEAST_EFFICIENCY = 1e-6

@@ -87,10 +87,16 @@ class PracticeFields(Strict):
     regather: Flag | None = None
     reshard_after_forward: Flag | None = None
     gradients: Literal["auto", "per_step", "per_microbatch"] | None = None
+    staged: Literal["each", "shared"] | None = Field(
+        default=None, description="what stages gather of weights and scatter of gradients: for each microbatch, or once"
+    )
     zero1: Literal["scatter", "all_reduce"] | None = None
     cross_entropy: Literal["parallel", "gathered"] | None = None
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
+    cast: Literal["products", "shards"] | None = Field(
+        default=None, description="weights wider than activations are cast by products, or where they lie"
+    )
     copies: Literal["fused", "added", "cast", "flat", "each"] | None = Field(
         default=None, description="kernels of their own behind what makes gradients: to add up, or to lay in order"
     )

@@ -10,12 +10,13 @@ from pydantic import Field, create_model
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Count, Document, Strict
+from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.scenario_file import PRODUCTS, Products, ScenarioFile
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
 
-NUMBERS = ("dtype", "param_dtype", "expert_dtype", "cache_dtype")
+NUMBERS = ("dtype", "param_dtype", "expert_dtype", "vocab_dtype", "cache_dtype")
 """Fields that are number formats, which say nothing of what is computed."""
 
 
@@ -27,6 +28,7 @@ class InferenceFields(Strict):
     dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Stored | None = None
     expert_dtype: Stored | None = Field(None, description="of the parameters of experts; none: that of the others")
+    vocab_dtype: Stored | None = Field(None, description="of embedding and output; none: that of other parameters")
     cache_dtype: Stored | None = Field(None, description="of keys and values in the cache; none: that of activations")
     sampling: Literal["gather", "argmax"] = Field(
         "gather", description="how the next token is found where the vocabulary is split"
@@ -89,6 +91,20 @@ def refuse_unknown_kind(document: Document) -> None:
 
 
 TRAIN = "train"
+
+
+def served_as(data: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """By its flag the field of a workload of training, and the one that the inference of a scenario has for it."""
+    kind = next((kind for kind, format_ in SCENARIOS.items() if format_ is format_of(data)), None)
+    if kind is None:
+        return {}
+    return {"batch": ("global_batch", "batch"), "seq": ("seq", "context" if kind == "decode" else "prompt")}
+
+
+def foreign_to(data: Mapping[str, Any]) -> dict[str, str]:
+    """What others call the fields of a scenario, and training those of inference -> its path for each."""
+    own = {field: f"workload.{served}" for field, served in served_as(data).values()}
+    return {**{word: own.get(path.removeprefix("workload."), path) for word, path in FOREIGN.items()}, **own}
 
 
 def fields_of_workload(data: Mapping[str, Any]) -> frozenset[str]:

@@ -14,10 +14,10 @@ from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.checked import header_problem
 from tpsim.question.edits import edited, flag_words, overridden
 from tpsim.question.flag_edits import bare_scenario, flags_to_edits
-from tpsim.question.foreign_names import FOREIGN, not_yet
+from tpsim.question.foreign_names import not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
-from tpsim.question.serving_file import fields_of_workload, format_of, refuse_unknown_kind
+from tpsim.question.serving_file import fields_of_workload, foreign_to, format_of, refuse_unknown_kind
 
 Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
@@ -101,7 +101,7 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     refuse_unknown_kind(document)
     _refuse_not_yet(document)
     _refuse_overlap(document)
-    file, document = spec.read(document, format_of(document.data), foreign=FOREIGN)
+    file, document = spec.read(document, format_of(document.data), foreign=foreign_to(document.data))
     return Stated(file, document, _asked(document, overrides, flags))
 
 

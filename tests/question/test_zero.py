@@ -1,0 +1,56 @@
+"""ZeRO where stages take turns: what a step gathers and scatters once, and what in each microbatch."""
+
+from __future__ import annotations
+
+import pytest
+
+import tpsim
+
+ASKED = {"model": "llama-3-8b", "hw": "dgx-h100", "pp": 2, "dp": 4, "seq": 8192, "batch": 32, "microbatches": 8}
+LAYER = 218_112_000
+"""Parameters of a layer of Llama 3 8B."""
+
+
+def planned(zero, practice="fsdp2", *overrides):
+    return tpsim.plan(**ASKED, zero=zero, practice=practice, overrides=overrides)
+
+
+def sent(plan, collective):
+    """Bytes of all calls on weights, or gradients, of the layers of a stage."""
+    rows = [row for row in plan.rows if row.collective == collective and row.layer]
+    return sum(row.count * row.logical_bytes for row in rows)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_microbatches_of_a_stage_share_what_fsdp2_gathers_and_scatters(zero):
+    """PyTorch reduces gradients behind the last microbatch, and torchtitan keeps weights gathered until then."""
+    shared, once = planned(zero), planned(1)
+    assert sent(shared, "all_gather") == sent(once, "all_gather") == 16 * LAYER * 2
+    assert sent(shared, "reduce_scatter") == sent(once, "reduce_scatter") == 16 * LAYER * 4
+    assert (shared.memory.peak_bytes, shared.step.time_s) == (once.memory.peak_bytes, once.step.time_s)
+    whole = 16 * LAYER + 128_256 * 4096  # of the first stage, which keeps weights in bf16 and adds gradients up in f32
+    assert shared.memory.parameters_bytes + shared.memory.gradients_bytes == pytest.approx(6 * whole, rel=1e-4)
+    note = f"ZeRO {zero} of stages is ZeRO 1: microbatches share"
+    assert [text.startswith(note) for text in (one.text for one in shared.assumptions) if "of stages is" in text] == [
+        True
+    ]
+
+
+@pytest.mark.parametrize(
+    "override", ["practice.staged=each", "practice.reshard_after_forward=true", "practice.gradients=auto"]
+)
+def test_who_states_when_weights_and_gradients_travel_has_them_so_in_each_microbatch(override):
+    each = planned(3, "fsdp2", override)
+    assert sent(each, "all_gather") == 2 * 8 * 16 * LAYER * 2
+    assert sent(each, "reduce_scatter") == 8 * 16 * LAYER * 4
+
+
+@pytest.mark.parametrize("override", ["practice.reshard_after_forward=false", "practice.gradients=per_step"])
+def test_who_states_that_they_travel_once_has_what_is_shared(override):
+    assert planned(3, "fsdp2", override).question.layout.zero == 1
+
+
+def test_only_stages_of_a_bundle_that_shares_do():
+    assert planned(3, "megatron").question.layout.zero == 3
+    assert planned(3, "megatron", "practice.staged=shared").question.layout.zero == 1
+    assert tpsim.plan(**{**ASKED, "pp": 1}, zero=3, practice="fsdp2").question.layout.zero == 3

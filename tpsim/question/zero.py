@@ -1,0 +1,97 @@
+"""What ZeRO comes to: at which stage microbatches share what it shards, how parameters lie, what it leaves whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from tpsim.algebra.sharding import flat_dim
+from tpsim.program.frameworks import PRACTICES
+from tpsim.program.kinds import counted
+from tpsim.program.layout import LINES
+from tpsim.program.transformer import end_parameters, layer_parameters
+from tpsim.report.answer import Assumption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.algebra.mesh import Mesh
+    from tpsim.program.model import Model
+    from tpsim.question.question import Question
+    from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile
+
+ONCE = "microbatches share weights that are gathered once, and gradients that are scattered once"
+
+
+def staged(practice: PracticeFields) -> Literal["each", "shared"]:
+    """How stages come by weights and gradients: whoever states that either travels more often has them so."""
+    each = practice.reshard_after_forward or practice.gradients not in {None, "per_step"}
+    return practice.staged or ("each" if each else PRACTICES[practice.base].staged)
+
+
+def at_stages(zero: int, by: Literal["each", "shared"], stages: int) -> int:
+    """The ZeRO stage that one comes to where microbatches of several stages share weights and gradients."""
+    return min(zero, 1) if by == "shared" and stages > 1 else zero
+
+
+def shared_by_microbatches(file: ScenarioFile, fields: LayoutFields, mesh: Mesh) -> LayoutFields:
+    """The layout with the ZeRO stage that it comes to."""
+    zero = at_stages(fields.zero, staged(file.practice), mesh.size(*fields.pp))
+    return fields if zero == fields.zero else fields.model_copy(update={"zero": zero})
+
+
+def whole_notes(model: Model, whole: Sequence[str], shards: int, zero: tuple[int, int]) -> Iterator[Assumption]:
+    """What ZeRO leaves whole: all for want of shards, or for want of divisibility biases of models that have such.
+
+    zero  its stage as stated, and what that comes to
+    """
+    stated, comes_to = zero
+    if stated and shards == 1:
+        yield Assumption(f"ZeRO {stated} has one data shard to split over: nothing is sharded", "derived")
+    elif stated != comes_to:
+        yield Assumption(f"ZeRO {stated} of stages is ZeRO {comes_to}: {ONCE} (practice.staged)", "derived")
+    parameters = [parameter for kind in model.kinds.values() for parameter in layer_parameters(model, kind)]
+    biased = {dim for parameter in parameters if parameter.name.startswith("b") for dim in parameter.dims}
+    words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
+    for dim in whole:
+        if dim in biased:
+            yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
+
+
+LAID: Mapping[str, str] = {
+    "flat": "each lies in a line that is filled up to a multiple of that (DeepSpeed's ZeRO-3; Megatron-LM fills up one "
+    "line per bucket, to a multiple of lcm(dp, 128), in which parameters begin at multiples of 64)",
+    "rows": "its first dim is filled up to a multiple of that, so that the last devices hold less, or nothing but zeros"
+    " (PyTorch FSDP2: chunks of the first one's size)",
+}
+"""How parameters are laid out, and who does so."""
+
+
+def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
+    """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
+    if not model.hidden % shards or model.experts:
+        return "none"
+    return file.practice.padding or PRACTICES[file.practice.base].padding
+
+
+def line_notes(question: Question) -> Iterator[Assumption]:
+    """How parameters are laid out, and how much fills them up."""
+    line = next((dim for row in question.layout.table.values() for dim in row if dim in LINES), None)
+    if line:
+        shards, more = question.mesh.size(*question.layout.data), _filled(question)
+        text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
+        yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
+
+
+def _filled(question: Question) -> float:
+    """The share of what a device holds of all parameters that only fills lines up."""
+    model, axes, padded, own = question.model, question.mesh.axes, 0.0, 0.0
+    practice, dims = question.practice.under(question.layout), question.workload.dims(question.model)
+    parameters = [(parameter, 1) for parameter in end_parameters(model)]
+    for name, many in counted(model.stack).items():
+        parameters += [(parameter, many) for parameter in layer_parameters(model, model.kinds[name], practice)]
+    for parameter, many in parameters:
+        type_ = question.layout.home(parameter.dims, "state", parameter.rows)
+        if line := flat_dim(type_):
+            padded += many * type_.local_elements(dims, axes)
+            own += many * line.of.local_elements(dims, axes) / question.mesh.size(*line.ways)
+    return 1 - own / padded
