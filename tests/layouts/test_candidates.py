@@ -176,7 +176,7 @@ SPACES = {
         {**WORK, "seq": 2048},
         8,
         ["pipeline.layers=balanced", "pp=2", "schedule=1f1b", "microbatches=4", "zero=0,1", "recompute=none"],
-        8,
+        2,
     ),
     "a torus": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, "hardware": "tpu-v5p"},

@@ -112,6 +112,16 @@ def test_turns_and_chunks_are_searched_beside_each_other_on_a_stated_mesh(vary, 
     assert {(row.schedule, row.chunks) for row in found.rows} == legal
 
 
+def test_what_shards_nothing_is_one_layout_however_many_values_are_asked_for():
+    """ZeRO over one data shard, sequence parallelism over one device: they were listed once per value."""
+    asked = {"model": "gpt-tiny", "hw": "dgx-h100", "seq": 16, "batch": 16, "chips": 2, "pp": 1, "recompute": "none"}
+    several = search(vary=["zero=1,3", "sp=true,false", "microbatches=1"], top=100, **asked)
+    layouts = [(row.tp, row.dp, row.cp, row.zero, row.sequence_parallel) for row in several.rows]
+    assert len(layouts) == len({*layouts}) == several.considered == several.legal
+    assert {*layouts} == {(1, 2, 1, 1, False), (1, 2, 1, 3, False), (2, 1, 1, 0, False), (2, 1, 1, 0, True)}
+    assert not any(row.tied for row in several.rows)
+
+
 def test_a_field_is_varied_once():
     message, remedy = "zero is varied twice", "list all values in one: --vary zero=VALUE,VALUE"
     assert refused("zero=1", "zero=3") == ("zero=3", "varied-twice", message, remedy)

@@ -165,10 +165,9 @@ class Legal:
         recomputes, held = self._values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
         for ways in self._meshes():
             orders = list(self._orders(ways.pp))
-            stated = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), held.zero)
+            stated = _apart(self._values("zero", range(4), held.zero), ways.dp * ways.cp)
             zeros = dict.fromkeys(at_stages(zero, self.base.practice.staged, ways.pp) for zero in stated)
-            split = (False, True) if ways.tp > ALONE else (False,)
-            splits = self._values("sequence_parallel", split, held.sequence_parallel)
+            splits = _apart(self._values("sequence_parallel", (False, True), held.sequence_parallel), ways.tp)
             parts, covered = self._parts_of(ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
             for zero, sp, some, (schedule, v) in product(zeros, splits, parts, orders):
@@ -335,6 +334,11 @@ class Legal:
         return replace(
             example, mesh=laid_cut.mesh, axis_parents=laid_cut.parents, placement=placement, layout=laid_cut.layout
         )
+
+
+def _apart(values: Sequence[Any], devices: int) -> Sequence[Any]:
+    """What is no other layout on a single device is looked at once."""
+    return values if devices > ALONE else values[:1]
 
 
 def _nowhere(*_keys: str) -> None:
