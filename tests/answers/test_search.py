@@ -143,6 +143,11 @@ def test_where_nothing_fits_the_answer_is_no():
 def test_recompute_is_called_as_a_scenario_states_it():
     found = search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1", "recompute=selective"], top=1)
     assert (found.best.recompute, found.best.plan.question.practice.recompute) == ("selective", ("attention",))
+    held = search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], recompute="selective", top=1)
+    assert (held.best.recompute, held.best.step_s) == ("selective", found.best.step_s)
+    drops = {**SMALL, "recompute": {"drop": ["mlp.act"]}, "require": {"best": {"recompute": "none"}}}
+    other = search(drops, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], top=1)
+    assert (other.best.recompute, other.ok) == ("mlp.act", False)
 
 
 def test_losses_are_named_by_what_differs(small):

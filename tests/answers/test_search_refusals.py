@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tpsim
 from tests.models import SMALL_SCENARIO as SMALL
 from tpsim.answers.search import search
 from tpsim.pages.search import page
@@ -177,3 +178,17 @@ def test_a_search_of_a_changed_model_is_called_as_the_model():
         overrides=["model.vocab_padded=128512"],
     )
     assert page(found, verbose=False).title == "layouts of llama-3-8b"
+
+
+@pytest.mark.parametrize(
+    ("best", "message", "remedy"),
+    [
+        ({"schedule": "gpip"}, '"gpip" is not a schedule', 'did you mean "gpipe"?'),
+        ({"recompute": "selectiv"}, 'best.recompute cannot be "selectiv"', 'did you mean "selective"?'),
+    ],
+)
+def test_what_the_best_can_never_be_is_refused_and_not_violated_for_ever(best, message, remedy):
+    for answer, mesh in ((search, {}), (tpsim.plan, {"mesh": {"data": 8, "tensor": 2}})):
+        with pytest.raises(InputError) as error:
+            answer({**SMALL, **mesh, "require": {"best": best}})
+        assert (error.value.problems[0].message, error.value.problems[0].remedy) == (message, remedy)

@@ -11,6 +11,7 @@ from tpsim.answers.plan_step import TrainingRun
 from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read types
 from tpsim.layouts.space import SHORT
 from tpsim.quantity.units import show
+from tpsim.question.recompute import DROPS
 from tpsim.question.save import scenario_text
 from tpsim.report.numbers import counted
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -78,8 +79,10 @@ class Row(Record):
 
     @property
     def recompute(self) -> str:
-        """What is run again, as it was searched; of what is held the kernels."""
-        return self.planned.candidate.layout.recompute or ",".join(self.plan.question.practice.recompute) or "none"
+        """What is run again, by its name; of what is held and has none the kernels."""
+        dropped = self.plan.question.practice.recompute
+        names = {kernels: name for name, kernels in DROPS.items()}
+        return self.planned.candidate.layout.recompute or names.get(dropped) or ",".join(dropped)
 
     @property
     def microbatch_size(self) -> Count:

@@ -55,7 +55,7 @@ class Varied:
             if isinstance(edit.value, Mapping | list):
                 raise InputError.one("bad-value", f"{self.path} is varied by names", edit.place, "write none or full")
             if file.pipeline:
-                known_schedule(file.pipeline, edit.place)
+                known_schedule(file.pipeline.schedule, edit.place)
 
 
 def read_varied(texts: Sequence[str]) -> dict[Keys, Varied]:

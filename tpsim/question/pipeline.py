@@ -46,7 +46,7 @@ def pipeline(
         message = "a pipeline is described, and no mesh axis has its stages"
         raise InputError.one("no-stages", message, at("pipeline"), "add layout.pp: AXIS, or remove it")
     fields = fields or PipelineFields(chunks=1, layers="even")
-    known_schedule(fields, at("pipeline", "schedule"))
+    known_schedule(fields.schedule, at("pipeline", "schedule"))
     if ranks == 1:
         return None, ()
     for place, slug, message, remedy in _refusals(file, fields, at):
@@ -106,9 +106,8 @@ def balance(question: Question, memo: Memo) -> Split:
     )
 
 
-def known_schedule(fields: PipelineFields, place: Place | None) -> None:
+def known_schedule(name: str, place: Place | None) -> None:
     """Refuse a schedule that there is not. Raises InputError."""
-    name = fields.schedule
     if name in LATER or name.endswith(FILES):
         noun = f"the schedule {name}" if name in LATER else "a schedule from a file"
         raise InputError.one("not-supported-yet", f"{noun} is not supported yet", place, f"take {', '.join(SCHEDULES)}")

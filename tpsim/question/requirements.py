@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -38,7 +38,7 @@ class BestFields(Strict):
     microbatch_size: Size | None = None
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] | None = None
     sequence_parallel: Annotated[bool, Field(strict=True)] | None = None
-    recompute: str | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
 
     @property
     def stated(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tpsim.question.context import check_shared, stated_context
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
-from tpsim.question.pipeline import balance, pipeline
+from tpsim.question.pipeline import balance, known_schedule, pipeline
 from tpsim.question.prices import read_launch, refuse_foreign, shown_where_forced
 from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import buffered, check_dropped, check_layers, keeping, recomputing
@@ -86,6 +86,8 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
     placement = placement_of(read, machine, split)
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
     schedule, layers = pipeline(read.file, model, split, read.at, workload=workload, memo=memo)
+    if (best := read.file.require.best) and best.schedule:
+        known_schedule(best.schedule, read.at("require", "best", "schedule"))
     return Question(
         stated=read,
         model=model,
