@@ -109,7 +109,8 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "bucket": {"of": "layer", "elements": 40_000_000, "per_rank": 1_000_000, "first_chunk": True},
         },
         "fsdp2": {
-            "reshard_after_forward": True,
+            "reshard_after_forward": "layers",
+            "staged": "shared",
             "coalesce": True,
             "copies": "each",
             "padding": "rows",

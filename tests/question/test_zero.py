@@ -50,6 +50,18 @@ def test_who_states_that_they_travel_once_has_what_is_shared(override):
     assert planned(3, "fsdp2", override).question.layout.zero == 1
 
 
+def test_weights_around_the_layers_stay_for_backward_in_fsdp2():
+    """The root's are not resharded: FSDP2, _fsdp_state.py, _lazy_init; PyTorch FSDP, _post_forward_reshard."""
+    asked = {**ASKED, "pp": 1, "dp": 8, "microbatches": 1, "zero": 3, "practice": "fsdp2"}
+    calls = {}
+    for switch in ("layers", "true"):
+        plan = tpsim.plan(**asked, overrides=[f"practice.reshard_after_forward={switch}"])
+        gathers = [row for row in plan.rows if row.collective == "all_gather"]
+        calls[switch] = [sum(row.count for row in gathers if bool(row.layer) is inside) for inside in (True, False)]
+    assert calls == {"layers": [64, 1], "true": [64, 2]}
+    assert tpsim.plan(**asked).question.practice.reshard_after_forward == "layers"
+
+
 def test_only_stages_of_a_bundle_that_shares_do():
     assert planned(3, "megatron").question.layout.zero == 3
     assert planned(3, "megatron", "practice.staged=shared").question.layout.zero == 1

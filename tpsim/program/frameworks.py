@@ -34,7 +34,7 @@ PRACTICES: Mapping[str, Practice] = {
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
     ),
     "fsdp2": Practice(
-        reshard_after_forward=True,
+        reshard_after_forward="layers",
         staged="shared",
         coalesce=True,
         copies="each",
@@ -111,7 +111,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "model_parallel_config.py: overlap_moe_expert_parallel_comm False",
     },
     "fsdp2": {
-        "reshard_after_forward": TITAN + "config/configs.py: fsdp_reshard_after_forward default",
+        "reshard_after_forward": TITAN + "config/configs.py: fsdp_reshard_after_forward default; PyTorch, torch/"
+        "distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init: not the root's, which is read at once",
         "gradients": FSDP + "_fsdp_param_group.py at 002a76f, post_backward; over replicas see pytorch PR 126166",
         "staged": TITAN + "models/llama3/parallelize.py: by default nothing is resharded after forward with stages; "
         "PyTorch, torch/distributed/pipelining/stage.py: gradients are reduced behind the last microbatch",
