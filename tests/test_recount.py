@@ -69,7 +69,7 @@ class Switches:
 PRACTICES = {
     "megatron": Switches(fused=True, regather=True, reshard=("layers", "ends")),
     "fsdp2": Switches(reshard=("layers",)),  # the root has the ends, and keeps them (_fsdp_state.py, _lazy_init)
-    "xla": Switches(per_use=True),
+    "xla": Switches(per_use=True, reshard=("layers",)),
     "ideal": Switches(),
 }
 
