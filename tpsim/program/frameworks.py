@@ -156,7 +156,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "cotangents": "programs compiled by XLA on CPU, tests/oracle: each projection brings its own back",
         "regather": "programs compiled by XLA on CPU, tests/oracle: gathered activations stay",
         "reshard_after_forward": "MaxText scans its layers: what backward has of their weights is what the loop of "
-        "forward is given, shards; its 64B runs on v5e of 16 GB would hold 128 GB otherwise (MaxText/configs/v5e/README.md)",
+        "forward is given, shards; 64B on v5e of 16 GB would hold 128 GB otherwise (MaxText/configs/v5e/README.md)",
         "recompute": NONE_DROPPED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
