@@ -177,7 +177,14 @@ def test_guesses_that_the_seconds_rest_on_are_named():
         ({"level": "nvlnk"}, '"nvlnk" is not a level of the machine\n  = did you mean "nvlink"?'),
         ({"sizes": "1 mB"}, "write"),
         ({"ranks": 0}, "there cannot be 0 ranks"),
-        ({"ranks": 16, "level": "nvlink"}, "does not fit on nvlink 8"),
+        (
+            {"ranks": 16, "level": "nvlink"},
+            "does not fit on nvlink 8\n  = bind it to nvlink,network, or make it smaller",
+        ),
+        (
+            {"ranks": 8, "level": "nvlink:4"},
+            "does not fit on nvlink 4\n  = bind it to nvlink:4,network, or make it smaller",
+        ),
         ({"algorithm": "tre"}, '"tre" is not an algorithm'),
     ],
 )

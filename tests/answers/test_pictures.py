@@ -129,6 +129,20 @@ def test_a_search_is_drawn_with_its_best_its_front_and_what_fits():
     assert "--pareto" not in picture.about
 
 
+def test_a_search_of_unlike_work_is_drawn_by_the_seconds_of_a_token_and_every_machine_has_its_capacity():
+    asked = {"model": "gpt-tiny", "chips": 4, "seq": 16, "recompute": "none"}
+    vary = ["hw=dgx-h100,dgx-h200", "batch=8,16", "pp=1", "zero=1"]
+    found = search(**asked, vary=vary, top=20, by="tokens_per_s")
+    (picture,) = found.pictures
+    cloud, best = (curve.points for curve in picture.curves)
+    assert best == [(pytest.approx(1 / row["tokens_per_s"]), row["peak_bytes"]) for row in found.rows]
+    assert [s for s, _ in best] == sorted(s for s, _ in best), "to the left it is faster"
+    assert max(s for s, _ in cloud) < 1e-4
+    assert picture.x.name == "step, per token"
+    assert picture.limits == [("capacity of dgx-h100", 80e9), ("capacity of dgx-h200", 141e9)]
+    assert "with --pareto tokens_per_s,memory." in picture.about
+
+
 def test_a_difference_is_drawn_side_by_side_with_its_sums():
     found = diff("llama3-70b-h100", zero=3)
     step, memory = found.pictures

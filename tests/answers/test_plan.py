@@ -344,3 +344,31 @@ def test_a_plan_says_what_both_ends_of_a_stack_in_its_bucket_would_take_less():
 def test_nothing_is_said_of_both_ends_where_layers_send_alone_or_little_is_sent(dp, practice):
     answer = many_shards(dp, practice, "practice.overlap={gradients: none, weights: none}")
     assert not [text for text in answer.not_modelled if "buckets with" in text]
+
+
+def test_fsdp2_gathers_weights_in_f32_as_it_does_those_in_bf16_and_holds_no_second_copy_of_them():
+    """PyTorch, MixedPrecisionPolicy: param_dtype is that of the all-gather, shards stay as the optimizer has them."""
+    mixed, narrow = (plan("llama3-8b-b200-fsdp", overrides=[f"workload.param_dtype={of}"]) for of in ("f32", "bf16"))
+    assert [(row.collective, row.dtype, row.wire_bytes_per_device) for row in mixed.rows] == [
+        (row.collective, row.dtype, row.wire_bytes_per_device) for row in narrow.rows
+    ]
+    assert {row.dtype for row in mixed.rows if row.op == "param"} == {"bf16"}
+    elements = narrow.memory.parameters_bytes / 2
+    assert mixed.memory.static_bytes == (4 + 4 + 8) * elements
+    assert narrow.memory.static_bytes == (2 + 4 + 12) * elements
+    (switch,) = {mixed.question.resolved["practice"].get("cast"), narrow.question.resolved["practice"].get("cast")} - {
+        None
+    }
+    assert switch == "shards"
+
+
+def test_without_a_gather_casts_of_all_weights_are_kept_for_backward():
+    """PyTorch, replicate_with_fsdp.py, and autocast: every weight has a copy in bf16 from forward to backward."""
+    asked = ["workload.param_dtype=f32", "layout.zero=0", "workload.global_batch=64"]
+    cast, read = (
+        plan("llama3-8b-b200-fsdp", overrides=[*asked, f"practice.cast={by}"]) for by in ("shards", "products")
+    )
+    assert cast.memory.parameters_bytes == read.memory.parameters_bytes
+    more = cast.memory.peak_bytes - read.memory.peak_bytes
+    looked_up = 128_256 * 4096  # of its own cast backward reads nothing
+    assert more == pytest.approx(cast.memory.parameters_bytes / 2 - 2 * looked_up, rel=0.02)

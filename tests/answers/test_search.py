@@ -165,6 +165,34 @@ def test_no_layout_is_both_faster_and_smaller_than_one_of_the_front():
     assert [row["table"] for row in found.records()] == ["best"] + ["pareto"] * len(front)
 
 
+def test_a_front_that_ends_early_says_so():
+    vary = ["microbatches=4,8", "zero=1,3", "pp=1", "recompute=none,full", "tp=2,4"]
+    whole, part = (search(SMALL, vary=vary, top=1, plans=plans, pareto="step,memory") for plans in (200, 2))
+    assert (whole.pareto_complete, part.pareto_complete) == (True, False)
+    assert len(part.pareto) < len(whole.pareto)
+    assert "some that no other surpasses may be missing" not in whole.verdict
+    assert "\npareto  2 planned: some that no other surpasses may be missing" in part.verdict
+
+
+def test_layouts_of_a_front_are_behind_its_first_by_the_fronts_measure():
+    vary = ["microbatches=4,8", "zero=1,3", "pp=1", "recompute=none,full", "tp=2,4"]
+    by_memory, by_step = (search(SMALL, vary=vary, top=1, pareto="step,memory", by=by) for by in ("memory", "step"))
+    behind = [row.behind for row in by_memory.pareto]
+    assert behind == [row.step_s / by_memory.pareto[0].step_s - 1 for row in by_memory.pareto]
+    assert behind == [row.behind for row in by_step.pareto]
+
+
+def test_where_a_search_ends_before_a_demand_is_met_it_does_not_say_that_none_meets_it(small):
+    limit = (small.rows[1].step_s + small.rows[2].step_s) / 2
+    asked = {**SMALL, "require": {"step": f"> {limit} s"}}
+    early = search(asked, vary=VARY, plans=1)
+    assert early.verdict.startswith("best  none of the 1 planned meets require step > ")
+    assert "; --plans plans more: " in early.verdict
+    assert search(asked, vary=VARY, plans=5).ok
+    assert early.to_pad == ""
+    assert "--plans 5" in search(asked, vary=VARY, plans=5).to_save
+
+
 PRICED = {
     **SMALL,
     "workload": {**SMALL["workload"], "run_tokens": 15e12},
@@ -251,6 +279,7 @@ def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_
     assert compute.best_s == pytest.approx(again.best.step_s, rel=1e-9)
     assert 0.5 < compute.elasticity <= compute.best_elasticity < 1
     assert parts["memory capacity", 1.1].held_s == found.best.step_s
+    assert str(parts["memory capacity", 1.1].elasticity) == "0.0", "and not -0.0"
     figures = {one.constant: one for one in found.constants}
     assert figures["chip.peak.bf16"].elasticity == pytest.approx(compute.elasticity)
     assert [abs(one.elasticity) for one in found.constants] == sorted(
@@ -371,3 +400,24 @@ def test_what_a_layout_loses_by_adds_up_to_the_difference(scenario, vary, named)
         parts = [] if text == "the same step" else [part.split(" ")[:2] for part in text.split(", ")]
         told = sum(float(f"{number[0]}1") * parse(f"{number[1:]} {unit}", "seconds") for number, unit in parts)
         assert told == pytest.approx(step_s - best, abs=len(parts) * 2e-4 * best)
+
+
+def test_what_a_layout_of_another_batch_loses_is_of_as_many_tokens():
+    """It has a shorter step, and was said to win everywhere."""
+    vary = ["workload.global_batch=8,64", "microbatches=8", "zero=1", "tp=4", "pp=1"]
+    found = search(SMALL, vary=vary, recompute="none", by="tokens_per_s", top=10)
+    large, small = found.best, next(row for row in found.rows if row.varied["workload.global_batch"] == 8)
+    assert large.varied == {"workload.global_batch": 64}
+    assert small.step_s < large.step_s
+    parts = [part.split(" ")[:2] for part in small.loses.split(", ")]
+    told = sum(float(f"{number[0]}1") * parse(f"{number[1:]} {unit}", "seconds") for number, unit in parts)
+    assert told == pytest.approx(small.step_s * 8 - large.step_s, rel=0.01)
+
+
+def test_gradients_over_data_and_context_are_those_over_data():
+    """Where one layout splits sequences and another does not, they were lost under one name and won under the other."""
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 16, "seq": 8192, "batch": 16, "recompute": "full"}
+    found = search(**asked, vary=["tp=1", "pp=1", "cp=1,2", "zero=1", "microbatches=1,2"], top=8)
+    assert {row.cp for row in found.rows} == {1, 2}
+    assert any("data" in row.planned.parts for row in found.rows if row.cp == 2)
+    assert not any("context" in name and "data" in name for row in found.rows for name in row.planned.parts)

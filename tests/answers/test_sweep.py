@@ -9,8 +9,10 @@ from importlib import import_module
 import pytest
 
 from tpsim.answers.search import search
-from tpsim.answers.sweep import COLUMNS, cells, extra, sweep
+from tpsim.answers.sweep import COLUMNS, SweepResult, cells, extra, sweep
+from tpsim.answers.verdict import percent
 from tpsim.layouts.layout import Layout
+from tpsim.pages.search import sweep_page
 from tpsim.quantity.errors import InputError
 
 EFFICIENCIES = ",".join(f"0.{percent}" for percent in range(40, 65))
@@ -66,6 +68,40 @@ def test_a_cell_without_a_layout_says_why(tmp_path):
     assert (found.cells, len(found.rows)) == (2, 4)
 
 
+def test_a_sweep_that_ends_early_says_how_near_it_came(tmp_path):
+    pytest.importorskip("pyarrow")
+    machines = ("dgx-h100", "dgx-a100")
+    asked = {"folder": tmp_path, "vary": [f"hardware={','.join(machines)}"], **ASKED}
+    whole, early = sweep(**asked), sweep(plans=1, **asked)
+    assert (whole.complete, whole.gap) == (True, 0)
+    assert whole.verdict.endswith(" fit: no other can be better")
+    least = min(search(hw=machine, plans=1, **ASKED).ranked.open_at for machine in machines)
+    assert (early.complete, early.gap) == (False, pytest.approx(1 - least / early.rows[0]["value"]))
+    assert early.verdict.endswith(f" fit: within {percent(early.gap)} of the best")
+    none = sweep(plans=1, overrides=["require.bubble=> 1 %"], **asked)
+    assert (none.rows, none.gap, none.complete) == ([], 0, False)
+
+
+def test_what_the_best_is_required_to_be_is_held_of_the_best_of_all_cells(tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = {"folder": tmp_path, "hw": "dgx-h100", "vary": ["zero=0,1"], **ASKED}
+    best = sweep(**asked).rows[0]["zero"]
+    held, violated = (sweep(overrides=[f"require.best={{zero: {zero}, tp: 1}}"], **asked) for zero in (best, 1 - best))
+    assert (held.ok, violated.ok) == (True, False)
+    assert held.verdict.endswith(f"; best tp 1 holds; best zero {best} holds")
+    assert violated.verdict.endswith(f"; best zero {1 - best} is violated: {best}")
+
+
+def test_a_layout_of_a_sweep_that_is_too_close_to_say_is_marked():
+    rows = [{**dict.fromkeys(COLUMNS, 1), "rank": rank, "fits": fits} for rank, fits in enumerate((True, None), 1)]
+    for some, told in ((rows, True), (rows[:1], False)):
+        found = SweepResult("step", 2, (), 0, {})
+        found.__dict__["rows"], found.__dict__["by_cell"] = some, []
+        (table,) = sweep_page(found, verbose=False).tables
+        assert any(column.key == "fit" for column in table.columns) == told
+    assert [row["fit"] for row in table.rows] == ["yes"]
+
+
 def test_dask_finds_the_same_though_a_worker_is_killed_on_the_way(swept, tmp_path):
     distributed = pytest.importorskip("distributed")
     pytest.importorskip("joblib")
@@ -88,6 +124,9 @@ def test_dask_finds_the_same_though_a_worker_is_killed_on_the_way(swept, tmp_pat
     [
         ({"scenario": "-"}, "a sweep reads its scenario once per cell, and stdin can be read once"),
         ({"workers": 0}, "0 workers search nothing"),
+        ({"by": "beauty"}, '"beauty" is not a measure'),
+        ({"top": 0}, "a search lists and plans at least one layout"),
+        ({"plans": 0}, "a search lists and plans at least one layout"),
         ({"vary": ["seq=8,16"], "seq": None}, "steps are not the same work where their tokens or their models differ"),
     ],
 )

@@ -11,6 +11,7 @@ from tpsim.answers.plan import plan
 from tpsim.cost import actions as issuing
 from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import singles
+from tpsim.program.op import Reshard, is_cast
 
 OVERLAPS = (
     "{tensor: none, gradients: none, weights: none}",
@@ -73,6 +74,45 @@ def issued(asked, monkeypatch, few):
 def test_a_few_layers_are_issued_as_all_are_in_shipped_scenarios(name, monkeypatch):
     asked = planned(name)
     assert issued(asked, monkeypatch, issuing.FEW)[0] == issued(asked, monkeypatch, 10**9)[0]
+
+
+@pytest.mark.parametrize("coalesce", ["true", "false"])
+def test_casts_of_weights_stand_right_before_the_gather_that_reads_them(coalesce, monkeypatch):
+    switches = ["workload.param_dtype=f32", f"practice.coalesce={coalesce}"]
+    asked = plan("llama3-8b-b200-fsdp", overrides=switches)
+    few, _ = issued(asked, monkeypatch, issuing.FEW)
+    assert few == issued(asked, monkeypatch, 10**9)[0]
+    reads, seen = {op.output: op.inputs for op in asked.lowered.program.ops}, set()
+    calls = {id(row.call): row.call for row in asked.rows}
+    for action in few:
+        pieces = [(act, ops, calls.get(of)) for _, steps in action for _, ps in steps for act, ops, of, *_ in ps]
+        for at, (act, _, call) in enumerate(pieces):
+            if call and call.op == "param" and call.per_layer:
+                cast = [x for part in call.parts for x in reads[part.output]]
+                before = pieces[at - len(cast) : at]
+                assert {x.output for _, ops, _ in before for x in ops} == {*cast}
+                assert all(is_cast(x) for _, ops, _ in before for x in ops)
+                seen.add(act)
+    assert seen == {"F", "B"}
+
+
+@pytest.mark.parametrize("overrides", [["layout.zero=1"], ["layout.zero=0", "workload.microbatches=2"]], ids=str)
+def test_casts_of_whole_weights_stand_before_what_reads_them(overrides, monkeypatch):
+    asked = plan("llama3-8b-b200-fsdp", overrides=["workload.param_dtype=f32", *overrides])
+    few, _ = issued(asked, monkeypatch, issuing.FEW)
+    assert few == issued(asked, monkeypatch, 10**9)[0]
+    cast = {op.output for op in asked.lowered.program.ops if is_cast(op)}
+    shown = {op.output: op.inputs[0] for op in asked.lowered.program.ops if isinstance(op, Reshard) and not op.moves}
+    reading = set()
+    for action in few:
+        there = set()
+        for op in (op for _, steps in action for _, ps in steps for _, ops, *_ in ps for op in ops):
+            there.add(op.output)
+            if op.where.act == "F" and op.where.microbatch == 0:
+                wanted = {shown.get(x, x) for x in op.inputs} & cast
+                assert wanted <= there
+                reading |= wanted
+    assert reading == cast
 
 
 @pytest.mark.parametrize(("overlap", "ahead", "bucket"), POLICIES)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.models import GPT, LLAMA, loops
+from tests.models import GPT, LLAMA, loops, parameters
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernel import is_matrix_product
 from tpsim.cost.kernels import kernels
@@ -17,8 +18,9 @@ from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
-from tpsim.program.op import Einsum
+from tpsim.program.op import Einsum, is_cast
 from tpsim.program.practice import Practice
+from tpsim.quantity.size import total
 
 B, S, T, D = 4, 8, 2, 2
 """Sequences over all data shards, tokens, and devices of the axes T and D."""
@@ -152,6 +154,25 @@ def test_fsdp2_copies_gathered_weights_out_of_their_buffer_once_in_each_pass():
     read = [one for one in every if one.passes and any(x.name == "W1" for x in one.reads)]
     assert [one.where.act for one in read] == ["F", "B"]
     assert all([(x.name, x.dtype) for x in one.passes[0]] == 2 * [("W1", "bf16")] for one in read)
+
+
+@pytest.mark.parametrize(("zero", "acts"), [(3, {"F": 3, "B": 3}), (0, {"F": 3})])
+def test_weights_of_a_layer_are_cast_by_one_kernel_and_by_one_more_where_they_are_gathered_again(zero, acts):
+    every, sizes = found(GPT, PRACTICES["fsdp2"], Dtypes(params="f32"), zero=zero)
+    casts = [kernel for kernel in every if is_cast(kernel.ops[0])]
+    assert Counter(kernel.where.act for kernel in casts) == acts  # before the layers, of the traced one, behind them
+    names = {parameter.name for parameter in parameters(GPT) if parameter.places == ("layer",)}
+    for kernel in (kernel for kernel in casts if kernel.where.place == "layer"):
+        assert sorted(x.name for x in kernel.reads) == sorted(names)
+        elements = total(sizes.local_elements(x.type) for x in kernel.reads)
+        assert kernel.memory_bytes(sizes) == (4 + 2) * elements
+        assert all(bool(x.type.axes("h")) == (zero > 0) for x in kernel.reads if "h" in x.dims)
+
+
+def test_casts_of_weights_cut_no_kernel_in_two():
+    mixed, narrow = (found(GPT, PRACTICES["fsdp2"], dtypes, zero=3)[0] for dtypes in (Dtypes(params="f32"), Dtypes()))
+    others = [kernel.where for kernel in mixed if not is_cast(kernel.ops[0])]
+    assert others == [kernel.where for kernel in narrow]
 
 
 def test_passes_take_their_bytes_and_a_pause_each_beside_the_product():

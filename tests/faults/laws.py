@@ -67,12 +67,15 @@ ZERO = {
 }
 """Bytes per parameter and step of two microbatches, gradients of 4 bytes and weights of 2 (Rajbhandari et al. 2020): a
 stage that shards gradients scatters them in each microbatch, one that shards weights gathers them in each, and again
-for backward where they are dropped."""
+for backward where they are dropped. Weights that are stored in 4 are gathered in 2 (PyTorch, MixedPrecisionPolicy)."""
+STORED = {(3, "fsdp2"): ("bf16", "f32")}
 
 
 def a_zero_stage_sends_what_its_paper_says():
-    for (stage, practice), volume in ZERO.items():
-        plan = tpsim.plan("gpt2-xl-a100-dp", overrides=[f"layout.zero={stage}", f"practice={practice}"])
+    asked = [(of, stored, volume) for of, volume in ZERO.items() for stored in STORED.get(of, ("bf16",))]
+    for (stage, practice), stored, volume in asked:
+        switches = [f"layout.zero={stage}", f"practice={practice}", f"workload.param_dtype={stored}"]
+        plan = tpsim.plan("gpt2-xl-a100-dp", overrides=switches)
         (n,) = plan.question.mesh.axes.values()
         found = {kind: total.wire_bytes_per_device for kind, total in plan.totals["by_collective"].items()}
         for kind, per_parameter in volume.items():

@@ -205,6 +205,13 @@ FAULTS: list[Fault] = [
         "(1, 'ideal', 'reduce_scatter')",
     ),
     Fault(
+        "shards of weights are gathered before they are cast",
+        text.Text._cast,
+        lambda _: lambda _self, weight: weight,
+        "a_zero_stage_sends_what_its_paper_says",
+        "(3, 'fsdp2', 'all_gather')",
+    ),
+    Fault(
         "new weights are not brought home",
         R.reshard,
         left_as_updated,

@@ -4,7 +4,7 @@ Each generator builds what it promises instead of filtering. All arrays that it 
 """
 
 from tests.generators.chains import Chain, chains
-from tests.generators.layouts import practices, schemes, tables
+from tests.generators.layouts import formats, practices, schemes, tables
 from tests.generators.meshes import extents, meshes
 from tests.generators.products import operands, products
 from tests.generators.shardings import arrays, reshards, shardings
@@ -14,6 +14,7 @@ __all__ = [
     "arrays",
     "chains",
     "extents",
+    "formats",
     "meshes",
     "operands",
     "practices",

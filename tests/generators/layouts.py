@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from tpsim.program.dtypes import Dtypes
 from tpsim.program.keeps import KEEPS
 from tpsim.program.layout import layout
 from tpsim.program.practice import Ahead, Overlap, Practice
@@ -122,3 +124,16 @@ def practices() -> st.SearchStrategy[Practice]:
         overlap=st.builds(Overlap, weights=st.sampled_from(["none", "beside"])),
         ahead=st.builds(Ahead, layers=st.integers(0, 3)),
     )
+
+
+@st.composite
+def formats(draw: st.DrawFn, practice: Practice) -> tuple[Practice, Dtypes]:
+    """Weights as activations are, with masters beside them, or wider: then products cast them, or who holds them does.
+
+    >>> from hypothesis import find
+    >>> practice, dtypes = find(formats(Practice()), lambda found: found[0].cast == "shards")
+    >>> dtypes.narrows(dtypes.params)
+    True
+    """
+    wider, cast = draw(st.sampled_from([(False, "products"), (True, "products"), (True, "shards")]))
+    return replace(practice, cast=cast), Dtypes(params="f32") if wider else Dtypes()

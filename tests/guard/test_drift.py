@@ -15,9 +15,12 @@ from markdown_it import MarkdownIt
 from tests.changes import GUARDED
 from tests.guarded import INSIDE, NODE, lock, many, slower, with_constant, with_fact, with_results
 from tpsim.guard.check import CheckResult, check
+from tpsim.guard.diff import diff
 from tpsim.guard.drift import UNKNOWN, at_least, drift
+from tpsim.guard.drift_result import sizes
 from tpsim.guard.moved_numbers import change, relative, same
 from tpsim.pages.drift import FEW, check_page
+from tpsim.quantity.units import parse
 from tpsim.report import markdown
 
 
@@ -296,6 +299,27 @@ def test_a_demand_that_is_new_moves_nothing_while_it_holds():
     assert [(one.quantity, one.old, one.new) for one in drift(many(1), violated).moved] == [
         ("require.step", True, False)
     ]
+
+
+@pytest.mark.parametrize(("zero", "said"), [(2, "stragglers 0 s -> "), (1, "-> 0 s (gone)")])
+def test_what_ranks_wait_for_is_told_where_one_side_waits_for_nothing(zero, said):
+    """It was left out, and what was told of the step did not add up."""
+    one = {
+        "tpsim": "scenario/1",
+        "model": "llama-3-8b",
+        "hardware": "dgx-h100",
+        "mesh": {"data": 16},
+        "layout": {"dp": "data", "zero": 3 - zero},
+        "workload": {"global_batch": 64, "seq": 4096, "microbatches": 4},
+    }
+    found = diff(one, zero=zero)
+    assert said in found.verdict
+    told = sizes(*found.drift.changed, found.drift)
+    texts = {name: text.partition(" (")[0].split(" -> ") for name, text in told.items()}
+    for side in (0, 1):
+        some = (texts[name][side] for name in ("step", "compute", "exposed", "stragglers"))
+        step, *parts = (0 if text == "0 s" else parse(text, "seconds") for text in some)
+        assert sum(parts) == pytest.approx(step, rel=1e-3)
 
 
 # What a cause is credited with --------------------------------------------------------------------------------------

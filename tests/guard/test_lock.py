@@ -279,3 +279,6 @@ def test_a_lock_holds_whether_the_best_layout_is_as_a_scenario_requires():
         False,
     ]
     assert "best: require.best is violated" in CheckResult(found, Path("tpsim.lock"), updated=False).verdict
+    assert [(cause.kind, cause.name) for cause in found.causes] == [("scenario", "require.best.tp")]
+    new = drift(*(asked_facts({"best": each}, Path()) for each in (plan(one), plans[1])))
+    assert [(cause.kind, cause.name) for cause in new.causes] == [("scenario", "require.best.tp")]

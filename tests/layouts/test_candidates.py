@@ -13,6 +13,7 @@ import pytest
 from tpsim.answers.plan import priced
 from tpsim.answers.ranking import held_at_peak
 from tpsim.layouts.candidates import evaluate
+from tpsim.layouts.legal import Legal
 from tpsim.layouts.space import spaces
 from tpsim.layouts.walk import _most, _walked, alive, begins, settled, together
 from tpsim.program.schedules import SCHEDULES
@@ -389,6 +390,66 @@ def _told(found):
     return sorted((one.space.chips, one.layout, one.peak_bytes, one.step_s) for one in found)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "flags", "vary", "fewer"),
+    [
+        ("llama3-8b-v5e", {"chips": 16, "batch": 8}, ["microbatches=1,8", "zero=1,3", "schedule=1f1b,zb-h1"], 2),
+        ("llama3-405b-h100-cp", {"chips": 64, "batch": 8}, ["microbatches=1,8", "zero=0,3", "schedule=1f1b"], 1.5),
+        (
+            "gpt-neox-20b-a100",
+            {"chips": 16, "batch": 2},
+            ["microbatches=1,2", "recompute=selective", "schedule=1f1b", "practice.context=gather"],
+            1.5,
+        ),
+        (
+            "mixtral-8x7b-h100",
+            {"chips": 32, "batch": 8},
+            ["microbatches=2,4", "zero=0,1,2,3", "recompute=selective,full", "schedule=1f1b"],
+            1.2,
+        ),
+    ],
+)
+def test_layouts_of_one_program_are_weighed_as_each_by_the_program_of_its_plan(
+    monkeypatch, scenario, flags, vary, fewer
+):
+    """An axis of one device has nobody to send to, and what it would bring is there already."""
+
+    def weighed_alone():
+        memo = Memo()
+        space = spaces(scenario, flags=flags, overrides=["require={}"], vary=vary, memo=memo)
+        found = evaluate(space, memo, held_at_peak)
+        told = {one[:3]: one[3] for one in _told(found.candidates)}
+        return told, found.refused, len({id(one.group) for one in found.families})
+
+    together_, refused, groups = weighed_alone()
+    monkeypatch.setattr(Legal, "_also", lambda *_: [])
+    apart, refused_apart, more = weighed_alone()
+    assert (together_.keys(), refused) == (apart.keys(), refused_apart)
+    assert more >= fewer * groups
+    assert [*together_.values()] == pytest.approx([apart[one] for one in together_], rel=1e-12)
+
+
+def test_what_is_held_of_a_layout_counts_in_what_is_refused_though_one_chip_needs_none_of_it():
+    asked = {"flags": {"chips": 6, "tp": 1, "cp": 1}, "overrides": ["layout.zero=3"]}
+    memo = Memo()
+    found = evaluate(spaces("mixtral-8x7b-h100", vary=["pp=1,2", "batch=24"], memo=memo, **asked), memo, held_at_peak)
+    assert found.refused["hidden-not-divisible"] > 3
+    assert {one.layout.zero for one in found.candidates} <= {3}
+
+
+def test_what_stages_sum_together_is_no_part_of_a_bound_without_stages():
+    scenario, work, chips, vary, _ = SPACES["the norm of all gradients"]
+    document, memo = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}, Memo()
+
+    def told(*only):
+        space = spaces(document, flags={}, overrides=(), vary=[*vary, *only], memo=memo)
+        return {one[:3]: one[3] for one in _told(evaluate(space, memo, held_at_peak).candidates)}
+
+    alone, all_ = told("pp=1"), told()
+    assert len(alone) > 5
+    assert all(all_[one] <= step_s * (1 + 1e-12) for one, step_s in alone.items())
+
+
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
 def test_what_is_alive_with_several_numbers_of_microbatches_is_that_of_each(schedule):
     many = (1,) if SCHEDULES[schedule].grows else (1, 2, 3, 8)
@@ -511,7 +572,7 @@ def test_waits_for_the_last_rank_are_in_a_bound():
     for one, _ in found:
         one.family.bound()
     near = [one.step_s / plan.step.time_s for one, plan in found]
-    assert (min(near) > 0.8, max(near) <= 1 + 1e-9) == (True, True), near
+    assert (min(near) > 0.75, max(near) <= 1 + 1e-9) == (True, True), near
 
 
 def test_calls_beside_compute_that_kernels_wait_for_are_in_a_bound():

@@ -15,16 +15,17 @@ DRAWN = 8
 
 
 @pytest.mark.parametrize(
-    ("scenario", "chips", "vary"),
+    ("scenario", "chips", "vary", "overrides"),
     [
-        ("llama3-8b-v5e", 16, ["microbatches", "zero=1,3", "recompute=none,full"]),
-        ("mistral-7b-v6e", 16, ["microbatches", "zero=0,3", "recompute=none,full"]),
-        ("mixtral-8x7b-h100", 64, ["microbatches=4,8", "zero=1,2", "recompute=full", "pp=1,2", "sp=false"]),
+        ("llama3-8b-v5e", 16, ["microbatches", "zero=1,3", "recompute=none,full"], []),
+        ("mistral-7b-v6e", 16, ["microbatches", "zero=0,3", "recompute=none,full"], []),
+        ("mixtral-8x7b-h100", 64, ["microbatches=4,8", "zero=1,2", "recompute=full", "pp=1,2", "sp=false"], []),
+        ("llama3-8b-b200-fsdp", 16, ["microbatches", "zero=0,1,3", "pp=1,2"], ["workload.param_dtype=f32"]),
     ],
 )
-def test_drawn_layouts_hold_what_their_plans_do_and_none_is_faster_than_the_best(scenario, chips, vary):
+def test_drawn_layouts_hold_what_their_plans_do_and_none_is_faster_than_the_best(scenario, chips, vary, overrides):
     memo = Memo()
-    several = spaces(scenario, flags={"chips": chips}, overrides=["require={}"], vary=vary, memo=memo)
+    several = spaces(scenario, flags={"chips": chips}, overrides=["require={}", *overrides], vary=vary, memo=memo)
     evaluation = evaluate(several, memo, held_at_peak)
     best = [float(one.plan.step.time_s) for one in Ranking(evaluation, memo, 500).best("step", 10).best]
     fitting = [one for one in evaluation.candidates if one.room_bytes >= 0]

@@ -75,6 +75,43 @@ def test_a_field_is_stated_or_varied_but_not_both(vary, stated, said):
     assert refused(vary, **stated) == (vary, "stated-and-varied", message, "leave one of the two out")
 
 
+@pytest.mark.parametrize(
+    ("scenario", "vary", "by"),
+    [
+        ("llama2-13b-hsdp-h100", "zero=1,3", "shardings"),
+        ("llama2-13b-hsdp-h100", "sp", "shardings"),
+        ("llama3-405b-h100-pipeline", "chunks=1,2", "the split pipeline.layers"),
+    ],
+)
+def test_what_another_field_decides_is_not_varied_and_not_ignored(scenario, vary, by):
+    with pytest.raises(InputError) as error:
+        search(scenario, vary=[vary])
+    (problem,) = error.value.problems
+    path = vary.partition("=")[0]
+    message = f"{path} follows from {by}, which is stated, and is varied"
+    assert (problem.slug, problem.message, problem.place.text) == ("stated-and-varied", message, f"--vary {vary}")
+
+
+PIPED = {"model": "gpt-tiny", "hw": "dgx-h100", "seq": 16, "batch": 16, "mesh": "pipe=2,data=2", "pp": "pipe"}
+
+
+@pytest.mark.parametrize(
+    ("vary", "asked", "legal"),
+    [
+        (["schedule"], {"chunks": 2}, {("interleaved", 2)}),
+        (["schedule=1f1b,interleaved"], {"chunks": 2}, {("interleaved", 2)}),
+        (["chunks=1,2"], {"schedule": "interleaved"}, {("interleaved", 2)}),
+        (["chunks"], {"schedule": "1f1b"}, {("1f1b", 1)}),
+        ([], {"chunks": 2}, {("interleaved", 2)}),
+        ([], {"schedule": "interleaved"}, {("interleaved", 2)}),
+        (["schedule=1f1b,interleaved"], {}, {("1f1b", 1), ("interleaved", 2)}),
+    ],
+)
+def test_turns_and_chunks_are_searched_beside_each_other_on_a_stated_mesh(vary, asked, legal):
+    found = search(vary=vary, top=1000, overrides=["model.layers=4"], zero=0, recompute="none", **PIPED, **asked)
+    assert {(row.schedule, row.chunks) for row in found.rows} == legal
+
+
 def test_a_field_is_varied_once():
     message, remedy = "zero is varied twice", "list all values in one: --vary zero=VALUE,VALUE"
     assert refused("zero=1", "zero=3") == ("zero=3", "varied-twice", message, remedy)

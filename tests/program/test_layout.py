@@ -96,6 +96,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
     assert switches == {
         "ideal": {},
         "megatron": {
+            "cast": "products",
             "regather": True,
             "reshard_after_forward": True,
             "qkv": "fused",

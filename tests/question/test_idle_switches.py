@@ -23,6 +23,7 @@ VALUES = {
     "latents": "stream",
     "qkv": "separate",
     "gradients": "per_step",
+    "cast": "shards",
 }
 """Each otherwise than the bundle megatron has it."""
 
@@ -63,6 +64,7 @@ def test_a_switch_that_is_said_to_change_nothing_changes_nothing(layout):
         ("tensor", "bucket", "data parallelism"),
         ("sequence parallel", "order", "context parallelism"),
         ("sequence parallel", "rows", "experts"),
+        ("sequence parallel", "cast", "parameters wider than activations"),
     ],
 )
 def test_a_stated_switch_without_what_it_steers_is_said_to_change_nothing(layout, name, lacking):
@@ -76,3 +78,4 @@ def test_nothing_is_said_of_a_switch_that_changes_the_plan_or_that_nobody_stated
     assert not remark("qkv", planned("data", "practice.qkv=separate"))
     assert planned("data", "practice.qkv=separate").step.time_s != planned("data").step.time_s
     assert not remark("", planned("data"))
+    assert not remark("cast", planned("sequence parallel", "practice.cast=shards", "workload.param_dtype=f32"))

@@ -38,7 +38,7 @@ def changes(lowered, question):
     """What actions make and free on a rank with two layers of each kind and both ends."""
     layers = tuple((kind, 2) for kind, _ in one_each(question.practice, question.model.stack))
     for acts in ("F", "B", "W", "BW"):
-        for run, times in lowered.turnover.runs(Chunk(0, layers, first=True, last=True), acts):
+        for run, times in lowered.turnover().runs(Chunk(0, layers, first=True, last=True), acts):
             yield acts, [(str(array), sign) for array, sign in run], times
 
 

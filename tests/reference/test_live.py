@@ -8,20 +8,22 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from tests.generators import practices, schemes
+from tests.generators import formats, practices, schemes
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN, deep, loops
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
+from tpsim.program import lifetimes as lifetimes_of
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import LAYERS, Layout, layout
 from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
-from tpsim.program.op import Leaf, Program
+from tpsim.program.op import Leaf, Program, is_cast
 from tpsim.program.practice import Ahead, Practice
+from tpsim.program.saved import Saved
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.program.turnover import Turnover, turnover
@@ -32,28 +34,29 @@ from tpsim.reference.run import Run, leaves
 
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA)}
 SEQ = 8
+BF16, MIXED = Dtypes(), Dtypes(params="f32")
 
 
 def sizes(model, mesh: Mesh, m: int) -> Sizes:
     return Sizes(model.dims(sequences=4, seq=SEQ), mesh.axes, loops(1, m))
 
 
-def traced(model, where: Layout, practice: Practice, mesh: Mesh) -> Program:
-    return lower(model, where, practice, Dtypes(), mesh.order, layers=one_cut(practice) if where.stages else None)
+def traced(model, where: Layout, practice: Practice, mesh: Mesh, dtypes: Dtypes = BF16) -> Program:
+    return lower(model, where, practice, dtypes, mesh.order, layers=one_cut(practice) if where.stages else None)
 
 
-def run(asked) -> Run:
+def run(asked, dtypes: Dtypes = BF16) -> Run:
     model, where, practice, mesh, schedule, layers = asked
     model, m = deep(model, sum(layers)), schedule.microbatches
-    program = lower(model, where, practice, Dtypes(), mesh.order, layers=layers, microbatches=m)
+    program = lower(model, where, practice, dtypes, mesh.order, layers=layers, microbatches=m)
     numbers = {**sizes(model, mesh, m).dims, "m": m}
     return execute(program, mesh, numbers, leaves(numbers), schedule=schedule, beside=dict(practice.keeps))
 
 
-def folded(asked):
+def folded(asked, dtypes: Dtypes = BF16):
     model, where, practice, mesh, schedule, layers = asked
     numbers = sizes(model, mesh, schedule.microbatches)
-    courses = Courses(turnover(traced(model, where, practice, mesh)), numbers, practice.keeps)
+    courses = Courses(turnover(traced(model, where, practice, mesh, dtypes)), numbers, practice.keeps)
     chunks = linear(layers, schedule.ranks, practice).chunks
     return {rank: peak(courses, schedule, rank, chunks).course for rank in range(schedule.ranks)}
 
@@ -78,12 +81,13 @@ def test_the_fold_of_one_layer_is_what_devices_hold_after_every_action(data, nam
     plain = data.draw(schemes(Mesh({"X": 2, "Y": 2}), sizes(MODELS[name], mesh, 1).dims))
     staged = {"*": {**plain.table["*"], LAYERS: ("pipe",)}} if ranks > 1 else {}
     where = Layout({**plain.table, **staged})
+    practice, dtypes = data.draw(formats(practice))
     asked = (MODELS[name], where, practice, mesh, schedule, layers)
     try:
-        claimed = folded(asked)
+        claimed = folded(asked, dtypes)
     except ShardingError:
         reject()
-    assert as_counted(claimed) == counted(run(asked))
+    assert as_counted(claimed) == counted(run(asked, dtypes))
     assert {course[-1][2] for course in claimed.values()} == {0}
 
 
@@ -98,6 +102,24 @@ def test_devices_hold_the_weights_of_as_many_layers_as_are_gathered_ahead(monkey
     for other in {0, 1, 2} - {practice.layers_ahead}:  # the first rank's weights are more than its activations
         monkeypatch.setattr(Practice, "layers_ahead", other)
         assert as_counted(folded(asked))[0] != counts[0]
+
+
+FREED = {
+    0: (lifetimes_of, "is_view", lambda right: lambda op: is_cast(op) or right(op)),
+    3: (Saved, "_gathered", lambda right: lambda self, op: not is_cast(op) and right(self, op)),
+}
+"""By ZeRO stage: casts that have no bytes, and casts of shards that are kept for backward."""
+
+
+@pytest.mark.parametrize("zero", FREED)
+def test_devices_hold_casts_of_weights_as_long_as_somebody_reads_them(monkeypatch, zero):
+    where, mesh = layout(dp=("Y",), pp=("pipe",), zero=zero), Mesh({"pipe": 2, "Y": 4})
+    asked = (LLAMA, where, PRACTICES["fsdp2"], mesh, pipeline_schedule("1f1b", 2, 1, 2), (4, 3))
+    counts = counted(run(asked, MIXED))
+    assert as_counted(folded(asked, MIXED)) == counts
+    owner, name, wrong = FREED[zero]
+    monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
+    assert as_counted(folded(asked, MIXED)) != counts
 
 
 TP = layout(tp=("X",), dp=("Y",), pp=("pipe",))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from tests.generators import meshes, practices, schemes, tables
+from tests.generators import formats, meshes, practices, schemes, tables
 from tests.models import GEMMA, GPT, LLAMA, NEOX, QWEN
 from tests.reference.judge import difference, inputs
 from tpsim.algebra.mesh import Mesh
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.reference.run import Run
 
+BF16 = Dtypes()
 DROPPING = replace(GPT, name="dropping", dropout=0.2)
 MODELS = {model.name: model for model in (LLAMA, GPT, NEOX, QWEN, GEMMA, DROPPING)}
 
@@ -33,15 +34,17 @@ def sizes(model: Model, microbatches: int) -> dict[str, int]:
     return {**model.dims(sequences=4, seq=8), "m": microbatches}
 
 
-def run(model: Model, layout: Layout, practice: Practice, mesh: Mesh, microbatches: int) -> Run:
+def run(
+    model: Model, layout: Layout, practice: Practice, mesh: Mesh, microbatches: int, *, dtypes: Dtypes = BF16
+) -> Run:
     """One layer."""
-    program = lower(model, layout, practice, Dtypes(), mesh.order, microbatches=microbatches)
+    program = lower(model, layout, practice, dtypes, mesh.order, microbatches=microbatches)
     return execute(program, mesh, sizes(model, microbatches), inputs(sizes(model, microbatches)))
 
 
 @cache
-def whole(name: str, practice: Practice, microbatches: int) -> Run:
-    return run(MODELS[name], Layout(table={"*": {}}), practice, Mesh({}), microbatches)
+def whole(name: str, practice: Practice, microbatches: int, dtypes: Dtypes = BF16) -> Run:
+    return run(MODELS[name], Layout(table={"*": {}}), practice, Mesh({}), microbatches, dtypes=dtypes)
 
 
 # Too many refusals fail hypothesis' own health check: the law cannot become an empty one.
@@ -50,11 +53,12 @@ def whole(name: str, practice: Practice, microbatches: int) -> Run:
 def test_any_layout_equals_the_unsharded_program_or_is_refused(data, name, mesh, practice):
     table = data.draw(tables(mesh, sizes(MODELS[name], 1)))
     where, microbatches = Layout(table=table), data.draw(st.integers(1, 2))
+    practice, dtypes = data.draw(formats(practice))
     try:
-        sharded = run(MODELS[name], where, practice, mesh, microbatches)
+        sharded = run(MODELS[name], where, practice, mesh, microbatches, dtypes=dtypes)
     except ShardingError:
         reject()
-    assert difference(sharded, whole(name, practice.under(where), microbatches)) < 1e-9
+    assert difference(sharded, whole(name, practice.under(where), microbatches, dtypes)) < 1e-9
 
 
 @settings(max_examples=6)
@@ -62,8 +66,9 @@ def test_any_layout_equals_the_unsharded_program_or_is_refused(data, name, mesh,
 def test_any_tensor_and_data_parallelism_equals_the_unsharded_program(data, name, practice, microbatches):
     mesh = Mesh({"X": 2, "Y": 2, "Z": 2})
     where = data.draw(schemes(mesh, sizes(MODELS[name], 1)))
-    sharded = run(MODELS[name], where, practice, mesh, microbatches)
-    assert difference(sharded, whole(name, practice.under(where), microbatches)) < 1e-9
+    practice, dtypes = data.draw(formats(practice))
+    sharded = run(MODELS[name], where, practice, mesh, microbatches, dtypes=dtypes)
+    assert difference(sharded, whole(name, practice.under(where), microbatches, dtypes)) < 1e-9
 
 
 # Rare among random ones: the product in backward must settle, and an owed cotangent is repeated along a dim.

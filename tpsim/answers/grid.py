@@ -65,7 +65,7 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     trace = traced(program, question.practice, question.model.stack)
     step = trace.priced(sizes, pricer(question), question.machine, question.products, question.matmul_efficiency)
     (chunk,) = question.stages.chunks
-    arrays = memory(program, sizes).static_bytes + highest(Courses(lowered.turnover, sizes), chunk, "F")
+    arrays = memory(program, sizes).static_bytes + highest(Courses(lowered.turnover(), sizes), chunk, "F")
     peak = arrays + question.assume.memory.beside(arrays)
     seconds, peaks = (np.asarray(each + 0 * batch, dtype=np.float64) for each in (step.time_s, peak))
     return GridResult(question, batch, context, seconds, peaks)

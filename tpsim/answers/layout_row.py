@@ -98,11 +98,11 @@ class Row(Record):
 
     @property
     def loses(self) -> str:
-        """Where it loses against the best, and where it wins: the greatest parts of the step, then all others."""
+        """Where it loses against the best, and where it wins, of as many tokens: the greatest parts, then all else."""
         if self.rank == 1 or self.tied:
             return "tied with the best" if self.tied else ""
-        own, best = self.planned.parts, self.best.parts
-        apart = {name: own.get(name, 0) - best.get(name, 0) for name in (*own, *best)}
+        own, best, alike = self.planned.parts, self.best.parts, self.best.plan.tokens / self.plan.tokens
+        apart = {name: own.get(name, 0) * alike - best.get(name, 0) for name in (*own, *best)}
         least = LEAST * self.best.plan.step.time_s
         parts = sorted((part for part in apart.items() if abs(part[1]) >= least), key=lambda part: -abs(part[1]))
         others = sum(s for _, s in parts[MOST:])

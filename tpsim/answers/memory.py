@@ -125,7 +125,7 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, buffers = question.stages, held_in(question.practice, question.dtypes.activations)
     program = lowered.program
-    courses = Courses(lowered.turnover, sizes, question.practice.keeps, buffers)
+    courses = Courses(lowered.turnover(), sizes, question.practice.keeps, buffers)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
     capacity = float(question.machine.chip.memory.capacity.value)
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}

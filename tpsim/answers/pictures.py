@@ -217,34 +217,47 @@ def of_search(result: SearchResult) -> Iterator[Picture]:
     """The picture of a search that found a layout."""
     if not result.rows:
         return
-    best = result.rows[0].plan
-    capacity, most_s = float(best.memory.capacity_bytes), FAR * float(best.step.time_s)
+    from tpsim.answers.ranking import same_work  # loads numpy, which pictures of plans do not need
+
+    same = same_work(result.questions)
+    machines = [question.machine for question in result.questions]
+    capacities = {float(machine.chip.memory.capacity.value): machine.name for machine in machines}
+    most_s = FAR * _points(result.rows[:1], same=same)[0][0]
     for family in result.evaluation.families:
         family.bound()
     drawn = ((family, family.fitting & (family.step_s > 0)) for family in result.evaluation.families)
     fitting = [
         both
         for family, some in drawn
-        for both in zip(family.step_s[some].tolist(), family.peak_bytes[some].tolist(), strict=True)
+        for both in zip(
+            (family.step_s[some] / (1 if same else family.tokens)).tolist(),
+            family.peak_bytes[some].tolist(),
+            strict=True,
+        )
     ]
-    front = _points(result.pareto or ())
+    front = _points(result.pareto or (), same=same)
     curves = [
-        Curve("fits, and is no faster than drawn", _spread(fitting, most_s, capacity), "cloud"),
-        Curve("the best, planned", _points(result.rows), "points"),
+        Curve("fits, and is no faster than drawn", _spread(fitting, most_s, max(capacities)), "cloud"),
+        Curve("the best, planned", _points(result.rows, same=same), "points"),
         *([Curve("not surpassed in both", front, "line" if len(front) > 1 else "points")] if front else []),
     ]
-    asked = "" if front else " What no other surpasses in both is looked for with --pareto step,memory."
+    pair = "step,memory" if same else "tokens_per_s,memory"
+    asked = "" if front else f" What no other surpasses in both is looked for with --pareto {pair}."
     about = (
         "Each point is a layout that fits; to the left it is faster, further down it holds less. Those that were not "
         f"planned stand at the least that their step can take; {FAR} times that of the best is left out.{asked}"
     )
-    limits = [("capacity of a chip", capacity)]
-    step, peak = Measure("step", "seconds", log=True), Measure("peak memory", "bytes", log=True)
+    whose = capacities if len(capacities) > 1 else dict.fromkeys(capacities, "a chip")
+    limits = [(f"capacity of {name}", size) for size, name in whose.items()]
+    step = Measure("step" if same else "step, per token", "seconds", log=True)
+    peak = Measure("peak memory", "bytes", log=True)
     yield Curves("Speed and memory", about, step, peak, curves, limits)
 
 
-def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    return [(float(row.plan.step.time_s), float(row.plan.memory.peak_bytes)) for row in rows]
+def _points(rows: Sequence[Row], *, same: bool) -> list[tuple[float, float]]:
+    """Seconds and bytes; same: of a step, which has as many tokens in all, else of a token."""
+    plans = [row.plan for row in rows]
+    return [(float(plan.step.time_s) / (1 if same else plan.tokens), float(plan.memory.peak_bytes)) for plan in plans]
 
 
 def _spread(points: Sequence[tuple[float, float]], most_s: float, most_bytes: float) -> list[tuple[float, float]]:

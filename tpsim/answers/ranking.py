@@ -48,15 +48,18 @@ def measured(pareto: str) -> By:
     return first  # type: ignore[return-value]  # one of them
 
 
+def same_work(questions: Sequence[Question]) -> bool:
+    """True if all steps have as many tokens, of one model."""
+    first, *others = questions
+    return all((other.workload.tokens, other.model) == (first.workload.tokens, first.model) for other in others)
+
+
 def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
     """Refuse a measure that a scenario has no figures for, or that compares unlike things. Raises InputError."""
     if measure == "money" and not all(question.price for question in questions):
         message = "a search by money needs the price of a chip hour, and none is stated"
         raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
-    first, *others = questions
-    if measure == "step" and any(
-        (other.workload.tokens, other.model) != (first.workload.tokens, first.model) for other in others
-    ):
+    if measure == "step" and not same_work(questions):
         message = "steps are not the same work where their tokens or their models differ"
         remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"
         raise InputError.one("unlike-work", message, remedy=f"compare what they get done: {remedy}")
@@ -66,16 +69,23 @@ def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
 class Ranked:
     """What plans of some layouts came to.
 
+    by         what they are ranked by
     best       the plans, the best first
     made       how many were planned to know it
     open_at    what the next of those that were not planned may come to at least; infinite if none can be better
     violating  layouts that fit and are known to violate what the scenario requires
     """
 
+    by: By
     best: list[Planned]
     made: int
     open_at: float
     violating: int
+
+    @property
+    def complete(self) -> bool:
+        """True if none that was not planned can be better than one that is listed."""
+        return self.open_at == inf
 
 
 @dataclass
@@ -135,13 +145,13 @@ class Ranking:
         for least, candidate in self._queue(by, sure=sure):
             enough = (best[-1].value(by) if len(best) == top else under) <= least
             if enough or planned == self.most:
-                return Ranked(best, planned, inf if enough else least, violated + self._unable)
+                return Ranked(by, best, planned, inf if enough else least, violated + self._unable)
             plan = self._plan(candidate)
             planned += 1
             violated += not plan.plan.ok
             taken = [plan] if plan.plan.ok and plan.value(by) < under else []
             best = sorted([*best, *taken], key=lambda planned: planned.measures(by))[:top]
-        return Ranked(best, planned, inf, violated + self._unable)
+        return Ranked(by, best, planned, inf, violated + self._unable)
 
     @property
     def _unable(self) -> int:
@@ -158,11 +168,11 @@ class Ranking:
             ):
                 continue
             if count == self.most:
-                return Ranked(_front(planned, by), count, least, 0)
+                return Ranked(by, _front(planned, by), count, least, 0)
             plan = self._plan(candidate)
             count += 1
             planned += [plan] if plan.plan.ok else []
-        return Ranked(_front(planned, by), count, inf, 0)
+        return Ranked(by, _front(planned, by), count, inf, 0)
 
 
 Measures = Callable[["Family"], tuple[Any, Any]]
@@ -251,10 +261,14 @@ def _parts(plan: PlanResult) -> dict[str, float]:
     whole = {"compute": plan.step.compute_s, "bubble": plan.step.bubble_s, **plan.step.waits}
     parts = {name: float(seconds) for name, seconds in whole.items()}
     for axis, row in plan.totals["by_axis"].items():
-        name = " and ".join(dict.fromkeys(names.get(name, name) for name in axis.split(",")))
+        roles = dict.fromkeys(names.get(name, name) for name in axis.split(","))
+        name = WORDS["dp"] if roles.keys() == SHARDS else " and ".join(roles)
         parts[name] = parts.get(name, 0) + float(row.exposed_s)
     return parts
 
 
 WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages", "cp": "context"}
 """Roles of mesh axes, as losses name them."""
+
+SHARDS = {WORDS["dp"], WORDS["cp"]}
+"""Over what gradients are reduced together: all that have tokens of their own."""

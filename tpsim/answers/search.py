@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf, lcm
+from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
@@ -69,11 +69,7 @@ def search(
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
     """
-    if by not in get_args(By):
-        raise unknown(by, "measure", get_args(By))
-    if top < 1 or plans < 1:
-        remedy = f"write --{'top' if top < 1 else 'plans'} 1"
-        raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy=remedy)
+    refuse_ranking(by, top, plans)
     memo = memo or Memo()
     measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)
@@ -83,6 +79,7 @@ def search(
     evaluation = evaluate(several, memo, held_at_peak)
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
+    asked += [] if plans == PLANS else ["--plans", str(plans)]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
     spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
     ranking = Ranking(evaluation, memo, plans, spare)
@@ -96,6 +93,15 @@ def search(
     if not sensitivity:
         return result
     return replace(result, sensitivity=list(answered(result, plans, memo)), constants=moves(result, memo))
+
+
+def refuse_ranking(by: str, top: int, plans: int) -> None:
+    """Refuse a measure that there is not, and to list or to plan nothing. Raises InputError."""
+    if by not in get_args(By):
+        raise unknown(by, "measure", get_args(By))
+    if top < 1 or plans < 1:
+        remedy = f"write --{'top' if top < 1 else 'plans'} 1"
+        raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy=remedy)
 
 
 def _of_best(part: str, nothing: Any) -> Callable[[SearchResult], Any]:
@@ -122,7 +128,7 @@ class SearchResult(Answer):
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
         *("verdict", "by", "considered", "covered", "legal", "fitting", "close", "plans", "violating", "gap"),
-        *("complete", "searched", "held", "refused", "best?", "require?", "rows", "pareto?"),
+        *("complete", "searched", "held", "refused", "best?", "require?", "rows", "pareto_complete?", "pareto?"),
         *("sensitivity?", "constants?"),
     )
 
@@ -178,7 +184,7 @@ class SearchResult(Answer):
     @property
     def complete(self) -> bool:
         """True if no layout that is not listed can be better than one that is."""
-        return self.ranked.open_at == inf
+        return self.ranked.complete
 
     @property
     def gap(self) -> Number:
@@ -211,14 +217,17 @@ class SearchResult(Answer):
     @cached_property
     def rows(self) -> list[Row]:
         """The best layouts, the best first."""
-        return [Row(n, planned, self.ranked.best[0], self.by) for n, planned in enumerate(self.ranked.best, 1)]
+        return _listed(self.ranked)
 
     @cached_property
     def pareto(self) -> list[Row] | None:
         """Where they are asked for: layouts to which no other is better and holds less."""
-        if self.front is None:
-            return None
-        return [Row(n, planned, self.front.best[0], self.by) for n, planned in enumerate(self.front.best, 1)]
+        return None if self.front is None else _listed(self.front)
+
+    @property
+    def pareto_complete(self) -> bool | None:
+        """Where they are asked for: True if all of them are listed, and nothing else."""
+        return None if self.front is None else self.front.complete
 
     @property
     def best(self) -> Row | None:
@@ -262,16 +271,18 @@ class SearchResult(Answer):
         yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}", "best")
         yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
         if self.sure:
-            yield Line(_surely(self.sure, self.by), "surely")
+            yield Line(_surely(self.sure), "surely")
         if tied := [str(row.rank) for row in self.rows if row.tied]:
             yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
         if plan.run:
             yield Line(plan.run.text, "run")
         if self.sensitivity and self.by != "memory":
             yield Line(_bought(self), "buy")
-        known = f"within {percent(self.gap)} of the best" if self.gap else "no other can be better"
-        known += "" if self.complete or self.gap else ", but of those behind it some may be missing"
+        known = known_of(self.gap, complete=self.complete)
         yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
+        if self.front and not self.front.complete:
+            unknown = "some that no other surpasses may be missing, and some of these be surpassed"
+            yield Line(f"{self.front.made:,} planned: {unknown}", "pareto")
         for demand in self.require or ():
             yield Line(demand.text, "require", ok=demand.ok)
 
@@ -283,11 +294,23 @@ class SearchResult(Answer):
         return tuple(of_search(self))
 
 
-def _surely(ranked: Ranked, by: By) -> str:
+def known_of(gap: float, *, complete: bool) -> str:
+    """In words what is known of those that were not planned; gap: as a share, how far below the best any may be."""
+    if gap:
+        return f"within {percent(gap)} of the best"
+    return "no other can be better" + ("" if complete else ", but of those behind it some may be missing")
+
+
+def _listed(ranked: Ranked) -> list[Row]:
+    """Plans as rows, each beside the first."""
+    return [Row(n, planned, ranked.best[0], ranked.by) for n, planned in enumerate(ranked.best, 1)]
+
+
+def _surely(ranked: Ranked) -> str:
     """The best layout that surely fits, with its step and peak."""
     if not ranked.best:
-        return "no layout surely fits" if ranked.open_at == inf else "none was found that surely fits"
-    safe = Row(1, ranked.best[0], ranked.best[0], by)
+        return "no layout surely fits" if ranked.complete else "none was found that surely fits"
+    (safe,) = _listed(ranked)
     peak = show(float(safe.peak_bytes), "bytes")
     return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
 
@@ -298,9 +321,11 @@ def _why_none(result: SearchResult) -> str:
         return "no layout is legal"
     if result.fitting:
         demands = result.questions[0].stated.file.require.limits
-        asked = f"none of those that fit meets require {', '.join(f'{name} {text}' for name, text in demands.items())}"
+        which = "those that fit" if result.complete else f"the {result.plans:,} planned"
+        asked = f"none of {which} meets require {', '.join(f'{name} {text}' for name, text in demands.items())}"
         steps = [family.step_s[family.fitting].min() for family in result.evaluation.families if family.fitting.any()]
-        return f"{asked}, each takes {show(float(min(steps)), 'seconds')} or more" if "step" in demands else asked
+        asked += f", each takes {show(float(min(steps)), 'seconds')} or more" if "step" in demands else ""
+        return asked if result.complete else f"{asked}; --plans plans more"
     if result.smallest is None:
         return "no layout fits"
     memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")

@@ -117,7 +117,7 @@ def constants(machine: Machine) -> Iterator[tuple[Constant, Machine]]:
 
 def elasticity(today_s: float, then_s: float, factor: float) -> float:
     """Percent that a step loses per percent that something is better."""
-    return -log(then_s / today_s) / log(factor)
+    return 0 - log(then_s / today_s) / log(factor)  # of equal steps 0, not -0
 
 
 @dataclass(frozen=True, slots=True)

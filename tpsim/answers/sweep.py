@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from uuid import uuid4
 
 from tpsim import __version__
-from tpsim.answers.layout_row import in_words
+from tpsim.answers.layout_row import Demanded, in_words
 from tpsim.answers.ranking import measurable
-from tpsim.answers.search import PLANS, TOP, search
+from tpsim.answers.search import PLANS, TOP, known_of, refuse_ranking, search
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
@@ -25,7 +25,8 @@ from tpsim.quantity.units import show
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer
 from tpsim.report.formats import read_parquet, write_parquet
-from tpsim.report.record import Count
+from tpsim.report.numbers import counted
+from tpsim.report.record import Count, Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +83,7 @@ class Cell:
         except InputError as error:
             return [], {**summary, "why": error.problems[0].message}
         summary |= {name: result[name] for name in ("considered", "legal", "fitting", "plans", "gap")}
+        summary["open_at"] = None if result.complete else result.ranked.open_at
         return [_flat(row) for row in result.rows], summary if result.rows else {**summary, "why": result.lines[0].text}
 
 
@@ -194,9 +196,11 @@ def sweep(
     if str(scenario) == "-":
         message = "a sweep reads its scenario once per cell, and stdin can be read once"
         raise InputError.one("no-file", message, remedy="name a file")
+    refuse_ranking(by, top, plans)
     memo = Memo()
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)
-    measurable("by", by, [space.question(None, memo) for space in several])
+    questions = [space.question(None, memo) for space in several]
+    measurable("by", by, questions)
     stated = str(scenario) if isinstance(scenario, Path) else scenario
     planned = [Cell(stated, values, overrides, flags, by, top, plans) for values in cells(vary)]
     home = Path(folder)
@@ -209,7 +213,8 @@ def sweep(
         write_parquet(paths[missing[at]], rows, columns, summary)
         if progress:
             progress(done, len(missing), time.monotonic() - began)
-    return SweepResult(by, top, tuple(paths[cell] for cell in planned), len(missing))
+    best = questions[0].stated.file.require.best
+    return SweepResult(by, top, tuple(paths[cell] for cell in planned), len(missing), best.stated if best else {})
 
 
 @dataclass(frozen=True)
@@ -218,16 +223,20 @@ class SweepResult(Answer):
 
     paths  the file of each cell
     made   cells that were searched now; the others were there
+    asked  what the scenario requires of the best layout
     """
 
     schema = "tpsim.sweep/1"
     table = "rows"
-    told: ClassVar[tuple[str, ...]] = ("verdict", "by", "cells", "considered", "legal", "fitting", "empty", "rows")
+    told: ClassVar[tuple[str, ...]] = (
+        *("verdict", "by", "cells", "considered", "legal", "fitting", "gap", "complete", "empty", "require?", "rows"),
+    )
 
     by: str
     top: int
     paths: tuple[Path, ...]
     made: int
+    asked: Mapping[str, Any]
 
     @cached_property
     def by_cell(self) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
@@ -270,16 +279,46 @@ class SweepResult(Answer):
         return [{**row, "rank": rank} for rank, row in enumerate(ranked, 1)]
 
     @property
+    def complete(self) -> bool:
+        """True if no layout that is not listed can be better than one that is."""
+        return not self._open
+
+    @property
+    def _open(self) -> list[float]:
+        """What layouts that were not planned come to at least, by cell."""
+        ends = (summary.get("open_at") for _, summary in self.by_cell)
+        return [end for end in ends if end is not None]
+
+    @property
+    def gap(self) -> Number:
+        """How far below the best a layout that was not planned may be, as a share; 0 if none can be."""
+        return max(0.0, 1 - min(self._open) / self.rows[0]["value"]) if self._open and self.rows else 0
+
+    @property
+    def require(self) -> list[Demanded] | None:
+        """What the scenario requires of the best layout of all; left out where that is nothing, or there is none."""
+        if not self.asked or not self.rows:
+            return None
+        return [Demanded(name, value, self.rows[0][name]) for name, value in self.asked.items()]
+
+    @property
     def ok(self) -> bool:
-        """True if any cell has a layout that fits and meets every demand."""
-        return bool(self.rows)
+        """True if any cell has a layout that fits and meets every demand, and the best is as it is required to be."""
+        return bool(self.rows) and all(demand.ok for demand in self.require or ())
 
     @property
     def verdict(self) -> str:
         """The best of all, and how many cells there were."""
-        counts = f"{self.cells:,} cells, {len(self.empty):,} without a layout: {self.considered:,} layouts considered, "
-        counts += f"{self.legal:,} legal, {self.fitting:,} fit"
+        counts = f"{counted(self.cells, 'cell')}, {len(self.empty):,} without a layout: "
+        counts += f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
         if not self.rows:
             return f"no layout: {counts}"
         best = self.rows[0]
-        return f"{best['layout']}: {show(best['step_s'], 'seconds')} a step; {counts}"
+        demands = [demand.text for demand in self.require or ()]
+        return "; ".join(
+            [
+                f"{best['layout']}: {show(best['step_s'], 'seconds')} a step",
+                f"{counts}: {known_of(self.gap, complete=self.complete)}",
+                *demands,
+            ]
+        )

@@ -142,12 +142,12 @@ SMALL = 0.0002
 
 
 def percent(share: float) -> str:
-    """A share in percent, three digits.
+    """A share in percent, three digits, from 1,000 % on all, and no exponent.
 
-    >>> percent(0.27597)
-    '27.6 %'
+    >>> percent(0.27597), percent(9.9997), percent(28.33)
+    ('27.6 %', '1,000 %', '2,833 %')
     """
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:,.0f} %" if abs(share) >= TENFOLD else f"{100 * share:.3g} %"
 
 
 def bars(plan: PlanResult) -> Iterator[Bar]:
@@ -177,11 +177,11 @@ MOST_AXES = 3
 def signed(share: float) -> str:
     """A change in percent, with its sign.
 
-    >>> signed(0.27597), signed(-28.33)
-    ('+27.6 %', '-2,833 %')
+    >>> signed(0.27597), signed(9.9997), signed(-28.33)
+    ('+27.6 %', '+1,000 %', '-2,833 %')
     """
-    return f"{100 * share:+,.0f} %" if abs(share) >= TENFOLD else f"{100 * share:+.3g} %"
+    return f"{'+' if share >= 0 else ''}{percent(share)}"
 
 
-TENFOLD = 10
-"""From this change on percents have no decimals, and no exponent."""
+TENFOLD = 9.995
+"""From this share on percents have no decimals, and no exponent: as three digits it is 1,000 %."""

@@ -35,7 +35,7 @@ class Issue:
     readers: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def order(self) -> list[int]:
-        """All nodes but the gathers of weights."""
+        """All nodes but the gathers of weights, and the casts that these read."""
         for at, (piece, reads) in enumerate(self.nodes):
             if piece.call and (piece.settles or not piece.late):
                 for read in reads:
@@ -44,7 +44,7 @@ class Issue:
         for at, (piece, reads) in enumerate(self.nodes):
             if at in starts:
                 self._group()
-            if at in done or piece.fetches or (piece.settles and reads):
+            if at in done or piece.fetches or piece.casts or (piece.settles and reads):
                 continue
             if piece.late:
                 self.pending.append(at)
@@ -61,7 +61,10 @@ class Issue:
         return self.out
 
     def _emit(self, at: int) -> None:
-        piece = self.nodes[at].piece
+        piece, reads = self.nodes[at]
+        for read in reads:
+            if self.nodes[read].piece.casts and read not in self.done:
+                self._emit(read)
         self.out.append(at)
         self.done.add(at)
         if piece.beside and not piece.settles and not piece.streamed:
@@ -71,7 +74,8 @@ class Issue:
                 self._emit(reader)
 
     def _there(self, at: int) -> bool:
-        return at in self.done or self.nodes[at].piece.fetches
+        piece = self.nodes[at].piece
+        return at in self.done or piece.fetches or piece.casts
 
     def _group(self) -> None:
         """All of W that could run now."""
@@ -139,13 +143,19 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
         while early and early[0][0] == place:
             ahead -= early.popleft()[1]
         while queue and first[queue[0]] == place:
-            yield queue.popleft()
+            yield from _with_casts(nodes, queue.popleft())
         while queue and nodes[at].piece.is_product:
             piece = nodes[queue[0]].piece
             if not piece.beside or (then := ahead + (own := size(piece))) > limit:
                 break
             early.append((first[queue[0]], own))
             ahead = then
-            yield queue.popleft()
+            yield from _with_casts(nodes, queue.popleft())
         yield at
-    yield from (at for at in fetched if at not in first)
+    for at in (at for at in fetched if at not in first):
+        yield from _with_casts(nodes, at)
+
+
+def _with_casts(nodes: Sequence[Node], at: int) -> tuple[int, ...]:
+    """A gather of weights behind the casts of what it gathers: it reads nothing else."""
+    return *nodes[at].reads, at

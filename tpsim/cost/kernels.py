@@ -11,7 +11,22 @@ from typing import TYPE_CHECKING
 
 from tpsim.cost.kernel import Kernel, is_matrix_product, of_scores
 from tpsim.program.blocks.attention import SLOTS
-from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Join, Leaf, Lin, Map, Op, Program, Rename, Reshard
+from tpsim.program.op import (
+    Append,
+    Array,
+    Bcast,
+    Einsum,
+    Index,
+    Join,
+    Leaf,
+    Lin,
+    Map,
+    Op,
+    Program,
+    Rename,
+    Reshard,
+    is_cast,
+)
 from tpsim.program.practice import Practice
 from tpsim.program.tokens import MASKS
 
@@ -92,6 +107,7 @@ class _Gathering:
     source  a view -> the array whose bytes it shows
     maker   array -> the kernel that makes it, by its number
     gathered  weights that come from other devices
+    latest   the kernel that has begun last, but for casts of weights: these come ahead of who reads them
     readers  array -> the kernels that read it; OUTSIDE for collectives, results, and what is added up over microbatches
     """
 
@@ -104,6 +120,7 @@ class _Gathering:
     readers: dict[Array, set[int]] = field(default_factory=dict)
     summed: set[Array] = field(default_factory=set)
     gathered: set[Array] = field(default_factory=set)
+    latest: int = -1
 
     def kernels(self) -> Iterator[Kernel]:
         """All of them, in order."""
@@ -148,6 +165,8 @@ class _Gathering:
         number = self._number(op)
         if isinstance(op, Lin):
             self._added_inside(op, number)
+        if not is_cast(op):
+            self.latest = max(self.latest, number)
         self.groups[number].append(op)
         self.maker[op.output] = number
         if op.where.microbatch is None:
@@ -198,12 +217,12 @@ class _Gathering:
         where = op.where
         if where.act == "U":
             return self._known(("update", where.kernel, _stands(where)))
+        if is_cast(op):
+            return self._known(("cast", _stands(where)))
         plain = self._is_plain(op)
         if where.kernel and not (plain and is_matrix_product(op)):
             key = ("kernel", where.kernel, _stands(where), plain and _drops(op))
-            if self.numbers.get(key) == len(self.groups) - 1 and self.groups:
-                return len(self.groups) - 1
-            return self._new(key)
+            return self.latest if self.numbers.get(key) == self.latest else self._new(key)
         finished = self._finished(op)
         return self._new(("op", op)) if finished is None else finished
 

@@ -135,8 +135,9 @@ class Builder:
             node = self.calls[key]
             if call.streamed and call.kind == "reduce_scatter":
                 rest = reads  # it goes along with the kernel that makes what it sums
-            elif LANE[call.op] != WEIGHTS:
-                self.reads[node] |= reads - {node}
+            else:
+                awaited = {read for read in reads if LANE[call.op] != WEIGHTS or self.pieces[read].casts}
+                self.reads[node] |= awaited - {node}
             reads = frozenset([node]) | rest
         return reads
 
@@ -149,7 +150,7 @@ class Builder:
         if where.kernel and key in self.kernels:
             at = self.kernels[key]
             last = at + (self.pieces[at].cut is not None)
-            if all(node <= last or self.pieces[node].fetches for node in reads):
+            if all(node <= last or self.pieces[node].fetches or self.pieces[node].casts for node in reads):
                 for node in {at, last}:
                     self.pieces[node] = replace(self.pieces[node], ops=(*self.pieces[node].ops, op))
                 self.reads[at] |= reads - {at, last, *brought}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.collectives import RECOMPUTED, ROWS
 from tpsim.cost.timeline import COMPUTE
-from tpsim.program.op import Einsum
+from tpsim.program.op import Einsum, is_cast
 from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ class Piece:
     beside      True for a call that runs beside compute
     streamed    True for a call whose blocks travel beside what a kernel makes of each
     settles     True for a call whose result nothing in its action waits for
-    fetches     True for a gather of weights, which waits for nothing
+    fetches     True for a gather of weights, which waits for nothing but their cast
+    casts       True for that, which stands right before who reads it
     is_product  True for a matrix product
     late        True for what only gradients of parameters need: it may stand anywhere behind what it reads
     """
@@ -90,6 +91,7 @@ class Piece:
     streamed: bool = field(init=False)
     settles: bool = field(init=False)
     fetches: bool = field(init=False)
+    casts: bool = field(init=False)
     is_product: bool = field(init=False)
     late: bool = field(init=False)
 
@@ -103,6 +105,7 @@ class Piece:
         put(self, "streamed", self.call is not None and self.call.streamed)
         put(self, "settles", lane == GRADIENTS)
         put(self, "fetches", lane == WEIGHTS)
+        put(self, "casts", bool(self.ops) and is_cast(self.ops[0]))
         put(self, "is_product", any(op.is_matmul for op in self.ops if isinstance(op, Einsum)))
         put(self, "late", self.act == "W")
 

@@ -251,12 +251,13 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
             divisors = (share for share in range(left if most is None else min(left, most), 0, -1) if not left % share)
             share = wanted.get(index) or next(divisors)
             if left % share or (most is not None and share > most):
-                raise _does_not_fit(levels, mesh, axis, allowed[axis], f", {share} of them on {levels[index].name},")
+                so = f", {share} of them on {levels[index].name},"
+                raise _does_not_fit(levels, mesh, axis, allowed[axis], wanted={}, so=so)
             shares[axis][index] = share
             left //= share
             left_in[index] = None if most is None else most // share
         if left > 1:
-            raise _does_not_fit(levels, mesh, axis, allowed[axis])
+            raise _does_not_fit(levels, mesh, axis, allowed[axis], wanted=wanted)
     return shares
 
 
@@ -268,16 +269,20 @@ def _wanted(bound: Sequence[Bound]) -> dict[int, int]:
     return {level: prod(n or 1 for n in several) for level, several in sizes.items() if None not in several}
 
 
-def _does_not_fit(levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int], so: str = "") -> InputError:
-    sizes = " x ".join(f"{levels[index].name} {members(levels[index])}" for index in allowed)
+def _does_not_fit(
+    levels: Sequence[Wires], mesh: Mesh, axis: str, allowed: Sequence[int], *, wanted: Mapping[int, int], so: str = ""
+) -> InputError:
+    """What an axis does not fit on; wanted: how many of it were asked for on a level."""
+    sizes = " x ".join(f"{levels[index].name} {wanted.get(index) or members(levels[index])}" for index in allowed)
     factors = " x ".join(f"{name} {size}" for name, size in mesh.axes.items())
-    message = f"mesh axis {axis} of {mesh.axes[axis]}{so} does not fit on {sizes} beside the other axes"
-    names = [levels[index].name for index in (*allowed, max(allowed) + 1) if index < len(levels)]
-    more = f": {axis}={','.join(names)}" if len(names) > len(allowed) else ""
-    remedy = f"bind it to more levels{more}, or make it smaller"
+    beside = " beside the other axes" if len(mesh.axes) > 1 else ""
+    message = f"mesh axis {axis} of {mesh.axes[axis]}{so} does not fit on {sizes}{beside}"
+    more = [index for index in (*allowed, max(allowed) + 1) if index < len(levels)]
+    names = (f"{levels[index].name}:{wanted[index]}" if wanted.get(index) else levels[index].name for index in more)
+    remedy = f"bind it to {','.join(names) if len(more) > len(allowed) else 'more levels'}, or make it smaller"
     if so:
         remedy = "lay a number there that divides it, and for which there is room"
-    return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}")
+    return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}" if beside else "")
 
 
 def _no_slice(level: Wires, parts: Mapping[str, int], slices: Slices) -> InputError:

@@ -70,7 +70,7 @@ class CauseOfDrift(Record):
         if self.silent:
             return False
         if self.kind == "scenario":
-            own = self.section != DEMANDS or self.name == number.quantity
+            own = self.section != DEMANDS or f"{self.name}.".startswith(f"{number.quantity}.")
             return own and number.scenario in self.scenarios
         facts = {self.name, *self.follows}
         return any(

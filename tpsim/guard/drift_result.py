@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.guard.causes import CauseOfDrift, Fixed
 from tpsim.guard.lock_parts import AskedField
-from tpsim.guard.moved_numbers import HELD, change, few, is_outcome, outcome, relative
+from tpsim.guard.moved_numbers import HELD, WAITS, change, few, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
@@ -196,8 +196,8 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
     moved = {number.quantity for number in drift.moved if number.scenario == name and number.part is None}
     sides = [lock.scenarios[name] for lock in (drift.old, drift.new)]
     for quantity, (keys, dimension) in SIZES.items():
-        if moved & {*keys} and all(key in side.results for side in sides for key in keys):
-            old, new = (total(side.result(key) for key in keys) for side in sides)
+        if moved & {*keys} and all(key in side.results or key in WAITS for side in sides for key in keys):
+            old, new = (total(side.result(key) or 0 for key in keys) for side in sides)
             share = change(old, new)
             texts[quantity] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
     return texts

@@ -25,7 +25,7 @@ from tpsim.guard.lock_parts import (
     ScenarioFact,
     SwitchFacts,
 )
-from tpsim.guard.moved_numbers import HELD, STATES_FIT
+from tpsim.guard.moved_numbers import HELD, STATES_FIT, WAITS
 from tpsim.guard.uses import Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
@@ -162,9 +162,6 @@ def _formulas(
 
 
 # Scenarios --------------------------------------------------------------------------------------------------------
-
-WAITS = ("bubble_s", "host_s", "stragglers_s")
-"""Seconds of a step in which its rank waits, of those that have any."""
 
 REPLY = ("ttft_s", "reply_s")
 """Seconds of what is asked for beside a step of decoding."""

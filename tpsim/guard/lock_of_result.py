@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_plans import CACHE, MEMORY, WAITS, calls_of, inputs_of, model_facts, replied
+from tpsim.guard.lock_of_plans import CACHE, MEMORY, calls_of, inputs_of, model_facts, replied
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
-from tpsim.guard.moved_numbers import HELD, STATES_FIT
+from tpsim.guard.moved_numbers import HELD, STATES_FIT, WAITS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.requirements import BANDED

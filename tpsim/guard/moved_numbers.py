@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 HELD = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 """The results that states are the sum of."""
 
+WAITS = ("bubble_s", "host_s", "stragglers_s")
+"""Seconds of a step in which its rank waits; a step without them has no such result."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.clock import piece_s
-from tpsim.cost.collectives import ROWS
+from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes, standing
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
@@ -73,6 +73,15 @@ class Figures(Once):
         """By the first op of each."""
         return {id(kernel.ops[0]): kernel for kernel in self.lowered.kernels}
 
+    @cached_property
+    def alone(self) -> list[frozenset[str]]:
+        """Of every mesh the axes of one device over which the program moves arrays for others, where they are more."""
+        roles, parents = self.example.layout.roles, self.example.axis_parents
+        kept = {*roles.get("cp", ()), *(roles["dp"] if "ep" in roles else ()), *parents}
+        moved = [{*call.parts[0].move.axes} for call in self.lowered.collectives if call.kind != "all_reduce"]
+        over = sorted(set().union(*(axes for axes in moved if axes <= kept)))
+        return [frozenset(axis for axis in over if case.mesh.axes[axis] == 1) for case in self.meshes]
+
     def column(self, of: Callable[[Question], float]) -> Any:
         """A number of every cell's mesh."""
         return np.array([of(case) for case in self.meshes], dtype=float)[self.on]
@@ -94,11 +103,23 @@ class Figures(Once):
     # Seconds ------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _actions(self) -> Actions:
-        """The actions with the calls of microbatches, but for messages."""
+    def _parties(self) -> Any:
+        """Of every mesh the number of the first one in which the same calls are issued in microbatches."""
+        issued = [*map(id, self._actions)]
+        return np.array([issued.index(actions) for actions in issued])
+
+    @cached_property
+    def _actions(self) -> list[Actions]:
+        """The actions on every mesh: with the calls that have somebody to talk to, but for messages."""
         often = [call for call in self.lowered.collectives if call.per_microbatch and call.where.place != "cut"]
         issued = [call for call in often if not call.shared]
-        return Actions(self.lowered.program.ops, ANYWHERE, issued, self.example.practice, 1, lambda _: 1)
+        known = {axes: self._with([*travelling(issued, dict(axes))]) for axes in dict.fromkeys(self.calls.axes)}
+        return [known[axes] for axes in self.calls.axes]
+
+    def _with(self, calls: Sequence[Collective]) -> Actions:
+        ops, practice = self.lowered.program.ops, self.example.practice
+        actions = partial(Actions, ops, ANYWHERE, calls, practice, 1, lambda _: 1)
+        return self._once(("actions", *map(id, calls)), actions)  # type: ignore[no-any-return]  # put there above
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""
@@ -125,9 +146,8 @@ class Figures(Once):
         return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank) + joined)
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
-        yield from (
-            (kernel.where, self.kernel_s(kernel)) for kernel in self.lowered.kernels if not in_microbatch(kernel.where)
-        )
+        kernels = (kernel for kernel in self.lowered.kernels if not in_microbatch(kernel.where))
+        yield from ((kernel.where, self.kernel_s(kernel)) for kernel in kernels if ends or kernel.where.place != "step")
         calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
         yield from ((call.where, self._sent_calls.alone_s(call)) for call in calls)
 
@@ -137,7 +157,7 @@ class Figures(Once):
 
     def _shared_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         for call in self.lowered.collectives:
-            if ends and call.shared and not self._actions.beside_once(call):
+            if ends and call.shared and not self._actions[0].beside_once(call):
                 yield call.where, self.calls.call_s(call)
 
     def worked_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
@@ -170,8 +190,15 @@ class Figures(Once):
         return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1]).max(axis=(0, 1)) if layers else 0)
 
     def _layers(self, acts: str, kind: str, many: int) -> Any:
-        single = self._once(("layer", acts, kind), lambda: in_line.layer(self._actions.layer(kind, acts), self.piece_s))
-        return in_line.times(single, many)
+        return in_line.times(self._once(("layer", acts, kind), partial(self._layer, acts, kind)), many)
+
+    def _layer(self, acts: str, kind: str) -> Any:
+        """One layer in line, in every cell as its mesh issues it: what nobody takes part in would hold others up."""
+        parties = self._parties[self.on]
+        numbers = np.unique(parties).tolist()
+        own = [self._actions[party].layer(kind, acts) for party in numbers]
+        each = [np.broadcast_to(in_line.layer(part, self.piece_s), (2, 2, len(self.on))) for part in own]
+        return np.select([parties == party for party in numbers], each)
 
     @cached_property
     def _waits(self) -> bool:
@@ -215,7 +242,7 @@ class Figures(Once):
     @cached_property
     def _sent(self) -> list[Sent]:
         """The calls of ranks alone, at some part of the stack."""
-        actions, rows = self._actions, list[Sent]()
+        actions, rows = self._actions[0], list[Sent]()
         for call in self.lowered.collectives:
             if not call.shared and call.where.place not in ("cut", "step"):
                 beside = actions.beside(call) if call.per_microbatch else actions.beside_once(call)
@@ -234,7 +261,7 @@ class Figures(Once):
 
     def _waits_once(self, call: Collective) -> bool:
         """True for a call of the whole step that holds its rank up."""
-        return not (call.per_microbatch or call.shared or self._actions.beside_once(call))
+        return not (call.per_microbatch or call.shared or self._actions[0].beside_once(call))
 
     def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
         """Of what stands at some places: all that a chunk runs, its ends and its layers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Laid, Layout, Parts, Ways
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
+from tpsim.program.layout import Layout as CutLayout
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.context import check_shared
@@ -34,10 +36,13 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.placement import Placement
     from tpsim.layouts.space import Space
-    from tpsim.question.layout import Cut
+    from tpsim.question.layout import Also, Cut
     from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
+
+SHARED = CutLayout({"*": {"s": ("context",)}})
+"""A layout that splits sequences."""
 
 
 @dataclass
@@ -157,14 +162,14 @@ class Legal:
     def _collect(self) -> None:
         """Every layout, refused by its first reason or put into the group of its program."""
         known: dict[Hashable, list[tuple[Layout, Laid, Split, Parts]]] = defaultdict(list)
-        recomputes, base = self._values("recompute", RECOMPUTES, ""), self.base.layout
+        recomputes, held = self._values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
         for ways in self._meshes():
             orders = list(self._orders(ways.pp))
-            stated = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), base.zero)
+            stated = self._values("zero", range(4) if ways.dp * ways.cp > ALONE else (0,), held.zero)
             zeros = dict.fromkeys(at_stages(zero, self.base.practice.staged, ways.pp) for zero in stated)
             split = (False, True) if ways.tp > ALONE else (False,)
-            splits = self._values("sequence_parallel", split, base.sequence_parallel)
-            parts, covered = self._once(("parts", ways.dp, ways.cp), self._parts, ways)
+            splits = self._values("sequence_parallel", split, held.sequence_parallel)
+            parts, covered = self._parts_of(ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
             for zero, sp, some, (schedule, v) in product(zeros, splits, parts, orders):
                 self.considered += len(recomputes) * len(some)
@@ -197,26 +202,56 @@ class Legal:
 
     def _on_mesh(self, layout: Layout) -> Laid:
         """The model cut, its mesh on the machine's wires. Raises InputError."""
-        cut_ = self._cut(layout)
+        also = self._also(layout)
+        cut_ = self._cut(layout, also)
+        if layout.cp > ALONE or "cp" not in also:
+            check_shared(self.base.practice, cut_.layout, self.base.model, _nowhere)
         axes = tuple(cut_.mesh.axes.items())
         if isinstance(placed := self._once(("placed", axes), self._placed, cut_), str):
             raise InputError.one(placed, "as known")
         return Laid(cut_, axes, levelled(self.base.practice, cut_.layout, placed, _nowhere).levels)
 
-    def _cut(self, layout: Layout) -> Cut:
+    def _also(self, layout: Layout) -> list[Also]:
+        """What has axes though they be of one device, so that layouts with more of them have the same program."""
+        some: Mapping[Also, bool] = {
+            "dp": self.base.practice.copies == "fused",  # else a kernel copies what others gather
+            "cp": self._context,
+            "kv": self._copied and layout.tp > ALONE,
+        }
+        return [role for role, kept in some.items() if kept and self.space.chips and not self.file.placement]
+
+    @cached_property
+    def _context(self) -> bool:
+        """True if some split sequences, as they may, and no heads with them: what kv heads lie on is another then."""
+        stated = self.file.layout and self.file.layout.context
+        heads = stated and (stated.heads or stated.all == "heads")
+        refused = self._once("shared", check_shared, self.base.practice, SHARED, self.base.model, _nowhere)
+        able = not (heads or refused)
+        return able and any(ways.cp > ALONE and self._parts_of(ways)[0] for ways in self._meshes())
+
+    @cached_property
+    def _copied(self) -> bool:
+        """True if some copy kv heads, and have no fewer arrays, nor calls, for that: see `Practice.under`."""
+        heads, kv_heads, practice = self.base.model.heads, self.base.model.kv_heads, self.base.practice
+        alike = practice.qkv != "fused" and not practice.coalesce
+        return alike and kv_heads > 1 and any(kv_heads < ways.tp and not heads % ways.tp for ways in self._meshes())
+
+    def _parts_of(self, ways: Ways) -> tuple[Sequence[Parts], int]:
+        return self._once(("parts", ways.dp, ways.cp), self._parts, ways)  # type: ignore[no-any-return]  # put there
+
+    def _cut(self, layout: Layout, also: Sequence[Also]) -> Cut:
         """How the model is cut over a mesh, with an axis of stages, though it be of one device. Raises InputError."""
         mesh, fields = self._stated_mesh(), self.file.layout
         if self.space.chips:
-            mesh = Mesh(layout.mesh((STAGES,)))
-            fields, roles = fields or LayoutFields(), layout.roles((STAGES,))
+            mesh = Mesh(layout.mesh((STAGES, *also)))
+            fields, roles = fields or LayoutFields(), layout.roles((STAGES, *also))
             context = fields.context if "cp" in roles else None
             fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
             fields = fields.model_copy(update={"zero": layout.zero, "sequence_parallel": layout.sequence_parallel})
         workload = replace(self.base.workload, microbatches=layout.microbatches)
-        cut_mesh = cut(self.file.model_copy(update={"layout": fields}), self.base.model, workload, mesh, _nowhere)
-        check_shared(self.base.practice, cut_mesh.layout, self.base.model, _nowhere)
-        return cut_mesh
+        file = self.file.model_copy(update={"layout": fields})
+        return cut(file, self.base.model, workload, mesh, _nowhere, also=also)
 
     def _stated_mesh(self) -> Mesh:
         """The mesh before an axis of it was split for kv heads."""
@@ -286,7 +321,7 @@ class Legal:
         ]
 
         def resolve() -> tuple[Question, list[Question]]:
-            example = self.space.question(first, self.memo, told=False)
+            example = self._mesh(self.space.question(first, self.memo, told=False), laids[first.ways])
             return example, [self._mesh(example, laids[ways]) for ways in counts]
 
         on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])

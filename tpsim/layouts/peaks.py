@@ -40,11 +40,18 @@ class Peaks(Once):
     sorts: Iterable[Sorts]
 
     @cached_property
-    def courses(self) -> Courses:
-        """What the actions of its program change."""
-        figures, lowered = self.figures, self.figures.lowered
+    def courses(self) -> Mapping[frozenset[str], Courses]:
+        """What the actions of its program change, by the axes that are of one device."""
+        figures = self.figures
         keeps = figures.example.practice.keeps
-        return Courses(lowered.turnover, figures.sizes, keeps, figures.buffers)
+        return {
+            axes: Courses(figures.lowered.turnover(axes), figures.sizes, keeps, figures.buffers)
+            for axes in dict.fromkeys(figures.alone)
+        }
+
+    @property
+    def _ahead(self) -> int:
+        return self.figures.lowered.program.ahead
 
     def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """What the fullest rank holds at its peak, per cell."""
@@ -88,9 +95,14 @@ class Peaks(Once):
     def _course(self, acts: str) -> tuple[Any, Any]:
         """Bytes where an action holds most, and those that it leaves: [chunk, cell]."""
 
-        def compute() -> Any:
-            folded = [self._folded(few, stacks, acts) for few, stacks in self._traced.items()]
+        def course(courses: Courses) -> list[Any]:
+            folded = [self._folded(courses, few, stacks, acts) for few, stacks in self._traced.items()]
             return [np.concatenate(each) for each in zip(*folded, strict=True)]
+
+        def compute() -> Any:
+            known = {axes: at for at, axes in enumerate(self.courses)}
+            here = np.array([known[axes] for axes in self.figures.alone])[self.figures.on]
+            return [np.choose(here, each) for each in zip(*map(course, self.courses.values()), strict=True)]
 
         return self._once(acts, compute)  # type: ignore[no-any-return]  # two of them
 
@@ -101,13 +113,13 @@ class Peaks(Once):
         for chunk in dict.fromkeys(chunk for sorts in self.sorts for chunk in sorts.chunks):
             few = tuple((kind, many) for kind, many in chunk.stack if many)
             if self._repeats(few):
-                few = tuple((kind, self.courses.turnover.ahead + MORE) for kind, _ in few)
+                few = tuple((kind, self._ahead + MORE) for kind, _ in few)
             traced[Chunk(0, few, chunk.first, chunk.last)].append(chunk.stack)
         return traced
 
     def _repeats(self, stack: Layers) -> bool:
         """True where layers of a kind gather alike: not where some do for another kind that is not the next layer."""
-        ahead = self.courses.turnover.ahead
+        ahead = self._ahead
         return ahead <= 1 or (len(stack) == 1 and stack[0][1] >= ahead)
 
     @cached_property
@@ -116,17 +128,17 @@ class Peaks(Once):
         every = ((few, stack) for few, stacks in self._traced.items() for stack in stacks)
         return {Chunk(0, stack, few.first, few.last): number for number, (few, stack) in enumerate(every)}
 
-    def _folded(self, few: Chunk, stacked: Sequence[Layers], acts: str) -> tuple[Any, Any]:
+    def _folded(self, courses: Courses, few: Chunk, stacked: Sequence[Layers], acts: str) -> tuple[Any, Any]:
         """The parts of an action one behind the other: where one repeats, its highest point is in the first or last.
 
         Both of chunks with such stacks: [chunk, cell].
         """
         stacks = [[many for _, many in stack if many] for stack in stacked]
         many = np.array(stacks).T[:, :, None]
-        runs = [*self._runs(few, acts)]
+        runs = [*self._runs(courses, few, acts)]
         often = [times for *_, times in runs]
         if self._repeats(few.stack):
-            ahead, kinds = self.courses.turnover.ahead, many if acts == "F" else many[::-1]
+            ahead, kinds = self._ahead, many if acts == "F" else many[::-1]
             often[3:-2] = [times for n in kinds for times in ((n - ahead, ahead) if ahead else (n,))]
         level, top = 0, 0  # type: Any, Any
         for (net, most, _), times in zip(runs, often, strict=True):
@@ -139,21 +151,21 @@ class Peaks(Once):
         shape = len(stacks), len(self.figures.on)
         return np.broadcast_to(top, shape), np.broadcast_to(level, shape)
 
-    def _runs(self, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
+    def _runs(self, courses: Courses, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
         """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
-        for run, times in self.courses.changes(chunk, acts):
-            net, most = self._once(("run", id(run)), partial(self._summed, run))[:2] if run else (0, None)
+        for run, times in courses.changes(chunk, acts):
+            net, most = self._once(("run", id(run)), partial(self._summed, courses, run))[:2] if run else (0, None)
             yield net, most, times
 
-    def _summed(self, changes: Changes) -> tuple[Any, Any, Changes]:
+    def _summed(self, courses: Courses, changes: Changes) -> tuple[Any, Any, Changes]:
         """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
         level, most = 0, 0  # type: Any, Any
         for what, sign in changes:
             if sign > 0:
-                level = level + self.courses.bytes_of(what)
+                level = level + courses.bytes_of(what)
                 most = np.maximum(most, level)
             else:
-                level = level - self.courses.bytes_of(what)
+                level = level - courses.bytes_of(what)
         return level, most, changes
 
 

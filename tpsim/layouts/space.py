@@ -156,9 +156,19 @@ def spaces(
     places |= {".".join(axis.keys): (axis.edits or [axis])[0].place for name, axis in asked.items() if name in ROLES}
     cells = product(*(axis.edits or _none(axis) for axis in outer))
     made = [_space(document, chips, inner, cell, places) for cell in cells]
-    for axis in (axis for name, axis in asked.items() if name in KEYS):
-        axis.check(made[0].document)
+    for name, axis in asked.items():
+        _refuse_implied(name, axis, made)
+        if name in KEYS:
+            axis.check(made[0].document)
     return made
+
+
+def _refuse_implied(name: str, varied: Varied, made: Sequence[Space]) -> None:
+    """Refuse to vary what another field of a scenario decides. Raises InputError."""
+    if any(name not in space.only for space in made):
+        by = "the split pipeline.layers" if name == "chunks" else "shardings"
+        message = f"{varied.path} follows from {by}, which is stated, and is varied"
+        raise InputError.one("stated-and-varied", message, varied.place, "leave it out, or free the layout: --chips N")
 
 
 def _edited(
@@ -242,11 +252,33 @@ def _space(
     if chips:
         only |= {role: inner.get(role) for role in ROLES}
         document = _roomy(document)
-    freed = [name for name in KEYS if name in only and stands(data, KEYS[name])]
-    for name in freed if chips else [name for name in freed if name != "microbatches"]:  # stages may need several
-        document = spec.with_value(document, KEYS[name], None, None)
+    for name in KEYS if chips else ("zero", "sequence_parallel", "recompute"):
+        if name in only and stands(data, KEYS[name]):
+            document = spec.with_value(document, KEYS[name], None, None)
+    document = document if chips else _plannable(document, only)
     varied = {".".join(edit.keys): edit.value for edit in cell}
     return Space(document, chips, only, dict(_held(data, only, varied)), varied, places)
+
+
+def _plannable(document: Document, only: Mapping[str, tuple[Any, ...] | None]) -> Document:
+    """The scenario with turns, chunks and microbatches that go together, as far as they are searched."""
+    stated, layout = (document.data.get(name) or {} for name in ("pipeline", "layout"))
+    schedule, chunks = stated.get("schedule"), stated.get("chunks")
+    several = chunks not in (None, 1)
+    chunked = several if "chunks" not in only else "schedule" not in only and schedule in CHUNKED
+    asked = [value for value in only.get("chunks") or (2,) if value != 1]
+    of_pipeline = {
+        "schedule": schedule if (schedule in CHUNKED) == chunked else CHUNKED[0] if chunked else None,
+        "chunks": chunks if several == chunked else next(iter(asked), None) if chunked else None,
+    }
+    for name, value in of_pipeline.items():
+        if name in only and value != stated.get(name):
+            document = spec.with_value(document, KEYS[name], value, None)
+    if chunked and "microbatches" in only and not stands(document.data, KEYS["microbatches"]):
+        axis = layout.get(STAGES)
+        stages = (document.data.get("mesh") or {}).get(*axis if isinstance(axis, list) else (axis,))
+        document = spec.with_value(document, KEYS["microbatches"], stages, None) if stages else document
+    return document
 
 
 def _roomy(document: Document) -> Document:

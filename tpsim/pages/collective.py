@@ -11,6 +11,7 @@ from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked
 from tpsim.question.prices import in_words
+from tpsim.report.numbers import counted
 from tpsim.report.table import COMPARED, Column, Page, Table
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Page:
         notes += [f"not modelled: {text}" for text in result.not_modelled]
     return Page(
         result,
-        title=f"{asked.collective} over {asked.ranks:,} ranks",
+        title=f"{asked.collective} over {counted(asked.ranks, 'rank')}",
         facts=(
             ("machine", result.machine.name),
             ("ranks on", result.route),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tpsim.answers.sensitivity import FACTOR
 from tpsim.answers.sweep import COLUMNS
 from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
+from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     yield "work", _either(work_text(question) for question in questions)
     chips = (space.chips or question.mesh.devices for space, question in zip(result.spaces, questions, strict=True))
     machines = zip((question.machine.name for question in questions), chips, strict=True)
-    yield "machine", _either(f"{name}, {count:,} chips" for name, count in machines)
+    yield "machine", _either(f"{name}, {counted(count, 'chip')}" for name, count in machines)
     yield "practice", _either(_practice(question, result.searched) for question in questions)
     yield "searched", ", ".join(result.searched)
     if result.held:
@@ -165,11 +166,11 @@ EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """`result` as a page."""
-    rows = [{**row, "sp": YES[row["sequence_parallel"]]} for row in result.rows]
-    varied = [
-        Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in (*COLUMNS, "sp")
-    ]
-    costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in COLUMNS and column.key != "fits"]
+    rows = [{**row, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]]} for row in result.rows]
+    known = (*COLUMNS, "sp", "fit")
+    varied = [Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in known]
+    keys = {*COLUMNS, *(["fit"] if _tells("fit", rows) else [])}
+    costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in keys]
     empty = [{**cell, "vary": ", ".join(cell["vary"])} for cell in result.empty]
     tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []

@@ -77,6 +77,10 @@ class Dtypes:
     experts: str | None = field(default=None, repr=False)
     vocab: str | None = field(default=None, repr=False)
 
+    def narrows(self, dtype: str) -> bool:
+        """True for weights that are stored wider than activations, which products multiply them with."""
+        return bool(DTYPE_BYTES[dtype] > DTYPE_BYTES[self.activations])
+
     def weights_of(self, block: str) -> str:
         """That of the parameters of a block.
 

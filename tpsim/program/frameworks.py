@@ -9,12 +9,14 @@ from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES
 from tpsim.program.practice import ALL_SHARDED, SWITCHES, Ahead, Bucket, Overlap, Practice, Rows
 
 if TYPE_CHECKING:
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.model import Model
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(
         context="ring",
         order="zigzag",
+        cast="shards",
         overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
         rows=Rows(overlap="beside"),
     ),
@@ -37,6 +39,7 @@ PRACTICES: Mapping[str, Practice] = {
         reshard_after_forward="layers",
         staged="shared",
         coalesce=True,
+        cast="shards",
         copies="each",
         padding="rows",
         clip="norm",
@@ -47,6 +50,7 @@ PRACTICES: Mapping[str, Practice] = {
     "deepspeed": Practice(
         reshard_after_forward=True,
         coalesce=True,
+        cast="shards",
         copies="added",
         padding="flat",
         clip="norm",
@@ -59,6 +63,7 @@ PRACTICES: Mapping[str, Practice] = {
     "xla": Practice(
         reshard_after_forward="layers",
         cotangents="per_use",
+        cast="shards",
         causal="whole",
         overlap=Overlap(tensor="split", gradients="beside", weights="beside", stages="beside"),
     ),
@@ -120,6 +125,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "zero1": FSDP + "_fsdp_collectives.py at 010ae4a, foreach_reduce: gradients are scattered, never whole",
         "cross_entropy": KEEPS_SOURCES["torchtitan-parallel"],
         "qkv": TITAN + "models/common/attention.py: wq, wk and wv, or as one, as a model is configured",
+        "cast": FSDP + "_fsdp_collectives.py at 010ae4a, _get_param_all_gather_inputs: shards in param_dtype; "
+        "_composable/replicate_with_fsdp.py: whole parameters by the same code, kept for backward",
         "copies": FSDP + "_fsdp_collectives.py at 010ae4a: copies out of and into buffers",
         "coalesce": FSDP + "_fsdp_collectives.py at 010ae4a: foreach_all_gather, foreach_reduce",
         "attention": TITAN + "models/common/attention.py: scaled_dot_product_attention",
@@ -140,6 +147,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "reshard_after_forward": DEEPSPEED + "zero/partitioned_param_coordinator.py: __all_gather_params in backward",
         "gradients": DEEPSPEED + "zero/stage_1_and_2.py: stage 2 reduces in each backward, stage 1 at a step's end",
         "zero1": DEEPSPEED + "zero/config.py: reduce_scatter True",
+        "cast": DEEPSPEED + "zero/partition_parameters.py: get_allgather_dtype, of linear layers under torch_autocast",
         "copies": "PyTorch, torch/csrc/autograd/functions/accumulate_grad.h: kernels add gradients up",
         "coalesce": DEEPSPEED + "zero/stage_1_and_2.py, stage3.py: a bucket is one call",
         "recompute": NONE_DROPPED,
@@ -157,6 +165,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "regather": "programs compiled by XLA on CPU, tests/oracle: gathered activations stay",
         "reshard_after_forward": "MaxText scans its layers: what backward has of their weights is what the loop of "
         "forward is given, shards; 64B on v5e of 16 GB would hold 128 GB otherwise (MaxText/configs/v5e/README.md)",
+        "cast": "openxla/xla, xla/service/spmd/spmd_partitioner.cc: HandleElementwise leaves a cast on its shards; "
+        "what reads it, in dot_handler.cc, gathers what it made",
         "recompute": NONE_DROPPED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
@@ -189,8 +199,10 @@ def unread(base: str) -> tuple[str, ...]:
     return tuple(name for name, source in SWITCH_SOURCES[base].items() if source.kind == "guess")
 
 
-def lacks(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, model: Model) -> str:
-    """What a layout with such roles, or `model`, is without, so that a switch changes nothing of it; "" if it can."""
+def lacks(
+    switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, model: Model, dtypes: Dtypes
+) -> str:
+    """What a layout with such roles, or a model, is without, so that a switch changes nothing of it; "" if it can."""
     needs = {
         **dict.fromkeys(("context", "home", "order"), ("context parallelism", "cp" in roles)),
         **dict.fromkeys(("cotangents", "cross_entropy"), ("tensor parallelism", "tp" in roles)),
@@ -200,6 +212,7 @@ def lacks(switch: str, *, roles: Collection[str], zero: int, sequence_parallel: 
         "regather": ("sequence parallelism", sequence_parallel),
         "staged": ("ZeRO 2 or 3 of stages", zero > 1 and "pp" in roles),
         "rows": ("experts", bool(model.experts)),
+        "cast": ("parameters wider than activations", dtypes.narrows(dtypes.params)),
         "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),
     }
     lacking, has = needs.get(switch, ("", True))

@@ -178,13 +178,18 @@ def _never_leaves(maker: Op, readers: Sequence[Op]) -> bool:
 
 def is_gather(op: Op) -> bool:
     """True for weights that are brought together where they are used."""
-    return isinstance(op, Reshard) and op.output.role == "param" and not is_view(op)
+    return isinstance(op, Reshard) and is_fetched(op)
+
+
+def is_fetched(op: Op) -> bool:
+    """True for weights that are cast, or brought together, where they are used."""
+    return op.output.role == "param" and not isinstance(op, Leaf) and not is_view(op)
 
 
 def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
     """An op has its turn as it is written, but what becomes of a gradient as soon as it is made, and weights earlier.
 
-    Those of a layer are gathered when the layer begins that runs so many layers before it, or the first of its chunk.
+    Those of a layer are cast and gathered when the layer begins that runs so many before it, or the first of its chunk.
     """
     begins: dict[Hashable, int] = {}
     for place, op in enumerate(ops):
@@ -193,7 +198,7 @@ def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
     turns = {}
     for place, op in enumerate(ops):
         sooner = [begun_at[x] for x in op.inputs if x in begun_at] if op.output.role == "gradient" else []
-        if early := is_gather(op) and op.where.layer is not None:
+        if early := is_fetched(op) and op.where.layer is not None:
             runs = (_run_of(op, before=n) for n in range(min(ahead, len(begins)), -1, -1))
             begun = next(begins[run] for run in runs if run in begins)
         begun_at[op.output] = begun if early else max(sooner, default=place)

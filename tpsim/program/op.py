@@ -229,6 +229,11 @@ class Lin(Op):
     scales: tuple[Scale, ...] = ()
 
 
+def is_cast(op: Op) -> bool:
+    """True for weights that are brought to another format where they lie."""
+    return isinstance(op, Lin) and op.output.role == "param"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Max(Op):
     """The maximum over `dim`; a sharded dim leaves a max owed. It has no transpose (stopped gradient)."""
@@ -310,3 +315,17 @@ class Program:
     def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
         """How often an op at `where` runs per step and device, given how often each loop does."""
         return product([over(runs[loop], self.traced[loop]) for loop in where.repeats])
+
+    def without(self, axes: frozenset[str]) -> Program:
+        """The same where some axes are of one device: what moves over these alone is there already."""
+        there: dict[Array, Array] = {}
+        ops: list[Op] = []
+        for op in self.ops if axes else ():
+            if isinstance(op, Reshard) and op.moves and all(axes.issuperset(move.axes) for move in op.moves):
+                there[op.output] = there.get(op.inputs[0], op.inputs[0])
+            elif there.keys().isdisjoint(op.inputs):
+                ops.append(op)
+            else:
+                ops.append(replace(op, inputs=tuple([there.get(x, x) for x in op.inputs])))
+        results = {name: there.get(x, x) for name, x in self.results.items()}
+        return replace(self, ops=tuple(ops), results=results) if axes else self

@@ -189,6 +189,8 @@ class Practice:
     qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
                            none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
+    cast                   weights that are stored wider than activations are brought to their format by products that
+                           read them (products), or where they lie (shards): that is gathered, or kept for backward
     copies                 what makes a parameter's gradient adds it up as well (fused), or kernels behind it do: add it
                            (added), cast and then add it (cast: DeepSpeed's BF16_Optimizer), lay it into one line and
                            divide it (flat: PyTorch FSDP), copy it into the buffer that is sent, and gathered weights
@@ -233,6 +235,7 @@ class Practice:
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
+    cast: Literal["products", "shards"] = field(default="products", repr=False)  # as for rows
     copies: Literal["fused", "added", "cast", "flat", "each"] = "fused"
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
@@ -275,7 +278,7 @@ class Practice:
         rows = {name: value for name, value in values["rows"].items() if value != plain.get(name)}
         levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
         values["rows"] = rows | levels
-        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "staged": "each"}
+        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products", "staged": "each"}
         return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import keeps_all
-from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting
+from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting, is_cast
 from tpsim.program.practice import FULL
 
 if TYPE_CHECKING:
@@ -107,7 +107,12 @@ class Saved:
         return bool(kernel) and op.output not in self.outside and not keeps(kernel, op.output, self.practice)
 
     def _gathered(self, op: Op) -> bool:
-        """True for what was gathered and the practice drops; rows that travelled to their experts are kept."""
+        """True for what was gathered and the practice drops; rows that travelled to their experts are kept.
+
+        Only a gather that runs again asks for the cast of what it gathers, which then runs again, too.
+        """
+        if is_cast(op):
+            return True
         if not isinstance(op, Reshard) or op.output.filled or not any(move.kind == "all_gather" for move in op.moves):
             return False
         if self.streamed(op.output):

@@ -79,9 +79,18 @@ class Text:
         wanted = trace.layout.type_in(unpacked(weight.type).dims, trace.region)
         use = weight, wanted, trace.where.microbatch, trace.where.chunks
         if use not in self.used:
-            because = f"{weight.name} is stored as {weight.type} and used as {wanted}"
-            self.used[use] = trace.reshard(weight, wanted, because)
+            cast = self._cast(weight)
+            first = "" if cast is weight else f" in {weight.dtype}, cast to {cast.dtype} there"
+            because = f"{weight.name} is stored as {weight.type}{first} and used as {wanted}"
+            self.used[use] = trace.reshard(cast, wanted, because)
         return self.used[use]
+
+    def _cast(self, weight: Array) -> Array:
+        """A weight in the format of activations, where it lies, if the practice casts there what is stored wider."""
+        if self.practice.cast == "products" or not self.dtypes.narrows(weight.dtype):
+            return weight
+        with self.trace.at(replace(self.trace.where, kernel=""), "stored"):
+            return self.trace.lin(weight.name, weight, dtype=self.dtypes.activations, role="param")
 
     def linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str = "") -> Array:
         """`x` times a weight, plus a bias if there is one; of rows that came in fewer bits as activations are."""

@@ -31,6 +31,7 @@ from tpsim.program.op import (
     Reshard,
     Scale,
     acting,
+    is_cast,
 )
 from tpsim.program.saved import STATISTIC, Saved, is_edge
 from tpsim.program.trace import ONE, Trace
@@ -170,8 +171,9 @@ class Backward:
             with self.trace.at(replace(self.trace.where, chunks=self.trace.producer[x].where.chunks)):
                 self.bags[x].append(self.trace.send(dy, _d(op.output), f"the cotangent of {x.name} is sent back"))
             return
-        if isinstance(self.trace.producer[x], Leaf):
-            self.gradients[x].append(dy)
+        maker = self.trace.producer[x]
+        if isinstance(maker, Leaf) or is_cast(maker):
+            self.gradients[maker.inputs[0] if maker.inputs else x].append(dy)
             return
         carries = x.region in REGIONS and REGIONS[x.region].carries
         owed = [pair for pair in dy.type.owes if carries and pair[0] not in x.type.sharded_axes]

@@ -10,7 +10,7 @@ from itertools import compress, groupby, zip_longest
 from math import inf
 from typing import TYPE_CHECKING
 
-from tpsim.program.lifetimes import is_gather, lifetimes
+from tpsim.program.lifetimes import is_fetched, lifetimes
 from tpsim.program.op import Array, Op
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.once import Once
@@ -63,11 +63,11 @@ class Turnover(Once):
         ]
 
     def layer(self, kind: str, acts: str) -> tuple[Ops, Ops]:
-        """The gathers of a layer, and its other ops, in turn."""
+        """The casts and gathers of a layer's weights, and its other ops, in turn."""
 
         def split() -> tuple[Ops, Ops]:
             ops = [op for op in self._parts[kind] if op.where.act in acts]
-            gathers = [is_gather(op) for op in ops]
+            gathers = [is_fetched(op) for op in ops]
             return tuple(compress(ops, gathers)), tuple(op for op, flag in zip(ops, gathers, strict=True) if not flag)
 
         return self._once(("layer", kind, acts), split)  # type: ignore[no-any-return]  # put there

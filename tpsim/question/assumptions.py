@@ -121,7 +121,8 @@ def _lacks(question: Question, switch: str) -> str:
     laid, fields = question.layout, question.stated.file.layout
     roles = [role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1]
     zero = fields.zero if fields and switch == "staged" else laid.zero  # the others act on what it makes of that
-    return lacks(switch, roles=roles, zero=zero, sequence_parallel=laid.sequence_parallel, model=question.model)
+    asked: Any = {"roles": roles, "zero": zero, "sequence_parallel": laid.sequence_parallel}
+    return lacks(switch, **asked, model=question.model, dtypes=question.dtypes)
 
 
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:

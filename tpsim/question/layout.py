@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from math import gcd
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
@@ -26,7 +27,7 @@ from tpsim.question.zero import line_of, shared_by_microbatches, whole_notes
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from tpsim.quantity.errors import At
     from tpsim.question.question import Workload
     from tpsim.question.scenario_file import ScenarioFile
+
+
+Also = Literal["cp", "dp", "kv"]
+"""What may have axes in a table though they be of one device: tokens of a sequence, gradients and states of experts,
+copies of kv heads, which get a part of the axis of tp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,12 @@ class Cut:
     assumptions: tuple[Assumption, ...]
 
 
-def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+def cut(
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also] = ()
+) -> Cut:
     """The layout that the scenario states, as roles or as a table, on the mesh it needs.
 
+    also  what has its axes there though they be of one device; a plan leaves it out
     Raises InputError for unknown axes, an axis with two roles, and every split that does not come out even.
     """
     if file.layout is not None and file.shardings is not None:
@@ -63,10 +72,12 @@ def cut(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At
         raise InputError.one("not-for-training", message, at("layout", "cache"), "remove layout.cache")
     if file.shardings is not None:
         return _cut_by_table(file, model, workload, mesh, at)
-    return _cut_by_roles(file, model, workload, mesh, at)
+    return _cut_by_roles(file, model, workload, mesh, at, also=also)
 
 
-def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At) -> Cut:
+def _cut_by_roles(
+    file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also]
+) -> Cut:
     stated = file.layout or LayoutFields()
     fields = shared_by_microbatches(file, stated, mesh)
     tp, dp, cp, pp = fields.tp, fields.dp, fields.cp, fields.pp
@@ -80,7 +91,8 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     sends = {"cut": fields.cut}
     _check_table(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:]))
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
-    tp, cp, heads, ep, etp = (axes if mesh.size(*axes) > 1 else () for axes in (tp, cp, heads, ep, etp))
+    split_over = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
+    tp, cp, heads, ep, etp = (axes if role in also or mesh.size(*axes) > 1 else () for role, axes in split_over.items())
     copies = shards * sharing
     zero = fields.zero if copies > 1 else 0
     line = line_of(file, model, copies) if zero else "none"
@@ -97,18 +109,20 @@ def _cut_by_roles(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
             *cache_problems(cached, mesh, sizes, at),
         )
     )
-    split = _split_kv_heads(model, (*tp, *heads), mesh, at)
+    split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
     left = whole_dims(model, tp=ways, dp=copies) if bare else ()
     latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    layout = _laid_out(fields, split, roles, whole=left, line=line, latents=latents)
+    layout = _laid_out(fields, split, roles, also, whole=left, line=line, latents=latents)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
     notes = (*whole_notes(model, left, copies, (stated.zero, fields.zero)), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
 
-def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], **rest: Any) -> Layout:
+def _laid_out(
+    fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes], also: Collection[Also], **rest: Any
+) -> Layout:
     """The layout of roles on a mesh whose axes have been split for kv heads.
 
     ZeRO takes the data axes that experts lie on, and the others if these are of several devices: over one device it
@@ -121,9 +135,10 @@ def _laid_out(fields: LayoutFields, split: _KvSplit, several: Mapping[str, Axes]
     roles: Mapping[str, Any] = split.renamed(several)
     data = (*fields.dp, *roles["cp"])
     left = [axis for axis in data if axis not in roles["ep"]]
+    all_ = split.mesh.size(*left) > 1 or ("dp" in also and len(left) < len(data))
     return layout(
         dp=fields.dp,
-        sharding=data if split.mesh.size(*left) > 1 else tuple(axis for axis in data if axis not in left),
+        sharding=data if all_ else tuple(axis for axis in data if axis not in left),
         pp=fields.pp,
         zero=fields.zero,
         sequence_parallel=fields.sequence_parallel and bool(roles["tp"]),
@@ -158,20 +173,21 @@ class _KvSplit:
         return tuple(part for part in self.mesh.axes if self.parents.get(part, part) == axis)
 
 
-def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At) -> _KvSplit:
+def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bool = False) -> _KvSplit:
     """Kv heads fewer than the ways to split heads lie on the leading axes and are replicated over the rest.
 
     One axis is split if needed. Legal because the kv heads divide the ways, as `tp_problems` and `context_problems`
     have found.
 
-    heads  the axes of tp, then those of cp that split heads inside attention
+    heads   the axes of tp, then those of cp that split heads inside attention
+    always  one axis is split though there are kv heads for all of it: the second part is one device then
     """
     ways = mesh.size(*heads)
-    if not model.kv_heads % ways:
+    if not model.kv_heads % ways and not always:
         return _KvSplit(mesh)
-    left, leading = model.kv_heads, 0
+    left, leading = gcd(model.kv_heads, ways), 0
     for axis in heads:
-        if left % mesh.axes[axis]:
+        if always or left % mesh.axes[axis]:
             break
         left //= mesh.axes[axis]
         leading += 1

@@ -69,11 +69,10 @@ class Lowered:
         """Its kernels; of layouts that no chip holds nobody asks for them."""
         return kernels(self.program, self.practice)
 
-    @cached_property
-    def turnover(self) -> Turnover:
-        """What its actions make and free; programs with the same microbatches share it."""
-        known = self.program.ahead, *microbatches(self.program)
-        return self.once("turnover", partial(turnover, self.program), *known)  # type: ignore[no-any-return]  # made so
+    def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
+        """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
+        known = alone, self.program.ahead, *microbatches(self.program)
+        return self.once("turnover", lambda: turnover(self.program.without(alone)), *known)  # type: ignore[no-any-return]
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""

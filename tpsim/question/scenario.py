@@ -225,13 +225,15 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     switches |= {name: changed(getattr(base, name), getattr(fields, name)) for name in groups}
     practice = replace(base, **switches)
     practice = practice if model.has_latents else replace(practice, latents="block")
+    dtypes = _dtypes(read.file.workload)
+    practice = practice if dtypes.narrows(dtypes.params) else replace(practice, cast="products")
     if read.file.workload.kind != "train":
         return served(practice)
     overlap = practice.overlap.at(laid.zero)
     buffers = buffered(read, practice, laid.zero, beside=overlap.gradients == "beside")
     practice = replace(practice, overlap=overlap, buffers=buffers)
     check_shared(practice, laid, model, read.at)
-    return keeping(read, recomputing(read, practice), model, laid, _dtypes(read.file.workload))
+    return keeping(read, recomputing(read, practice), model, laid, dtypes)
 
 
 LEAST_EFFICIENCY = 1e-6

@@ -94,6 +94,9 @@ class PracticeFields(Strict):
     cross_entropy: Literal["parallel", "gathered"] | None = None
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
+    cast: Literal["products", "shards"] | None = Field(
+        default=None, description="weights wider than activations are cast by products, or where they lie"
+    )
     copies: Literal["fused", "added", "cast", "flat", "each"] | None = Field(
         default=None, description="kernels of their own behind what makes gradients: to add up, or to lay in order"
     )

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from tpsim.algebra.sharding import unpacked
-from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard
+from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard, is_cast
 from tpsim.program.update import CLIP
 from tpsim.reference.execute import reruns
 from tpsim.reference.routing import reordered
@@ -68,7 +68,7 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
         if isinstance(op, Leaf | Index | Join):
             continue
         name = f"{label(op.output, op)}{op.output.type}"
-        if isinstance(op, Reshard):
+        if isinstance(op, Reshard) or is_cast(op):
             (x,) = op.inputs
             expected = sharded.grid.relaid(judge.expected(x), x.type, op.output.type, sharded.sizes)
         elif op in twins:
@@ -98,7 +98,7 @@ def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
 
 def _comparable(op: Op) -> bool:
     return not isinstance(op, Leaf | Index | Reshard | Join) and not (
-        isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == CLIP)
+        isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == CLIP or is_cast(op))
     )
 
 
