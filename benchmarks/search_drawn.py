@@ -63,7 +63,7 @@ OVERLAP: Mapping[str, Sequence[Any]] = {
 SWITCHES: Mapping[str, Sequence[Any]] = {
     "cotangents": ("once", "per_use"),
     "regather": (True, False),
-    "reshard_after_forward": (True, False),
+    "reshard_after_forward": (True, False, "layers"),
     "gradients": ("auto", "per_step", "per_microbatch"),
     "zero1": ("scatter", "all_reduce"),
     "cross_entropy": ("parallel", "gathered"),

@@ -63,13 +63,13 @@ class Switches:
     fused: bool = False  # queries, keys and values are one product
     per_use: bool = False  # each product that reads the stream has its cotangent summed by itself
     regather: bool = False  # backward gathers the stream again
-    reshard: bool = False  # backward gathers the parameters again
+    reshard: tuple[str, ...] = ()  # of these backward gathers the parameters again
 
 
 PRACTICES = {
-    "megatron": Switches(fused=True, regather=True, reshard=True),
-    "fsdp2": Switches(reshard=True),
-    "xla": Switches(per_use=True),
+    "megatron": Switches(fused=True, regather=True, reshard=("layers", "ends")),
+    "fsdp2": Switches(reshard=("layers",)),  # the root has the ends, and keeps them (_fsdp_state.py, _lazy_init)
+    "xla": Switches(per_use=True, reshard=("layers",)),
     "ideal": Switches(),
 }
 
@@ -155,7 +155,7 @@ def updates(q):
         if q.zero in {1, 2}:  # ZeRO 7.2.1: the new weights are gathered once
             sent["new weights", where, q.dp] += ring(weight, q.dp)
         if q.zero == 3:  # ZeRO 7.2.2: gathered for forward, and once again for backward; FSDP: unless they were kept
-            sent["parameters", where, q.dp] += ring(weight, q.dp) * m * (1 + PRACTICES[q.practice].reshard)
+            sent["parameters", where, q.dp] += ring(weight, q.dp) * m * (1 + (where in PRACTICES[q.practice].reshard))
     return +sent
 
 

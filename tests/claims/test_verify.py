@@ -305,7 +305,7 @@ def test_a_run_says_where_it_does_not_go_by_the_algorithms_of_the_full_size(monk
 
     monkeypatch.setattr(verify_module, "priced", by_rings)
     (note,) = verify("llama3-8b-b200-fsdp").notes
-    assert note == "llama3-8b-b200-fsdp: 2 of 8 collectives run another algorithm than at full size (ring)"
+    assert note == "llama3-8b-b200-fsdp: 2 of 7 collectives run another algorithm than at full size (ring)"
 
 
 def _by_rings(question, row):

@@ -110,7 +110,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "bucket": {"of": "layer", "elements": 40_000_000, "per_rank": 1_000_000, "first_chunk": True},
         },
         "fsdp2": {
-            "reshard_after_forward": True,
+            "reshard_after_forward": "layers",
             "staged": "shared",
             "coalesce": True,
             "copies": "each",
@@ -131,5 +131,11 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "ahead": {"layers": 1, "elements": 50_000_000},
             "bucket": {"of": "layer", "elements": 500_000_000, "per_rank": 0, "first_chunk": False},
         },
-        "xla": {**neighbours, "cotangents": "per_use", "causal": "whole", "overlap": {**beside, "tensor": "split"}},
+        "xla": {
+            **neighbours,
+            "reshard_after_forward": "layers",
+            "cotangents": "per_use",
+            "causal": "whole",
+            "overlap": {**beside, "tensor": "split"},
+        },
     }

@@ -50,6 +50,31 @@ def test_who_states_that_they_travel_once_has_what_is_shared(override):
     assert planned(3, "fsdp2", override).question.layout.zero == 1
 
 
+def test_weights_around_the_layers_stay_for_backward_in_fsdp2():
+    """The root's are not resharded: FSDP2, _fsdp_state.py, _lazy_init; PyTorch FSDP, _post_forward_reshard."""
+    asked = {**ASKED, "pp": 1, "dp": 8, "microbatches": 1, "zero": 3, "practice": "fsdp2"}
+    calls = {}
+    for switch in ("layers", "true"):
+        plan = tpsim.plan(**asked, overrides=[f"practice.reshard_after_forward={switch}"])
+        gathers = [row for row in plan.rows if row.collective == "all_gather"]
+        calls[switch] = [sum(row.count for row in gathers if bool(row.layer) is inside) for inside in (True, False)]
+    assert calls == {"layers": [64, 1], "true": [64, 2]}
+    assert tpsim.plan(**asked).question.practice.reshard_after_forward == "layers"
+
+
+def test_a_scan_of_layers_keeps_shards_of_their_weights():
+    """MaxText trained 64B on v5e of 16 GB, which cannot hold them gathered in bf16: 128 GB (README of its configs)."""
+    asked = {"model": "llama-3-70b", "hw": "tpu-v5p", "dp": 64, "zero": 3, "seq": 4096, "batch": 64, "practice": "xla"}
+    kept, again = (
+        tpsim.plan(**asked, recompute="full", overrides=[f"practice.reshard_after_forward={switch}"])
+        for switch in ("false", "layers")
+    )
+    layers = 2 * 80 * 855_654_400
+    assert kept.memory.peak_bytes - again.memory.peak_bytes == pytest.approx(layers, rel=0.02)
+    assert (kept.memory.fits, again.memory.fits) == (False, True)
+    assert tpsim.plan(**asked, recompute="full").memory.peak_bytes == again.memory.peak_bytes
+
+
 def test_only_stages_of_a_bundle_that_shares_do():
     assert planned(3, "megatron").question.layout.zero == 3
     assert planned(3, "megatron", "practice.staged=shared").question.layout.zero == 1

@@ -36,7 +36,7 @@ PRACTICES: Mapping[str, Practice] = {
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
     ),
     "fsdp2": Practice(
-        reshard_after_forward=True,
+        reshard_after_forward="layers",
         staged="shared",
         coalesce=True,
         cast="shards",
@@ -61,6 +61,7 @@ PRACTICES: Mapping[str, Practice] = {
         buffers=BUFFERS["deepspeed"],
     ),
     "xla": Practice(
+        reshard_after_forward="layers",
         cotangents="per_use",
         cast="shards",
         causal="whole",
@@ -116,7 +117,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "model_parallel_config.py: overlap_moe_expert_parallel_comm False",
     },
     "fsdp2": {
-        "reshard_after_forward": TITAN + "config/configs.py: fsdp_reshard_after_forward default",
+        "reshard_after_forward": TITAN + "config/configs.py: fsdp_reshard_after_forward default; PyTorch, torch/"
+        "distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init: not the root's, which is read at once",
         "gradients": FSDP + "_fsdp_param_group.py at 002a76f, post_backward; over replicas see pytorch PR 126166",
         "staged": TITAN + "models/llama3/parallelize.py: by default nothing is resharded after forward with stages; "
         "PyTorch, torch/distributed/pipelining/stage.py: gradients are reduced behind the last microbatch",
@@ -161,6 +163,8 @@ READ: Mapping[str, Mapping[str, str]] = {
     "xla": {
         "cotangents": "programs compiled by XLA on CPU, tests/oracle: each projection brings its own back",
         "regather": "programs compiled by XLA on CPU, tests/oracle: gathered activations stay",
+        "reshard_after_forward": "MaxText scans its layers: what backward has of their weights is what the loop of "
+        "forward is given, shards; 64B on v5e of 16 GB would hold 128 GB otherwise (MaxText/configs/v5e/README.md)",
         "cast": "openxla/xla, xla/service/spmd/spmd_partitioner.cc: HandleElementwise leaves a cast on its shards; "
         "what reads it, in dot_handler.cc, gathers what it made",
         "recompute": NONE_DROPPED,

@@ -176,7 +176,8 @@ class Practice:
                            that owe nothing are added in either case
     regather               backward gathers sequence-sharded activations again instead of keeping them
     reshard_after_forward  backward gathers sharded parameters again instead of keeping them (ZeRO-3), also those that
-                           no derivative reads: FSDP2 and DeepSpeed gather the group of a module whole
+                           no derivative reads: FSDP2 and DeepSpeed gather the group of a module whole; layers: but
+                           those of both ends of the stack
     gradients              parameter gradients are settled once per step, or whole in every microbatch (FSDP2 over
                            replicas, unless told otherwise: pytorch PR 126166); auto: in every microbatch what the
                            sharding of their buffer takes up (ZeRO-2, 3), the rest once per step
@@ -227,7 +228,7 @@ class Practice:
 
     cotangents: Literal["once", "per_use"] = "once"
     regather: bool = False
-    reshard_after_forward: bool = False
+    reshard_after_forward: bool | Literal["layers"] = False
     gradients: Literal["auto", "per_step", "per_microbatch"] = "auto"
     staged: Literal["each", "shared"] = field(default="each", repr=False)  # as for rows
     zero1: Literal["scatter", "all_reduce"] = "scatter"

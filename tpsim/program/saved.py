@@ -117,7 +117,10 @@ class Saved:
             return False
         if self.streamed(op.output):
             return True  # nobody ever has all of it
-        return self.practice.reshard_after_forward if op.inputs[0].role == "param" else self.practice.regather
+        if op.inputs[0].role != "param":
+            return self.practice.regather
+        drops = self.practice.reshard_after_forward
+        return op.where.place == "layer" if drops == "layers" else drops
 
     def streamed(self, x: Array) -> bool:
         """True for what comes block after block to who reads it."""

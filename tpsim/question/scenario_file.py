@@ -85,7 +85,7 @@ class PracticeFields(Strict):
     base: Literal["megatron", "fsdp2", "deepspeed", "xla", "ideal"] = "megatron"
     cotangents: Literal["once", "per_use"] | None = None
     regather: Flag | None = None
-    reshard_after_forward: Flag | None = None
+    reshard_after_forward: Flag | Literal["layers"] | None = None
     gradients: Literal["auto", "per_step", "per_microbatch"] | None = None
     staged: Literal["each", "shared"] | None = Field(
         default=None, description="what stages gather of weights and scatter of gradients: for each microbatch, or once"
