@@ -374,7 +374,7 @@ def test_a_scenario_requires_what_its_best_layout_is():
     }
     assert (found.ok, found.best.tp) == (False, 4)
     assert "best tp 4 holds" in found.verdict
-    assert "require  best schedule 1f1b is violated: None" in found.verdict
+    assert "require  best schedule 1f1b is violated: there is none" in found.verdict
     assert search({**SMALL, "require": {"best": {"tp": 4}}}, vary=vary, recompute="none", top=1).ok
 
 

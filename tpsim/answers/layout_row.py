@@ -151,7 +151,8 @@ class Demanded(Record):
     @property
     def text(self) -> str:
         """In words: ``best tp 8 holds``."""
-        return f"best {self.name} {self.required} " + ("holds" if self.ok else f"is violated: {self.found}")
+        found = "there is none" if self.found is None else self.found
+        return f"best {self.name} {self.required} " + ("holds" if self.ok else f"is violated: {found}")
 
 
 TIED = 1e-9
