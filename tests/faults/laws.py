@@ -74,7 +74,8 @@ STORED = {(3, "fsdp2"): ("bf16", "f32")}
 def a_zero_stage_sends_what_its_paper_says():
     asked = [(of, stored, volume) for of, volume in ZERO.items() for stored in STORED.get(of, ("bf16",))]
     for (stage, practice), stored, volume in asked:
-        switches = [f"layout.zero={stage}", f"practice={practice}", f"workload.param_dtype={stored}"]
+        switches = [f"layout.zero={stage}", f"practice.base={practice}", f"workload.param_dtype={stored}"]
+        switches += ["practice.reshard_after_forward=true"] * (practice == "fsdp2")  # both ends, too, as in the paper
         plan = tpsim.plan("gpt2-xl-a100-dp", overrides=switches)
         (n,) = plan.question.mesh.axes.values()
         found = {kind: total.wire_bytes_per_device for kind, total in plan.totals["by_collective"].items()}
