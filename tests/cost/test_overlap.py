@@ -193,19 +193,21 @@ def step_with(answer, rows, overlap, scale, launch=0, *, late=True):
 @settings(max_examples=15)
 @given(drawn=questions(), overlap=switches, sort=st.sampled_from(SORTS), scale=st.floats(0.1, 4))
 def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
-    """But where stages gather new weights when they need them: each waits for its own behind those before it.
+    """But where gradients travel, by a call at most: what makes them may be issued later, beside other calls.
 
-    And where ranks come late: what is sent layer by layer lets them meet more often.
+    And but where stages gather new weights when they need them: each waits for its own behind those before it. And
+    where ranks come late: what is sent layer by layer lets them meet more often.
     """
     question = drawn.answer.question
     assume(sort != "weights" or question.stages.ranks == 1 or not question.layout.zero)
     degrees = DEGREES[: 3 if sort == "tensor" else 2]
     steps = [step_with(*drawn, {**overlap, sort: degree}, scale, late=False) for degree in degrees]
     assume(all(steps))
+    longest = max(row.timing.time_s for row in drawn.rows) if sort == "gradients" else 0
     less, *more = (step.time_s for step in steps)
     for one in more:
-        assert one <= less * (1 + 1e-12)
-        less = one
+        assert one <= less * (1 + 1e-12) + longest
+        less = min(one, less)
 
 
 @settings(max_examples=15)
