@@ -394,6 +394,12 @@ def _told(found):
     ("scenario", "flags", "vary", "fewer"),
     [
         ("llama3-8b-v5e", {"chips": 16, "batch": 8}, ["microbatches=1,8", "zero=1,3", "schedule=1f1b,zb-h1"], 2),
+        (
+            "llama3-8b-v5e",
+            {"chips": 16, "batch": 8, "placement": ["tensor=ici.0:2,ici.1"]},
+            ["microbatches=1,8", "zero=3", "schedule=1f1b"],
+            2,
+        ),
         ("llama3-405b-h100-cp", {"chips": 64, "batch": 8}, ["microbatches=1,8", "zero=0,3", "schedule=1f1b"], 1.5),
         (
             "gpt-neox-20b-a100",

@@ -217,7 +217,7 @@ class Legal:
             "cp": self._context,
             "kv": self._copied and layout.tp > ALONE,
         }
-        return [role for role, kept in some.items() if kept and self.space.chips and not self.file.placement]
+        return [role for role, kept in some.items() if kept and self.space.chips]
 
     @cached_property
     def _context(self) -> bool:
