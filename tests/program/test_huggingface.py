@@ -30,6 +30,7 @@ PUBLISHED = {
     "gpt2-xl": 1557.6e6,
     "gpt-neox-20b": 20.55e9,
     "pythia-1.4b": 1414.6e6,
+    "starcoder2-7b": 7_173_923_840,
 }
 """Parameters as published; sources in tests/data/hf/SOURCES.md."""
 
@@ -55,6 +56,20 @@ COUNTS = {
     "gemma-3-27b": (27_009_346_304, 27_009_346_304, 25_599_716_096),
     "phi-3-mini": (3_821_079_552, 3_821_079_552, 3_722_578_944),
     "phi-3-medium": (13_960_238_080, 13_960_238_080, 13_796_070_400),
+    "qwen3-vl-235b": (235_093_634_560, 22_190_763_520, 21_568_433_664),
+    "glm-4.5": (352_797_829_024, 33_632_266_144, 32_856_319_904),
+    "glm-4.5-air": (106_852_251_264, 13_424_129_664, 12_803_372_672),
+    "glm-4.7-flash": (29_943_393_920, 3_896_766_080, 3_579_571_840),
+    "minimax-m2": (228_689_764_864, 11_030_553_088, 10_415_956_480),
+    "olmoe-1b-7b": (6_919_161_856, 1_282_017_280, 1_178_994_688),
+    "seed-oss-36b": (36_151_104_512, 36_151_104_512, 35_356_808_192),
+    "granite-3.1-8b": (8_170_848_256, 8_170_848_256, 7_969_509_376),
+    "glm-4-9b": (9_400_279_040, 9_400_279_040, 8_779_522_048),
+    "olmo-2-7b": (7_298_617_344, 7_298_617_344, 6_887_575_552),
+    "olmo-2-13b": (13_716_198_400, 13_716_198_400, 13_202_396_160),
+    "olmo-3-7b": (7_298_011_136, 7_298_011_136, 6_887_272_448),
+    "smollm3-3b": (3_075_098_624, 3_075_098_624, 2_812_430_336),
+    "granite-3.1-3b-a800m": (3_298_793_472, 882_874_368, 807_372_288),
 }
 """Parameters, those that work for a token, and these without the embedding; sources in tests/data/hf/SOURCES.md."""
 
@@ -77,9 +92,16 @@ STATED = {
     "phi-3-mini": (3.8e9, None),
     "phi-3-medium": (14e9, None),
     "gemma-3-27b": (27.016e9, 25.6e9),
+    "qwen3-vl-235b": (235e9, 22e9),
+    "glm-4.7-flash": (30e9, None),
+    "minimax-m2": (230e9, None),
+    "olmoe-1b-7b": (6.9e9, 1.3e9),
+    "seed-oss-36b": (36e9, None),
+    "granite-3.1-3b-a800m": (None, 0.8e9),
 }
 """What sources state, rounded, of all parameters and of those that work for a token (tests/data/hf/SOURCES.md).
 
+Active ones of MiniMax-M2 and GLM-4.7-Flash are stated as 10e9 and 3e9, which are 10.4e9 and 3.6e9 here, cut off;
 Kimi-K2's total is stated as 1e12 and as 1.04e12, which is no check of 1.026e12. DeepSeek-V2-Lite's 2.4e9 are 2.45e9
 here, cut off.
 """
@@ -144,6 +166,39 @@ def test_what_predicts_further_tokens_is_counted_beside_the_rest() -> None:
     assert mtp_count(shown.read.model, active=True) + tables == 2_541_458_688
 
 
+@pytest.mark.parametrize(("name", "stated"), [("glm-4.5", (355e9, 32e9)), ("glm-4.5-air", (106e9, 12e9))])
+def test_glm_4_5_has_the_parameters_that_its_readme_states_without_the_tables(
+    name: str, stated: tuple[float, float]
+) -> None:
+    shown = model_show(CONFIGS / f"{name}.json")
+    tables = shown.parameters["embedding"] + shown.parameters["output"]
+    assert shown.parameters["total"] - tables == pytest.approx(stated[0], rel=0.011)
+    assert shown.active - tables == pytest.approx(stated[1], rel=0.016)
+    assert 0 < shown.mtp_parameters == mtp_count(shown.read.model)
+
+
+@pytest.mark.parametrize(("key", "field"), [("attention_bias", "bias"), ("use_qk_norm", "qk_norm")])
+def test_a_switch_of_glm_is_off_where_its_config_leaves_it_out(imported: Any, key: str, field: str) -> None:
+    def said(value: Any) -> Any:
+        return getattr(next(imported(config("glm-4.5", **{key: value})).model.attentions), field)
+
+    assert [said(value) for value in (True, False, ...)] == [{"bias": "qkv", "qk_norm": "head"}[field], "none", "none"]
+
+
+def test_smollm3_has_layers_without_rotary_positions(imported: Any) -> None:
+    def rotary(**changes: Any) -> list[tuple[bool, int]]:
+        model = imported(config("smollm3-3b", **changes)).model
+        return [(model.kinds[kind].attention.rope, count) for kind, count in model.stack]
+
+    assert rotary() == rotary(no_rope_layers=...) == [(True, 3), (False, 1)] * 9
+    assert rotary(no_rope_layers=[0, *[1] * 35]) == [(False, 1), (True, 35)]
+
+
+def test_a_norm_of_olmo_stands_behind_its_block() -> None:
+    model = load_model(CONFIGS / "olmo-2-7b.json").model
+    assert (model.norms, next(model.attentions).qk_norm) == ("post", "all")
+
+
 def test_gpt_oss_is_made_of_the_groups_that_its_card_names() -> None:
     """Table 1 of the card (arXiv 2508.10925): 114.71e9, 0.96e9 and 1.16e9."""
     groups = model_show(CONFIGS / "gpt-oss-120b.json").parameters
@@ -202,7 +257,9 @@ def test_a_sliding_window_is_a_mask_where_it_is_used() -> None:
         ("gpt-oss-20b", [("window", 1), ("whole", 1)]),
         ("gemma-3-27b", [("window", 5), ("whole", 1)]),
         ("deepseek-v3", [("dense", 3), ("sparse", 58)]),
-        ("llama-4-maverick", [("chunk_dense", 1), ("chunk_sparse", 1), ("chunk_dense", 1), ("whole_sparse", 1)]),
+        ("llama-4-maverick", [("chunk_dense", 1), ("chunk_sparse", 1), ("chunk_dense", 1), ("nope_sparse", 1)]),
+        ("olmo-3-7b", [("window", 3), ("whole", 1)]),
+        ("smollm3-3b", [("whole", 3), ("nope", 1)]),
         ("qwen3-30b", [("layers", 48)]),
     ],
 )

@@ -73,12 +73,16 @@ def local_and_global(default: int, usual: int, *, stated: bool = False) -> Rule:
 
 def chunks(config: Config, layer: int) -> Mapping[str, Any]:
     """Llama 4: attention in chunks with rotary positions; every fourth layer reads all, and has none."""
-    listed = config.whole_numbers("no_rope_layers")  # 0: without rotary positions
-    every_so_many = config.number("no_rope_layer_interval", 4, least=1)
-    rope = listed[layer] != 0 if layer < len(listed) else (layer + 1) % every_so_many != 0
-    config.layer_type(layer)
     size = config.number("attention_chunk_size", 8192, least=1)
-    return {"mask": "chunk", "window": size} if rope else {"rope": False}
+    return some_rotary(config, layer) or {"mask": "chunk", "window": size}
+
+
+def some_rotary(config: Config, layer: int) -> Mapping[str, Any]:
+    """SmolLM3: every fourth layer, or those that are listed with 0, have no rotary positions."""
+    listed = config.whole_numbers("no_rope_layers")
+    every_so_many = config.number("no_rope_layer_interval", 4, least=1)
+    config.layer_type(layer)
+    return {} if (listed[layer] if layer < len(listed) else (layer + 1) % every_so_many) else {"rope": False}
 
 
 def _windowed(config: Config, usual: int, *, here: bool) -> Mapping[str, Any]:
@@ -97,6 +101,7 @@ class ModelFamily:
     bias       True if the MLP has biases; gated: it multiplies two projections
     default    what a config may leave out; `ffn` is the activation
     switches   key of a switch -> the only value that is supported, which is also its default
+    flags      key of a switch that is off where a config leaves it out -> fields of `Attention` that it decides
     widening   ffn hidden over hidden where a config leaves the former out, None if it may not
     masks      what of attention differs from layer to layer
     sparse     which layers are mixtures of experts; None: no layer is
@@ -113,6 +118,7 @@ class ModelFamily:
     gated: bool = True
     default: Mapping[str, Any] = field(default_factory=lambda: {"ffn": "silu", "tie_embeddings": False})
     switches: Mapping[str, bool] = field(default_factory=dict)
+    flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     widening: int | None = None
     masks: Rule | None = None
     sparse: Rule | None = None
@@ -134,6 +140,19 @@ IN_BLOCKS = {
     "vocab_dtype: bf16"
 }
 DEEPSEEK: Mapping[str, Any] = {"latent": True, "switches": NO_BIAS, "sparse": behind_dense}
+DEEPSEEK_V3 = {**DEEPSEEK, "moe": {"score": "sigmoid", "choice_bias": True}}
+QWEN3 = ModelFamily(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows(28))
+QWEN3_MOE = ModelFamily(
+    attention={"qk_norm": "head"},
+    switches=NO_BIAS,
+    masks=later_windows(0),
+    sparse=sparse_step,
+    moe={"normalise": False},
+    known={"use_qk_norm": ""},
+)
+QWEN2 = ModelFamily(attention={"bias": "qkv"}, masks=later_windows(28))
+OLMO2: Mapping[str, Any] = {"model": {"norms": "post"}, "attention": {"qk_norm": "all"}, "switches": NO_BIAS}
+BIAS_OF_GLM = {"attention_bias": {"bias": "qkv"}}
 
 FAMILIES: Mapping[str, ModelFamily] = {
     "llama": ModelFamily(switches={"attention_bias": False, "mlp_bias": False}),
@@ -148,19 +167,56 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "mistral": ModelFamily(masks=window(4096)),
     "mixtral": ModelFamily(masks=window(0), sparse=every),
     "phi3": ModelFamily(masks=window(0)),
-    "qwen2": ModelFamily(attention={"bias": "qkv"}, masks=later_windows(28)),
-    "qwen3": ModelFamily(attention={"qk_norm": "head"}, switches=NO_BIAS, masks=later_windows(28)),
-    "qwen3_moe": ModelFamily(
-        attention={"qk_norm": "head"},
-        switches=NO_BIAS,
-        masks=later_windows(0),
-        sparse=sparse_step,
-        moe={"normalise": False},
-        known={"use_qk_norm": ""},
-    ),
+    "qwen2": QWEN2,
+    "qwen2_5_vl_text": QWEN2,
+    "qwen3": QWEN3,
+    "qwen3_vl_text": QWEN3,
+    "qwen3_moe": QWEN3_MOE,
+    "qwen3_vl_moe_text": QWEN3_MOE,
     "deepseek_v2": ModelFamily(**DEEPSEEK, moe={"normalise": False}),
-    "deepseek_v3": ModelFamily(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
-    "kimi_k2": ModelFamily(**DEEPSEEK, moe={"score": "sigmoid", "choice_bias": True}, known=IN_BLOCKS),
+    "deepseek_v3": ModelFamily(**DEEPSEEK_V3, known=IN_BLOCKS),
+    "kimi_k2": ModelFamily(**DEEPSEEK_V3, known=IN_BLOCKS),
+    "glm4": ModelFamily(model={"norms": "both"}, flags=BIAS_OF_GLM),
+    "glm4_moe": ModelFamily(
+        flags={**BIAS_OF_GLM, "use_qk_norm": {"qk_norm": "head"}}, sparse=behind_dense, moe=DEEPSEEK_V3["moe"]
+    ),
+    "glm4_moe_lite": ModelFamily(**DEEPSEEK_V3),
+    "minimax_m2": ModelFamily(
+        attention={"qk_norm": "all"},
+        switches={"use_qk_norm": True, "use_routing_bias": True},
+        sparse=every,
+        moe=DEEPSEEK_V3["moe"],
+        known={
+            "qk_norm_type": "",
+            "attn_type_list": "",
+            "use_mtp": "modules that predict further tokens are not published with the weights, and left out",
+            "num_mtp_modules": "",
+            "mtp_transformer_layers": "",
+        },
+    ),
+    "olmo2": ModelFamily(**OLMO2),
+    "olmo3": ModelFamily(**OLMO2, masks=local_and_global(4, 4096)),
+    "olmoe": ModelFamily(attention={"qk_norm": "all"}, switches=NO_BIAS, sparse=every, moe={"normalise": False}),
+    "seed_oss": ModelFamily(
+        attention={"bias": "qkv"}, switches={"attention_bias": True, "attention_out_bias": False, "mlp_bias": False}
+    ),
+    "smollm3": ModelFamily(
+        default={"ffn": "silu", "tie_embeddings": True},
+        switches={**NO_BIAS, "mlp_bias": False, "use_sliding_window": False},
+        masks=some_rotary,
+    ),
+    "granite": ModelFamily(switches={"attention_bias": False, "mlp_bias": False}),
+    "granitemoe": ModelFamily(switches=NO_BIAS, sparse=every),
+    "starcoder2": ModelFamily(
+        model={"norm": "layernorm"},
+        attention={"bias": "all"},
+        bias=True,
+        gated=False,
+        default={"ffn": "gelu_pytorch_tanh", "tie_embeddings": True},
+        switches={"use_bias": True},
+        masks=window(0),
+        known={"mlp_type": "", "norm_type": ""},
+    ),
     "gpt_oss": ModelFamily(
         attention={"bias": "all", "sinks": True},
         switches={"attention_bias": True},

@@ -62,9 +62,10 @@ class _ConfigReading(Config):
         self.refuse_misspelt()
         self._refuse_other_switches()
         model = self._model()
-        self.refuse_unread({**FEW_BITS, **self.family.known})
-        if self.data.get("rotary_pct", 1) != 1:
-            self.notes.append(f"rotary_pct {self.data['rotary_pct']}: modelled as rotary on the whole head")
+        self.refuse_unread({**FEW_BITS, "partial_rotary_factor": "", **self.family.known})
+        for key in ("rotary_pct", "partial_rotary_factor"):
+            if self.data.get(key, 1) != 1:
+                self.notes.append(f"{key} {self.data[key]}: modelled as rotary on the whole head")
         return Imported(model, tuple(self.notes))
 
     def _model(self) -> Model:
@@ -77,7 +78,7 @@ class _ConfigReading(Config):
         kinds = dict.fromkeys(runs) if len(runs) > 1 else {runs[0]: None}
         names = kind_names([_pair(kind) for kind in kinds])
         stack = merged((names[_pair(kind)], 1) for kind in runs)
-        further = self.number("num_nextn_predict_layers", 0) if family.latent else 0
+        further = self.number("num_nextn_predict_layers", 0)
         return Model(
             name=self._name(),
             hidden=hidden,
@@ -108,6 +109,7 @@ class _ConfigReading(Config):
             head_dim=self._head_dim(hidden, heads),
             **{
                 **family.attention,
+                **self._switched_on(),
                 **{name: self.positive(key, family.default.get(key)) for name, key in family.numbers.items()},
                 **masks,
             },
@@ -117,6 +119,10 @@ class _ConfigReading(Config):
         widening = family.widening and family.widening * hidden
         size = self.named(family.dense) if family.dense else self.size("ffn_hidden", widening)
         return LayerKind(attention, Mlp(kind=self._feed_forward(), hidden=size, bias=family.bias))
+
+    def _switched_on(self) -> dict[str, Any]:
+        on = [fields for key, fields in self.family.flags.items() if self.flag(key, default=False)]
+        return {name: value for fields in on for name, value in fields.items()}
 
     def _latent(self, heads: int) -> Latent:
         self.get("num_key_value_heads")  # as many as heads, and no heads of keys and values
@@ -186,7 +192,8 @@ class _ConfigReading(Config):
 def _pair(kind: LayerKind) -> tuple[str, str]:
     """What tells kinds of one config apart."""
     own = kind.attention
-    mask = own.mask if isinstance(own, Attention) and own.mask != "causal" else "whole"
+    whole = "nope" if isinstance(own, Attention) and not own.rope else "whole"
+    mask = own.mask if isinstance(own, Attention) and own.mask != "causal" else whole
     return mask, "sparse" if isinstance(kind.ffn, Moe) else "dense"
 
 
