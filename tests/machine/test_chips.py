@@ -61,7 +61,7 @@ def test_a_machine_overrides_a_figure_of_its_chip_in_place(tmp_path):
 def test_a_chip_offers_no_algorithm_that_the_machine_does_not_list(tmp_path):
     offered = load(rack(tmp_path, "h100")).level("network").algorithms
     assert list(offered) == ["tree", "flat-ring"]
-    assert list(load("alps-gh200").level("nvlink").algorithms) == ["ring", "flat-ring"]
+    assert list(load("alps-gh200").level("nvlink").algorithms) == ["ring", "flat-ring", "pairwise", "all-peers"]
     assert list(load("a3high-h100").level("network").protocols) == ["simple"]
     assert load("a3high-h100").level("network").protocols["simple"].latency.value == pytest.approx(7e-6)
 

@@ -265,6 +265,11 @@ class CollectiveResult(Answer):
         return [*derived, *measured, *guesses]
 
     @property
+    def sends(self) -> list[str]:
+        """Up to which size its messages take which protocol, if the machine limits them."""
+        return list(timing.sends(self.machine, self.placement.route(["ranks"]), self.asked.collective))
+
+    @property
     def pictures(self) -> tuple[Picture, ...]:
         """Bus bandwidth and seconds over sizes."""
         from tpsim.answers.pictures import of_collective

@@ -11,9 +11,10 @@ from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_s
 from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, pipeline, rate, serve, step
 from tpsim.cost.collectives import singles
 from tpsim.cost.memory import kept, memory
+from tpsim.machine.algorithms import ALGORITHMS
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import summary as curve_summary
-from tpsim.machine.timing import limits
+from tpsim.machine.timing import limits, sends
 from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
@@ -150,14 +151,22 @@ def _taken(timing: Timing, cost_model: CostModel) -> Iterator[str]:
         yield f"forced: {timing.forced[0]}; of what is then on offer {reason}"
     else:
         yield f"chosen: of what is on offer {reason}"
+    if timing.asked:
+        yield from sends(timing.asked.machine, timing.asked.route, timing.asked.runs)
 
 
 def _of_levels(result: PlanResult, levels: set[str], algorithm: str, protocol: str) -> Iterator[str]:
     """The constants of the levels; those that hold for another algorithm or protocol only are left out."""
+    met = ALGORITHMS[algorithm].met_as if algorithm in ALGORITHMS else ""
     for constant in result.question.machine.constants():
         head, *rest = constant.path.split(".")
         tuned, carried = (rest[rest.index(word) + 1] if word in rest else "" for word in ("algorithms", "protocols"))
-        if head == "levels" and rest[0] in levels and tuned in algorithm and carried in {"", protocol}:
+        if (
+            head == "levels"
+            and rest[0] in levels
+            and (tuned in algorithm or tuned == met)
+            and carried in {"", protocol}
+        ):
             yield constant_said(constant)
 
 

@@ -160,7 +160,9 @@ def _over(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice,
         asked = choice.algorithm or "what the profile offers"
         message = f"{asked} does not run with the protocol {choice.protocol}"
         raise InputError.one("no-such-way", message, remedy="force one of the two only")
-    return taken(ways, _question(groups[0], kind, V, choice, change)) if len(groups) == 1 else least(ways)
+    return (
+        taken(ways, _question(groups[0], kind, V, choice, change)) if len(groups) == 1 else least(within_limits(ways))
+    )
 
 
 def _runs(

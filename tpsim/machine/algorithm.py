@@ -114,6 +114,7 @@ class Algorithm:
     copies    True: it injects other bytes than the move must: copies of everything, or what a switch sums
     nccl      NCCL's names of it
     on_nodes  what NCCL runs under the same name where the ranks lie on several levels
+    met_as    the algorithm as which a level's figures meet it, if the level states none of its own; "" for itself
     """
 
     name: str
@@ -126,3 +127,4 @@ class Algorithm:
     copies: bool = False
     nccl: tuple[str, ...] = ()
     on_nodes: str = ""
+    met_as: str = ""

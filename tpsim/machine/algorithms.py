@@ -105,7 +105,9 @@ EVERY = (
     Algorithm(name="shortest-unsplit", forms={"ring": _exchange(forms.ring_all_to_all_unsplit)}),
     Algorithm(name="lockstep", forms={"line": _exchange(forms.line_all_to_all_lockstep)}, plain=True),
     Algorithm(name="farthest-first", forms={"line": _exchange(forms.line_all_to_all)}, plain=True),
-    Algorithm(name="all-peers", forms={"mesh": _exchange(cable_forms.mesh_direct_all_to_all)}, plain=True),
+    Algorithm(
+        name="all-peers", forms={"mesh": _exchange(cable_forms.mesh_direct_all_to_all)}, plain=True, met_as="pairwise"
+    ),
     Algorithm(
         name="pairwise",
         forms={
@@ -218,6 +220,7 @@ EVERY = (
         torus={"permute": torus_forms.torus_permute},
         plain=True,
         streamed=True,
+        met_as="pairwise",  # sends and receives, as all-to-alls are: NCCL, src/device/sendrecv.h
     ),
 )
 """Every algorithm, in the order in which they are compared: of equal ones the first is taken."""

@@ -53,12 +53,14 @@ def host_gather(V: Size, n: Size) -> Traffic:
 
 def host_pairwise_all_to_all(V: Size, n: Size) -> Traffic:
     """All-to-all through the host: its path carries all V(n-1)/n, see `host_passes`."""
-    return _on_links(switch_pairwise_all_to_all(V, n), over(V * (n - 1), n) * host_passes(n))
+    run = switch_pairwise_all_to_all(V, n)
+    return _on_links(run, over(V * (n - 1), n) * host_passes(n))._replace(piece=run.message)
 
 
 def host_permute(V: Size, n: Size) -> Traffic:
     """`permute` through the host: its path carries all V, see `host_passes`."""
-    return _on_links(permute(V, n), where_many(n, V * host_passes(n)))
+    run = permute(V, n)
+    return _on_links(run, where_many(n, V * host_passes(n)))._replace(piece=run.message)
 
 
 def host_passes(n: Size) -> Any:
@@ -85,6 +87,4 @@ BUSIEST: Mapping[str, Callable[[Size, Size], Any]] = {
 
 def on_one_host(traffic: Traffic, groups: Size) -> Traffic:
     """The same run by `groups` groups of one host at once: its path carries them all, their steps coincide."""
-    return Traffic(
-        traffic.steps, traffic.wire, traffic.carried, traffic.link_total * groups, traffic.link_serial * groups
-    )
+    return traffic._replace(link_total=traffic.link_total * groups, link_serial=traffic.link_serial * groups)

@@ -10,7 +10,7 @@ from tpsim.machine.cost import Derived, LevelStage
 from tpsim.quantity.size import Size, by_least, largest, total, where_many, where_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tpsim.machine.cost import Way
 
@@ -37,7 +37,13 @@ def chained(costs: Sequence[Way], name: str, levels: Sequence[str], pipelined: f
             return total(values) - pipelined * (total(shares) - largest(*shares))
         return total(values)
 
-    return Derived(name, costs[0].protocol, of)
+    return Derived(name, costs[0].protocol, of, excess=most_excess(cost.excess for cost in costs))
+
+
+def most_excess(each: Iterable[Any]) -> Any:
+    """The most by which a message of some part is larger than those that are sent so; None: of any size."""
+    limited = [excess for excess in each if excess is not None]
+    return largest(*limited) if limited else None
 
 
 JOINTLY = frozenset({"launch_s", "pipelined_s", "link_total", "uplink"})
@@ -137,7 +143,7 @@ def within_limits(costs: Sequence[Way]) -> list[Way]:
     if all(excess is None or isinstance(excess, int | float) for excess in beyond):
         return [cost for cost, excess in zip(costs, beyond, strict=True) if excess is None or excess <= 0]
     return [
-        cost if excess is None else cost._replace(work_s=cost.work_s + where_positive(excess, inf))
+        cost if excess is None else lifted(cost, where_positive(excess, inf))
         for cost, excess in zip(costs, beyond, strict=True)
     ]
 

@@ -48,6 +48,7 @@ class Cost(NamedTuple):
     link         the level as it is met by a way of one algorithm on one level
     uplink       bytes that the devices of a node send together into a level whose uplink they share, or get from it; of
                  the level where that is most
+    excess       bytes by which a message is larger than those that are sent so; None: of any size
     """
 
     algorithm: str
@@ -65,6 +66,7 @@ class Cost(NamedTuple):
     protocol: str = SIMPLE
     link: TunedLink | None = None
     uplink: Any = 0
+    excess: Any = None
 
     @property
     def time_s(self) -> Any:
@@ -76,11 +78,6 @@ class Cost(NamedTuple):
         """By what the library chooses; None: it takes what takes least."""
         return None if self.link is None else self.link.counted(self.steps)
 
-    @property
-    def excess(self) -> Any:
-        """By how many bytes a message is larger than those that are sent so; None: of any size."""
-        return None if self.link is None else self.link.excess(self.steps, self.link_serial)
-
 
 class Derived:
     """A way made of others, whose every number of a `Cost` is worked out when it is asked for: most never are.
@@ -88,9 +85,13 @@ class Derived:
     of  gives a number or the stages by their names; `time_s` too, where that is less work than launch and work
     """
 
-    def __init__(self, algorithm: str, protocol: str, of: Callable[[str], Any], *, time: bool = False) -> None:
+    link = None
+
+    def __init__(
+        self, algorithm: str, protocol: str, of: Callable[[str], Any], *, time: bool = False, excess: Any = None
+    ) -> None:
         """What is known at once, and what gives the rest."""
-        self.algorithm, self.protocol, self._of, self._time = algorithm, protocol, of, time
+        self.algorithm, self.protocol, self._of, self._time, self.excess = algorithm, protocol, of, time, excess
 
     @cached_property
     def time_s(self) -> Any:
@@ -101,8 +102,6 @@ class Derived:
     def counted(self) -> Count | None:
         """No library counts a way that is made of others."""
         return None
-
-    link = excess = None
 
     def __getattr__(self, name: str) -> Any:
         """What nobody has asked for yet."""
@@ -115,7 +114,7 @@ class Derived:
 Way = Cost | Derived
 """One way to run a collective, all of it known or worked out when it is asked for."""
 
-WORKED_OUT = frozenset(Cost._fields) - {"algorithm", "protocol", "link"}
+WORKED_OUT = frozenset(Cost._fields) - {"algorithm", "protocol", "link", "excess"}
 """What of a way is worked out: its numbers and its stages."""
 
 FREE = Cost("none", 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -215,10 +214,10 @@ class TunedLink(NamedTuple):
             return None
         return Count(counted.latency.value + steps * counted.hop_latency.value, counted.bandwidth.value)
 
-    def excess(self, steps: Any, serial: Any) -> Any:
+    def excess(self, message: Callable[[], Any]) -> Any:
         """Bytes by which a message is larger than those that are sent this way; None without a limit."""
         limit = self.figures.largest_message
-        return None if limit is None else serial - steps * limit
+        return None if limit is None else message() - limit
 
     def ramp(self, own: Any, bandwidth: Any) -> Any:
         """Seconds beyond latency and bandwidth: the own share's way through memory, and a pipeline of chunks.
@@ -272,5 +271,5 @@ def single(link: TunedLink, way: tuple[str, str], traffic: Traffic, own: Any, la
     work = work + ramp
     stage = LevelStage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
-    uplink = link.uplink(traffic.link_total)
-    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link, uplink)
+    limits = {"uplink": link.uplink(traffic.link_total), "excess": link.excess(lambda: traffic.message)}
+    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link, **limits)

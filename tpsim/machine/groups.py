@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.fabric.wires import joined
 from tpsim.machine.algorithms import ALGORITHMS, FORMS, TORUS_FORMS
 from tpsim.machine.cable_forms import on_one_host
-from tpsim.machine.cost import TunedLink, tuned
+from tpsim.machine.cost import PLAIN, TunedLink, tuned
 from tpsim.machine.forms import Traffic, strided
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.quantity.errors import InputError
@@ -38,7 +38,7 @@ class LevelGroup:
         """The level as an algorithm meets it with a protocol, looked up once; None if it cannot run it."""
         key = (self.level.name, algorithm, protocol)
         if key not in self.links:
-            self.links[key] = tuned(self.level, algorithm, protocol)
+            self.links[key] = tuned(self.level, met_as(self.level, algorithm), protocol)
         return self.links[key]  # type: ignore[no-any-return]  # a link
 
     def sharing(self, link: TunedLink) -> TunedLink:
@@ -66,6 +66,11 @@ class LevelGroup:
         """The group's axes; those whose ends are open first, so that they gather the smallest parts."""
         axes = [TorusAxis(segment.n, segment.topology == "ring") for segment in self.segments]
         return tuple(sorted(axes, key=lambda axis: axis.closed))
+
+
+def met_as(level: Level, algorithm: str) -> str:
+    """The algorithm whose figures on a level are those of this one: another, where the level states none of its own."""
+    return algorithm if level.algorithms.get(algorithm, PLAIN) != PLAIN else ALGORITHMS[algorithm].met_as or algorithm
 
 
 def groups(machine: Machine, route: Sequence[Segment]) -> tuple[LevelGroup, ...]:

@@ -15,6 +15,7 @@ from tpsim.machine.cost import FREE, Cost, Count, Derived, Way
 from tpsim.machine.groups import groups
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
+from tpsim.machine.ways import CHANGE, ProtocolWays
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import PLAIN, Size, total
 from tpsim.quantity.units import show
@@ -65,14 +66,14 @@ class Asked(NamedTuple):
         elif self.cost_model == "book":
             from tpsim.machine import book
 
-            forms = book.formulas(segments, self._run)
+            forms = book.formulas(segments, self.runs)
         else:
-            forms = additive.formulas(segments, self._run, self.V, self.choice)
+            forms = additive.formulas(segments, self.runs, self.V, self.choice)
         seconds = (f"seconds.{self.cost_model}.{self.machine.name}.{group.level.name}" for group in segments)
         return tuple(dict.fromkeys((f"wire.{self.kind}", *forms, *seconds)))
 
     @property
-    def _run(self) -> MoveKind:
+    def runs(self) -> MoveKind:
         """What runs, once or several times."""
         return "permute" if self.streamed else self.kind
 
@@ -250,6 +251,29 @@ def limits(machine: Machine, route: Route) -> Iterator[str]:
             share, link = show(part, "bytes_per_s"), show(own, "bytes_per_s")
             binds = f"which binds: a link alone has {link}" if part < own else f"so that the link of {link} binds"
             yield f"{segment.sharing} of a node share its uplink into {level.name}: {share} for each, {binds}"
+
+
+def sends(machine: Machine, route: Route, kind: MoveKind) -> Iterator[str]:
+    """Of each level of the route that limits sends: up to which size they take which of its protocols."""
+    for group in groups(machine, route) if kind in SENDS else ():
+        links = {protocol: group.link(CHANGE, protocol) for protocol in group.level.protocols}
+        limits = {name: None if link is None else link.figures.largest_message for name, link in links.items()}
+        told = [f"{name} only up to {show(limit, 'bytes')}" for name, limit in limits.items() if limit is not None]
+        told += [f"never {name}" for name, link in links.items() if link is None]
+        if told:
+            yield f"a message from one device to another over {group.level.name} takes {', '.join(told)}"
+
+
+SENDS = frozenset({"all_to_all", "permute"})
+"""What consists of sends from one device to another."""
+
+
+def carries(machine: Machine, route: Route, kind: MoveKind, protocol: str) -> bool:
+    """True if the move has a way with a protocol, or no level of the route names it."""
+    segments = groups(machine, route)
+    if kind == "slice" or protocol not in additive.protocols(segments):
+        return True
+    return any(True for _ in ProtocolWays(segments, kind, None, None, protocol, {}).ways(1))
 
 
 def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> float:

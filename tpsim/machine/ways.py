@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.machine.algorithm import Crossing, Levels
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
-from tpsim.machine.combined import chained, least, twice, where_more
+from tpsim.machine.combined import chained, least, most_excess, twice, where_more
 from tpsim.machine.cost import Cost, TunedLink, Way, single
 from tpsim.machine.forms import own_share
 from tpsim.machine.groups import forms, named_forms, on_offer, traffic, wires_text
@@ -204,10 +204,14 @@ class ProtocolWays(NamedTuple):
             return
         n = inner.n * outer.n
         met_as = [algorithm or name for algorithm in way.met_as]
-        links = self._links(met_as, lambda: way.message(V, n))
+
+        def message() -> Any:
+            return way.message(V, n)
+
+        links = self._links(met_as, message)
         if links is not None:
             at = Levels(self.kind, V, inner.segments[0], outer.segments[0], (links[0], links[1]))
-            yield self._crossed(name, links, way.run(at))
+            yield self._crossed(name, links, message, way.run(at))
 
     def changing(self, V: Size, change: Change) -> Iterator[Way]:
         """Every block the shortest way to its place; the levels work at once."""
@@ -221,7 +225,8 @@ class ProtocolWays(NamedTuple):
         )
         latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
         totals = (whole.steps, whole.carried, whole.link_total)
-        yield self._crossed(CHANGE, links, Crossing(latency, bandwidth, *totals, None, uplink=largest(*run.uplinks)))
+        crossing = Crossing(latency, bandwidth, *totals, None, uplink=largest(*run.uplinks))
+        yield self._crossed(CHANGE, links, lambda: run.whole.message, crossing)
 
     def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[TunedLink, ...] | None:
         """All levels as algorithms meet them; None if one cannot run its own with this protocol."""
@@ -230,15 +235,17 @@ class ProtocolWays(NamedTuple):
         usable = tuple([group.sharing(link).sending(message) for group, link in met if link is not None])
         return usable if len(usable) == len(links) else None
 
-    def _crossed(self, name: str, links: tuple[TunedLink, ...], crossing: Crossing) -> Cost:
+    def _crossed(self, name: str, links: tuple[TunedLink, ...], message: Callable[[], Any], crossing: Crossing) -> Cost:
         met = zip(self.groups, links, strict=True)
         launches = [where_many(group.n, self._harness_s(link) + link.latency_s(group.n)) for group, link in met]
         serial = crossing.busiest if crossing.serial is None else crossing.serial
         ramp = links[0].ramp(crossing.own, crossing.bandwidth)
+        excess = most_excess(link.excess(message) for link in links)
         work = crossing.latency + crossing.bandwidth + ramp
         seconds = (largest(*launches), crossing.latency, crossing.bandwidth, work, work)
         totals = (crossing.steps, crossing.carried, crossing.busiest, serial)
-        return Cost(name, *seconds, *totals, ramp_s=ramp, protocol=self.protocol, uplink=crossing.uplink)
+        beside = {"protocol": self.protocol, "uplink": crossing.uplink, "excess": excess}
+        return Cost(name, *seconds, *totals, ramp_s=ramp, **beside)
 
 
 def _alone(group: LevelGroup, name: str) -> bool:

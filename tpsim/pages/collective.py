@@ -59,6 +59,7 @@ def page(result: CollectiveResult, *, verbose: bool) -> Page:
     rows = [{**row, "reached": peak and (row.busbw_bytes_per_s or 0) / peak} for row in result.rows]
     notes = [assumption.text for assumption in result.assumptions]
     if verbose:
+        notes += result.sends if asked.cost_model == "additive" else []
         notes += [f"not modelled: {text}" for text in result.not_modelled]
     return Page(
         result,

@@ -17,7 +17,7 @@ from tpsim.question.routing import routed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.algebra.moves import Move
+    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.cost.collectives import Collective
     from tpsim.cost.rollup import Pricer
     from tpsim.fabric.wires import Route
@@ -72,7 +72,7 @@ def pricer(question: Question) -> Pricer:
             cost_model=question.cost_model,
             launch=force.launch,
             algorithm=force.algorithm if known or (question.cost_model == "book" and not move.streamed) else None,
-            protocol=force.protocol,
+            protocol=_forced(question, route, move.kind),
             change=question.placement.change(move),
             streamed=move.streamed,
         )
@@ -102,8 +102,15 @@ def sent(question: Question, route: Route, volume: Any) -> timing.Timing:
         PAIR * volume,
         cost_model=question.cost_model,
         launch=question.force.launch,
-        protocol=question.force.protocol,
+        protocol=_forced(question, route, "permute"),
     )
+
+
+def _forced(question: Question, route: Route, kind: MoveKind) -> str | None:
+    """The protocol that is forced, for what can take it: sends have protocols of their own, which no library forces."""
+    protocol = question.force.protocol
+    able = protocol is None or question.cost_model == "book" or timing.carries(question.machine, route, kind, protocol)
+    return protocol if able else None
 
 
 def hops(schedule: PipelineSchedule) -> Iterator[tuple[int, int]]:

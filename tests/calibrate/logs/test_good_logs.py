@@ -205,11 +205,35 @@ def test_rows_of_no_bytes_are_left_out_with_a_remark(tmp_path):
     )
 
 
-@pytest.mark.parametrize("prefix", ["[prterun-node-a-4100@1,0]<stdout>: ", "[1,0]<stdout>:", " 0: ", "12: "])
-def test_what_launchers_put_before_a_line_does_not_matter(tmp_path, prefix):
-    text = (LOGS / "all-reduce-8-debug.txt").read_text(encoding="utf-8")
-    tagged = written(tmp_path, "".join(f"{prefix}{line}\n" for line in text.splitlines()))
-    assert read(tagged)[0].seconds == one("all-reduce-8-debug.txt").seconds
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *("[prterun-node-a-4100@1,0]<stdout>: ", "[1,0]<stdout>:", " 0: ", "12: ", "[0] ", "[rank0]: ", "[default0]:"),
+        *("[pod/nccl-test-launcher-x7k2p/nccl] ", "[pod/nccl-0/main] 2026-05-01T12:34:56.000000001Z "),
+        *("2026-05-01T12:34:56.123456789Z ", "2026-05-01T12:34:56.123456+02:00 ", "2026-05-01 12:34:56 "),
+        *("[2026-05-01 12:34:56,123] ", "2026-05-01T12:34:56.123456789+00:00 stdout F ", "1777639000.123456 "),
+        *("12:34:56 ", "[12:34:56.123] ", "May 01 12:34:56 ", "May  1 12:34:56 node-17 all_reduce_perf[4100]: "),
+        *("Fri May  1 12:34:56 2026<stdout>:", "Fri May  1 12:34:56 2026[1,0]<stdout>:"),
+        *("2026-05-01T12:34:56.123456789Z [1,0]<stdout>:", "2026-05-01T12:34:56Z  0: "),
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["all-reduce-8-debug.txt", "four-collectives-8.txt", "osu.txt", "reduce-scatter-4.json"]
+)
+def test_what_launchers_and_collectors_of_logs_put_before_a_line_does_not_matter(tmp_path, name, prefix):
+    text = (LOGS / name).read_text(encoding="utf-8")
+    tagged = read(written(tmp_path, "".join(f"{prefix}{line}".rstrip() + "\n" for line in text.splitlines())))
+    plain = read(LOGS / name)
+    assert [(header(run), run.V, run.seconds) for run in tagged] == [(header(run), run.V, run.seconds) for run in plain]
+
+
+@pytest.mark.parametrize("name", ["four-collectives-8.txt", "all-reduce-8-rccl.txt"])
+def test_the_host_that_pdsh_puts_before_a_line_does_not_matter(tmp_path, name):
+    text = (LOGS / name).read_text(encoding="utf-8")
+    tagged = read(written(tmp_path, "".join(f"node-17: {line}\n" for line in text.splitlines())))
+    assert [(run.kind, run.library, run.seconds) for run in tagged] == [
+        (run.kind, run.library, run.seconds) for run in read(LOGS / name)
+    ]
 
 
 def test_a_program_with_the_suffix_of_mpi_names_its_collective(tmp_path):

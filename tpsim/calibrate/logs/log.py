@@ -22,8 +22,23 @@ MAX_BYTES = 64_000_000
 """A log of more is not one of a benchmark."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LAUNCHER = re.compile(r"^(?:\[(?:[^\s\]]+@)?\d+,\d+\]<std(?:out|err)>: ?| *\d+: )")
-"""What ``mpirun --tag-output`` (of Open MPI 5 with the job's name) and ``srun -l`` put before each line of a rank."""
+_BEFORE = re.compile(
+    r"""^(?:
+    \[(?:[^\s\]]+@)?\d+,\d+\]<std(?:out|err)>:\ ?  # mpirun --tag-output, of Open MPI 5 with the job's name
+    |\ *\d+:\                                      # srun -l
+    |\[\d+\]\                                      # mpirun -prepend-rank
+    |\[(?:rank|default)\d+\]:\ ?                   # torchrun
+    |\[pod/[^\s\]]+\]\                             # kubectl logs --prefix
+    |[A-Za-z][\w.-]*:\ (?=\#|rccl-tests:|\ {3,}\d+\ +\d+\ +[a-z])  # pdsh, of headers and of rows
+    |\[?\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\ std(?:out|err)\ F)?(?:\ |$)
+    |\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?:\ |$)
+    |\d{10}\.\d+(?:\ |$)
+    |(?:[A-Z][a-z]{2}\ ){2}[\ \d]\d\ \d\d:\d\d:\d\d\ \d{4}(?=[<[])(?:<std(?:out|err)>:)?  # mpirun --timestamp-output
+    |[A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d(?:\.\d+)?(?:\ \S+\ [\w./-]+\[\d+\]:)?(?:\ |$)  # ts, journalctl
+    )+""",
+    re.VERBOSE,
+)
+"""What launchers and collectors of logs put before each line: ranks, hosts and pods, time stamps, also one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,8 @@ class Log:
 
     path    as the user gave it; "-" for standard input
     sha256  of the file's bytes
-    lines   without line ends, colours, launchers' prefixes, and indents of headers; the first one is line 1 of the file
+    lines   without line ends, colours, what stands before each line, and indents of headers; the first is line 1 of the
+            file
     """
 
     path: str
@@ -76,7 +92,7 @@ def load(path: Path | str) -> Log:
 
 
 def _clean(line: str) -> str:
-    plain = _LAUNCHER.sub("", _COLOUR.sub("", line.rstrip("\r")))
+    plain = _BEFORE.sub("", _COLOUR.sub("", line.rstrip("\r")))
     return plain.lstrip() if plain.lstrip().startswith("#") else plain
 
 
