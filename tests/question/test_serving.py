@@ -95,11 +95,6 @@ def test_what_says_nothing_of_inference_is_refused_by_name_at_its_place(case, ed
     assert "^" in text
 
 
-def test_a_search_of_inference_is_refused(case):
-    with pytest.raises(InputError, match="search weighs layouts of training, and this is a workload decode"):
-        tpsim.search(case(), chips=8)
-
-
 def test_the_flag_of_the_batch_sets_the_batch_of_inference(case):
     assert resolve(case(), overrides=PADDED, flags={"batch": 64}).workload.global_batch == 64
 

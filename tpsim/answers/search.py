@@ -10,23 +10,21 @@ from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
-from tpsim.answers.layout_row import Demanded, Refused, Row, in_words
-from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak, measurable, measured, spare_bytes
-from tpsim.answers.sensitivity import Answered, Moves, answered, memories, moves
-from tpsim.answers.verdict import percent
+from tpsim.answers.layout_row import Demanded, Refused, Row
+from tpsim.answers.ranking import By, Planned, Ranked, Ranking, measurable, measured, spare_bytes, weigh
+from tpsim.answers.search_verdict import lines_of
+from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.units import show
 from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Count, Number, Of
-from tpsim.report.table import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.space import Space
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from tpsim.question.edits import Flags
     from tpsim.question.question import Question
     from tpsim.report.picture import Picture
+    from tpsim.report.table import Line
 
 TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
@@ -76,7 +75,7 @@ def search(
     questions = [space.question(None, memo) for space in several]
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
-    evaluation = evaluate(several, memo, held_at_peak)
+    evaluation = evaluate(several, memo, weigh)
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     asked += [] if plans == PLANS else ["--plans", str(plans)]
@@ -149,7 +148,10 @@ class SearchResult(Answer):
     legal = Of[Count]("evaluation.legal", "those that `plan` does not refuse")
     covered = Of[Count]("evaluation.covered", "not looked at: they split sequences that more data shards can take")
     held = Of[Mapping[str, Any]](lambda result: result.spaces[0].held, "what was held, as it is stated")
-    plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
+    plans = Of[Count](
+        lambda result: result.fitting if result.questions[0].inference else result.ranked.made,
+        "layouts that were planned to know the best: of inference all that fit",
+    )
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
     @property
@@ -257,34 +259,7 @@ class SearchResult(Answer):
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The answer in lines: the best layout, how it is known, what was held."""
-        return tuple(self._lines())
-
-    def _lines(self) -> Iterator[Line]:
-        best = self.best
-        counts = f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
-        counts += f" ({self.close:,} of these too close to say)" if self.close else ""
-        if best is None:
-            yield Line(f"{_why_none(self)}: {counts}", "best", ok=False)
-            return
-        plan = best.plan
-        rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
-        yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}", "best")
-        yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
-        if self.sure:
-            yield Line(_surely(self.sure), "surely")
-        if tied := [str(row.rank) for row in self.rows if row.tied]:
-            yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
-        if plan.run:
-            yield Line(plan.run.text, "run")
-        if self.sensitivity and self.by != "memory":
-            yield Line(_bought(self), "buy")
-        known = known_of(self.gap, complete=self.complete)
-        yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
-        if self.front and not self.front.complete:
-            unknown = "some that no other surpasses may be missing, and some of these be surpassed"
-            yield Line(f"{self.front.made:,} planned: {unknown}", "pareto")
-        for demand in self.require or ():
-            yield Line(demand.text, "require", ok=demand.ok)
+        return tuple(lines_of(self))
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
@@ -294,53 +269,6 @@ class SearchResult(Answer):
         return tuple(of_search(self))
 
 
-def known_of(gap: float, *, complete: bool) -> str:
-    """In words what is known of those that were not planned; gap: as a share, how far below the best any may be."""
-    if gap:
-        return f"within {percent(gap)} of the best"
-    return "no other can be better" + ("" if complete else ", but of those behind it some may be missing")
-
-
 def _listed(ranked: Ranked) -> list[Row]:
     """Plans as rows, each beside the first."""
     return [Row(n, planned, ranked.best[0], ranked.by) for n, planned in enumerate(ranked.best, 1)]
-
-
-def _surely(ranked: Ranked) -> str:
-    """The best layout that surely fits, with its step and peak."""
-    if not ranked.best:
-        return "no layout surely fits" if ranked.complete else "none was found that surely fits"
-    (safe,) = _listed(ranked)
-    peak = show(float(safe.peak_bytes), "bytes")
-    return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
-
-
-def _why_none(result: SearchResult) -> str:
-    """Why there is no best layout."""
-    if not result.legal:
-        return "no layout is legal"
-    if result.fitting:
-        demands = result.questions[0].stated.file.require.limits
-        which = "those that fit" if result.complete else f"the {result.plans:,} planned"
-        asked = f"none of {which} meets require {', '.join(f'{name} {text}' for name, text in demands.items())}"
-        steps = [family.step_s[family.fitting].min() for family in result.evaluation.families if family.fitting.any()]
-        asked += f", each takes {show(float(min(steps)), 'seconds')} or more" if "step" in demands else ""
-        return asked if result.complete else f"{asked}; --plans plans more"
-    if result.smallest is None:
-        return "no layout fits"
-    memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")
-    peak, capacity = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
-    return f"no layout fits: least peak {peak} of {capacity}, {in_words(least)}"
-
-
-def _bought(result: SearchResult) -> str:
-    """Which memory unlocks a better layout, or that none does."""
-    best = result.ranked.best[0].plan
-    capacity = best.memory.capacity_bytes
-    for change in result.sensitivity or ():
-        if change.unlocks and change.relative is not None:
-            size, unit = show(capacity * change.factor, "bytes").split()
-            now = show(capacity, "bytes").removesuffix(f" {unit}")
-            return f"memory of {size} {unit} instead of {now} unlocks {change.unlocks}: {percent(change.relative)}"
-    most = show(max(capacity, *memories()), "bytes")
-    return f"no memory that a shipped machine has, up to {most}, unlocks a better layout"

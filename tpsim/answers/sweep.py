@@ -17,7 +17,8 @@ from uuid import uuid4
 from tpsim import __version__
 from tpsim.answers.layout_row import Demanded, in_words
 from tpsim.answers.ranking import measurable
-from tpsim.answers.search import PLANS, TOP, known_of, refuse_ranking, search
+from tpsim.answers.search import PLANS, TOP, refuse_ranking, search
+from tpsim.answers.search_verdict import known_of
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError

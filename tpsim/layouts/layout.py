@@ -32,7 +32,8 @@ class Ways(NamedTuple):
 class Layout(NamedTuple):
     """One layout. What is held has the value that it is held at.
 
-    schedule, chunks  how stages take turns; "" and 1 without stages
+    schedule, chunks  how stages take turns; "" and 1 without stages, and of inference
+    cache             what the axes of tp split of the cache of inference; "" of training, and where a table says it
     """
 
     pp: int
@@ -46,6 +47,7 @@ class Layout(NamedTuple):
     schedule: str
     chunks: int
     microbatches: int
+    cache: str = ""
 
     @property
     def ways(self) -> Ways:
