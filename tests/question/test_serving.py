@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import tpsim
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 

@@ -32,7 +32,7 @@ class Row(Record):
         *("rank", "tp", "dp", "cp", "ep", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
         *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
-        *("cache?", "batch?", "ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip?"),
+        *("ep_over?", "cache?", "batch?", "ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip?"),
         *("at_least_s", "behind", "tied", "loses", "run?"),
     )
 
@@ -49,7 +49,7 @@ class Row(Record):
     tp = Of[Count]("planned.candidate.layout.tp", "ways of tensor parallelism")
     dp = Of[Count]("planned.candidate.layout.dp", "ways of data parallelism")
     cp = Of[Count]("planned.candidate.layout.cp", "ways of context parallelism")
-    ep = Of[Count]("planned.candidate.layout.ep", "devices that experts lie on")
+    ep = Of[Count]("planned.candidate.layout.experts", "devices that experts lie on")
     pp = Of[Count]("planned.candidate.layout.pp", "stages")
     chunks = Of[Count]("planned.candidate.layout.chunks", "of layers on each stage")
     microbatches = Of[Count]("plan.question.workload.microbatches", "parts of the batch")
@@ -84,6 +84,13 @@ class Row(Record):
     def scenario(self, folder: Path = Path()) -> str:
         """The scenario file, to be written in `folder`, that asks for this layout."""
         return scenario_text(self.plan.question, folder)
+
+    @property
+    def ep_over(self) -> str | None:
+        """Of inference: the roles whose axes experts lie over; left out where these are on every device."""
+        roles = self.plan.question.layout.roles
+        over = [role for role in ("dp", "tp") if {*roles.get(role, ())} & {*roles.get("ep", ())}]
+        return " and ".join(over) or None if self.plan.serve else None
 
     @property
     def schedule(self) -> str | None:
@@ -183,7 +190,9 @@ LEAST, MOST = 1e-4, 3
 def in_words(row: Row) -> str:
     """A layout: ``tp 8, dp 4, pp 2 (1f1b), 16 microbatches of 1, ZeRO 1, sequence parallel, recompute none``."""
     turns = f" ({row.schedule}{f', {row.chunks} chunks' if row.chunks > 1 else ''})" if row.schedule else ""
-    shared = [f"{role} {ways}" for role, ways in (("cp", row.cp), ("ep", row.ep)) if ways > 1]
+    over = f" over {row.ep_over}" if row.ep_over else ""
+    shared = [f"cp {row.cp}"] if row.cp > 1 else []
+    shared += [f"ep {row.ep}{over}"] if row.ep > 1 else []
     parts = [f"tp {row.tp}", f"dp {row.dp}", *shared, f"pp {row.pp}{turns}"]
     if row.batch is None:
         parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}"]
@@ -199,7 +208,8 @@ def otherwise(row: Row, than: Row) -> str:
     """What a layout has otherwise than another one, but for the data shards, which follow: ``pp 1, ZeRO 3``."""
     layout, other = row.planned.candidate.layout, than.planned.candidate.layout
     texts = {
-        **{role: f"{role} {getattr(layout, role)}" for role in ("tp", "cp", "ep", "pp")},
+        **{role: f"{role} {getattr(layout, role)}" for role in ("tp", "cp", "pp")},
+        "experts": f"ep {row.ep}",
         "schedule": layout.schedule,
         "chunks": f"{layout.chunks} chunks" if layout.schedule else "",
         "microbatches": f"{layout.microbatches} microbatches",

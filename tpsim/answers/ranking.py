@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from tpsim.answers.memory import fullest
-from tpsim.answers.plan import PlanResult, priced
+from tpsim.answers.plan import PlanResult, fitting, priced
 from tpsim.answers.serve import chips_at_most, filled_up
 from tpsim.layouts.candidates import Candidate, Weighed
 from tpsim.program.keeps import margin
@@ -32,11 +32,11 @@ By = Literal["step", "tokens_per_s", "tokens_per_s_chip", "money", "memory"]
 def weigh(question: Question, memo: Memo) -> Weighed:
     """What a chip holds of a question, and of inference, if that fits, what its plan comes to."""
     question = filled_up(question, memo)
-    most = fullest(chips_at_most(question, memo.lowered(question), memo))
+    plan = fitting(question, memo) if question.inference else None
+    most = plan.memory if plan else fullest(chips_at_most(question, memo.lowered(question), memo))
     held = Weighed(float(most.peak_bytes), float(most.room_bytes), question.workload.tokens)
-    if not question.inference or held.room_bytes < 0:
+    if plan is None:
         return held
-    plan = priced(question, memo, briefly=True)
     paid_s = plan.run.step_s * plan.tokens / plan.run.step_tokens if plan.run else 0.0
     return held._replace(step_s=float(plan.step.time_s), paid_s=paid_s, may_do=plan.ok)
 

@@ -81,7 +81,8 @@ def search(
     asked += [] if plans == PLANS else ["--plans", str(plans)]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
     spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
-    ranking = Ranking(evaluation, memo, plans, spare)
+    most = max(plans, evaluation.fitting) if questions[0].inference else plans  # of these all are planned by now
+    ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     doubted = best.best and best.best[0].plan.memory.fits is None
@@ -91,7 +92,7 @@ def search(
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
         return result
-    return replace(result, sensitivity=list(answered(result, plans, memo)), constants=moves(result, memo))
+    return replace(result, sensitivity=list(answered(result, most, memo)), constants=moves(result, memo))
 
 
 def refuse_ranking(by: str, top: int, plans: int) -> None:

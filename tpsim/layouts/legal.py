@@ -16,6 +16,7 @@ from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Laid, Layout, Parts, Ways
+from tpsim.layouts.meshes import meshes, over_tp
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
 from tpsim.program.cache import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
@@ -87,24 +88,9 @@ class Legal:
             return (default,)
         return self.space.only[name] or all_
 
-    def _meshes(self) -> Iterator[Ways]:
-        """All meshes of so many chips."""
-        if not self.space.chips:
-            roles, mesh = self.base.layout.roles, self.base.mesh
-            yield Ways(*(mesh.size(*roles.get(role, ())) for role in Ways._fields))
-            return
-        chips, only = self.space.chips, self.space.only
-        for tp in only["tp"] or divisors(chips):
-            for cp in only.get("cp", (ALONE,)) or divisors(chips // tp or 1):
-                for pp in only[STAGES] or divisors(chips // (tp * cp) or 1):
-                    for dp in only["dp"] or (chips // (tp * cp * pp),):
-                        if pp * dp * cp * tp == chips:
-                            experts = divisors(dp) if self.base.model.experts else (1,)
-                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts if not dp % ep)
-
     def refuse_nothing(self) -> None:
         """Where no layout can be made: raise what `plan` says of the first that is asked for."""
-        ways = next(self._meshes(), None)
+        ways = next(meshes(self.space, self.base), None)
         if ways:
             stated = self.file.pipeline
             schedule = next(iter(self._values("schedule", CHUNKED, stated and stated.schedule)))
@@ -169,24 +155,24 @@ class Legal:
         known: dict[Hashable, list[tuple[Layout, Laid, Split, Parts]]] = defaultdict(list)
         recomputes, held = self._values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
         cached = self.base.inference and not self.file.shardings
-        caches_of_tp = self._values("cache", get_args(CacheLayout), held.cache or "heads") if cached else ("",)
-        for ways in self._meshes():
+        caches = self._values("cache", get_args(CacheLayout), held.cache or "heads") if cached else ("",)
+        for ways in meshes(self.space, self.base):
             orders = list(self._orders(ways.pp))
             stated = _apart(self._values("zero", range(4), held.zero), ways.dp * ways.cp)
             zeros = dict.fromkeys(at_stages(zero, self.base.practice.staged, ways.pp) for zero in stated)
             splits = _apart(self._values("sequence_parallel", (False, True), held.sequence_parallel), ways.tp)
-            caches = _apart(caches_of_tp, ways.tp)
+            sorts = list(product(_apart(caches, ways.tp), over_tp(self.space, self.base, ways)))
             parts, covered = self._parts_of(ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
-            for zero, sp, cache, some, (schedule, v) in product(zeros, splits, caches, parts, orders):
+            for zero, sp, served, some, (schedule, v) in product(zeros, splits, sorts, parts, orders):
                 self.considered += len(recomputes) * len(some)
-                layout = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0], cache)
+                layout = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0], *served)
                 laid, layers, legal, refused = self._laid(layout, some)
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
                 apart = self._shared_by_ends and ways.pp == ALONE
                 for recompute in recomputes if legal else ():
-                    key = zero, sp, cache, recompute, apart, laid.table
+                    key = zero, sp, served, recompute, apart, laid.table
                     known[key].append((layout._replace(recompute=recompute), laid, layers, legal))
         self.groups = [self._group(program, members) for program, members in known.items()]
 
@@ -197,7 +183,7 @@ class Legal:
 
     def _laid(self, layout: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
-        laid = self._once(("laid", *layout[:7], layout.cache, parts), self._on_mesh, layout)
+        laid = self._once(("laid", *layout[:7], layout.cache, layout.over_tp, parts), self._on_mesh, layout)
         if isinstance(laid, str):
             return laid, (), (), {laid: len(parts)}  # type: ignore[return-value]  # no layout is
         if layout.pp == ALONE:
@@ -234,14 +220,18 @@ class Legal:
         heads = stated and (stated.heads or stated.all == "heads")
         refused = self._once("shared", check_shared, self.base.practice, SHARED, self.base.model, _nowhere)
         able = not (heads or refused)
-        return able and any(ways.cp > ALONE and self._parts_of(ways)[0] for ways in self._meshes())
+        return able and any(ways.cp > ALONE and self._parts_of(ways)[0] for ways in meshes(self.space, self.base))
 
     @cached_property
     def _copied(self) -> bool:
         """True if some copy kv heads, and have no fewer arrays, nor calls, for that: see `Practice.under`."""
         heads, kv_heads, practice = self.base.model.heads, self.base.model.kv_heads, self.base.practice
         alike = practice.qkv != "fused" and not practice.coalesce
-        return alike and kv_heads > 1 and any(kv_heads < ways.tp and not heads % ways.tp for ways in self._meshes())
+        return (
+            alike
+            and kv_heads > 1
+            and any(kv_heads < ways.tp and not heads % ways.tp for ways in meshes(self.space, self.base))
+        )
 
     def _parts_of(self, ways: Ways) -> tuple[Sequence[Parts], int]:
         return self._once(("parts", ways.dp, ways.cp), self._parts, ways)  # type: ignore[no-any-return]  # put there
