@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpsim.__main__ import RARELY
 from tpsim.answers import search
 from tpsim.answers.plan import priced
-from tpsim.answers.ranking import Ranking, held_at_peak
+from tpsim.answers.ranking import Ranking, weigh
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.legal import Legal
@@ -139,7 +139,7 @@ def measured(one: Searched, *, brute: bool = False, plans: int = PLANS) -> Found
     began = time.process_time()
     flags = {**one.flags, **({"chips": one.chips} if one.chips else {})}
     several = spaces(one.name, flags=flags, overrides=["require={}", *one.overrides], vary=one.vary, memo=memo)
-    evaluation = evaluate(several, memo, held_at_peak)
+    evaluation = evaluate(several, memo, weigh)
     weighed = time.process_time()
     parts = [spent[part] for part, *_ in (*PARTS, ("bounds",))]
     ranking = Ranking(evaluation, memo, plans)

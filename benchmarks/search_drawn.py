@@ -26,7 +26,7 @@ import numpy as np
 import yaml
 
 from tpsim.answers.plan import priced
-from tpsim.answers.ranking import held_at_peak
+from tpsim.answers.ranking import weigh
 from tpsim.answers.search import search
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
@@ -243,7 +243,7 @@ def held(drawn: Drawn, draws: random.Random, counts: Counter[str]) -> Iterable[s
     """What is wrong with a space."""
     memo = Memo()
     try:
-        found = evaluate(spaces(drawn.scenario, flags={}, overrides=(), vary=drawn.vary, memo=memo), memo, held_at_peak)
+        found = evaluate(spaces(drawn.scenario, flags={}, overrides=(), vary=drawn.vary, memo=memo), memo, weigh)
     except InputError as error:
         counts[f"refused: {error.problems[0].slug}"] += 1
         return

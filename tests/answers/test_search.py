@@ -9,7 +9,7 @@ import pytest
 import tpsim
 from tests.models import SMALL_SCENARIO as SMALL
 from tpsim.answers.plan import priced
-from tpsim.answers.ranking import held_at_peak
+from tpsim.answers.ranking import weigh
 from tpsim.answers.search import search
 from tpsim.answers.sensitivity import unlocked
 from tpsim.layouts.candidates import evaluate
@@ -29,7 +29,7 @@ def small():
 
 def test_the_best_layouts_are_those_of_brute_force(small):
     memo = Memo()
-    found = evaluate(spaces(SMALL, flags={}, overrides=(), vary=VARY, memo=memo), memo, held_at_peak)
+    found = evaluate(spaces(SMALL, flags={}, overrides=(), vary=VARY, memo=memo), memo, weigh)
     plans = [priced(one.space.question(one.layout, memo), memo) for one in found.candidates]
     steps = sorted(float(plan.step.time_s) for plan in plans if plan.memory.room_bytes >= 0)
     assert 50 < len(steps) == small.fitting
@@ -159,7 +159,7 @@ def test_no_layout_is_both_faster_and_smaller_than_one_of_the_front():
     memo = Memo()
     vary = ["microbatches=4,8", "zero=1,3", "pp=1", "recompute=none,full", "tp=2,4"]
     found = search(SMALL, vary=vary, top=1, pareto="step,memory")
-    every = evaluate(spaces(SMALL, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak).candidates
+    every = evaluate(spaces(SMALL, flags={}, overrides=(), vary=vary, memo=memo), memo, weigh).candidates
     plans = [priced(one.space.question(one.layout, memo), memo) for one in every]
     both = {(float(plan.step.time_s), float(plan.memory.peak_bytes)) for plan in plans if plan.memory.room_bytes >= 0}
     front = {

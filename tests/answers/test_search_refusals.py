@@ -25,13 +25,6 @@ def test_a_front_of_money_needs_a_price():
     assert error.value.problems[0].remedy == "add it: --set assume.price_per_chip_hour=2.5"
 
 
-def test_inference_that_flags_ask_for_is_refused_as_such():
-    """It was told that a workload that decodes has no global_batch, and has no seq, and needs a context."""
-    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 8, "batch": 32, "seq": 4096}
-    with pytest.raises(InputError, match="search weighs layouts of training, and this is a workload decode"):
-        search(**asked, overrides=["workload.kind=decode"])
-
-
 def test_paths_that_each_layout_has_of_its_own_are_refused_for_bounds_are_of_the_books():
     """One layout that takes 25.9 ms by the cheapest paths was said to take no less than 29.0."""
     with pytest.raises(InputError, match="search bounds layouts by the book's paths") as error:

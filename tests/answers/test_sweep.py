@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 
 from tpsim.answers.search import search
-from tpsim.answers.sweep import COLUMNS, SweepResult, cells, extra, sweep
+from tpsim.answers.sweep import COLUMNS, SERVED, SweepResult, cells, extra, sweep
 from tpsim.answers.verdict import percent
 from tpsim.layouts.layout import Layout
 from tpsim.pages.search import sweep_page
@@ -142,6 +142,21 @@ def test_what_cannot_be_swept_is_refused(asked, message, tmp_path):
     assert error.value.problems[0].message == message
 
 
+def test_a_sweep_of_inference_keeps_what_is_told_of_serving(tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = {"hw": "dgx-h100", "model": "mixtral-8x7b", "chips": 8, "batch": 64, "by": "tokens_per_s"}
+    work = ["workload.kind=serve", "workload.output=64"]
+    swept = sweep(folder=tmp_path, vary=["workload.prompt=256,512"], overrides=work, top=5, **asked)
+    found = search(vary=["workload.prompt=256,512"], overrides=work, top=5, **asked)
+    assert [{name: row[name] for name in SERVED} for row in swept.rows] == [
+        {name: getattr(row, name) for name in SERVED} for row in found.rows
+    ]
+    (table,) = sweep_page(swept, verbose=False).tables
+    keys = [column.key for column in table.columns]
+    assert {"workload.prompt", "ep_over", "cache", "ttft_s", "tpot_s"} <= {*keys}
+    assert not {"zero", "mfu", "batch", "microbatches"} & {*keys}
+
+
 def test_an_extra_that_is_missing_is_named():
     assert extra("json", "cluster") is import_module("json")
     with pytest.raises(InputError) as error:
@@ -152,4 +167,4 @@ def test_an_extra_that_is_missing_is_named():
 
 
 def test_every_field_of_a_layout_is_kept():
-    assert {*Layout._fields} <= {*COLUMNS}
+    assert {*Layout._fields} - {"over_tp"} | {"ep_over"} <= {*COLUMNS, *SERVED}

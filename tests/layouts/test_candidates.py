@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tpsim.answers.plan import priced
-from tpsim.answers.ranking import held_at_peak
+from tpsim.answers.ranking import weigh
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.space import spaces
@@ -208,7 +208,7 @@ def planned(bounded):
 def weighed(scenario, work, chips, vary, every):
     memo = Memo()
     document = {"tpsim": "scenario/1", **scenario, "workload": work, "chips": chips}
-    found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak)
+    found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, weigh)
     assert len(found.candidates) > 5
     return [(one, priced(one.space.question(one.layout, memo), memo)) for one in found.candidates[::every]]
 
@@ -255,7 +255,7 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
     memo, chips, batch = Memo(), 12, 12
     document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "global_batch": batch}, "chips": chips}
     (space,) = spaces(document, flags={}, overrides=(), vary=["microbatches=1,3", "recompute=none"], memo=memo)
-    found = evaluate([space], memo, held_at_peak)
+    found = evaluate([space], memo, weigh)
     reasons: Counter[str] = Counter()
     legal = covered = 0
     for tp, cp, pp in product(divisors(chips), repeat=3):
@@ -332,7 +332,7 @@ def test_of_what_is_alive_only_that_is_listed_which_nothing_surpasses():
 def test_tokens_that_choose_experts_by_chance_fill_as_many_rows_as_in_the_plan():
     memo, asked = Memo(), {"flags": {"chips": 16, "tp": 1, "pp": 1, "cp": 1}, "vary": ["microbatches=8,16", "ep"]}
     overrides = ["assume.routing.load=uniform", "layout.zero=1", "recompute=full"]
-    candidates = evaluate(spaces("mixtral-8x7b-h100", overrides=overrides, memo=memo, **asked), memo, held_at_peak)
+    candidates = evaluate(spaces("mixtral-8x7b-h100", overrides=overrides, memo=memo, **asked), memo, weigh)
     for family in candidates.families:
         family.hold()  # of what holds too much from step to step already, too
     peaks = {one.layout.ep: one.peak_bytes for one in candidates.candidates}
@@ -353,7 +353,7 @@ def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():
     }
     memo, vary = Memo(), ["tp=1", "pp=4", "schedule=1f1b", "microbatches=4"]
     several = spaces(document, flags={}, overrides=(), vary=vary, memo=memo)
-    found = evaluate(several, memo, held_at_peak)
+    found = evaluate(several, memo, weigh)
     assert (found.refused, found.candidates) == ({"no-closed-form": found.considered}, [])
     assert found.considered > 5
 
@@ -363,7 +363,7 @@ def test_a_collective_that_nobody_takes_part_in_holds_nothing_up_in_a_bound():
     mixtral = SPACES["experts on a part of the data shards, beside kernels that run again"][0]
     document = {"tpsim": "scenario/1", **mixtral, "workload": {**WORK, "seq": 2048}, "chips": 16}
     memo, vary = Memo(), ["tp=1", "pp=2", "ep=2", "microbatches=2", "zero=3", "schedule=1f1b", "recompute=full"]
-    found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, held_at_peak)
+    found = evaluate(spaces(document, flags={}, overrides=(), vary=vary, memo=memo), memo, weigh)
     (one,) = found.candidates
     one.family.bound()
     step = priced(one.space.question(one.layout, memo), memo).step.time_s
@@ -377,8 +377,8 @@ def test_numbers_of_chips_are_weighed_together_as_each_alone():
     )
     memo = Memo()
     both = spaces(document, flags={}, overrides=(), vary=[*vary, "chips=4,8"], memo=memo)
-    found = evaluate(both, memo, held_at_peak)
-    alone = [evaluate([one], memo, held_at_peak) for one in both]
+    found = evaluate(both, memo, weigh)
+    alone = [evaluate([one], memo, weigh) for one in both]
     assert len({id(one.group) for one in found.families}) < sum(len({id(f.group) for f in w.families}) for w in alone)
     assert _told(found.candidates) == _told([one for each in alone for one in each.candidates])
     assert {one.space.chips for one in found.candidates} == {4, 8}
@@ -423,7 +423,7 @@ def test_layouts_of_one_program_are_weighed_as_each_by_the_program_of_its_plan(
     def weighed_alone():
         memo = Memo()
         space = spaces(scenario, flags=flags, overrides=["require={}"], vary=vary, memo=memo)
-        found = evaluate(space, memo, held_at_peak)
+        found = evaluate(space, memo, weigh)
         told = {one[:3]: one[3] for one in _told(found.candidates)}
         return told, found.refused, len({id(one.group) for one in found.families})
 
@@ -438,7 +438,7 @@ def test_layouts_of_one_program_are_weighed_as_each_by_the_program_of_its_plan(
 def test_what_is_held_of_a_layout_counts_in_what_is_refused_though_one_chip_needs_none_of_it():
     asked = {"flags": {"chips": 6, "tp": 1, "cp": 1}, "overrides": ["layout.zero=3"]}
     memo = Memo()
-    found = evaluate(spaces("mixtral-8x7b-h100", vary=["pp=1,2", "batch=24"], memo=memo, **asked), memo, held_at_peak)
+    found = evaluate(spaces("mixtral-8x7b-h100", vary=["pp=1,2", "batch=24"], memo=memo, **asked), memo, weigh)
     assert found.refused["hidden-not-divisible"] > 3
     assert {one.layout.zero for one in found.candidates} <= {3}
 
@@ -449,7 +449,7 @@ def test_what_stages_sum_together_is_no_part_of_a_bound_without_stages():
 
     def told(*only):
         space = spaces(document, flags={}, overrides=(), vary=[*vary, *only], memo=memo)
-        return {one[:3]: one[3] for one in _told(evaluate(space, memo, held_at_peak).candidates)}
+        return {one[:3]: one[3] for one in _told(evaluate(space, memo, weigh).candidates)}
 
     alone, all_ = told("pp=1"), told()
     assert len(alone) > 5
@@ -492,7 +492,7 @@ def test_a_sequence_that_is_split_though_data_shards_can_take_others_is_covered_
     scenario = {"model": {"extends": "llama-3-8b", "layers": 4}, **H100}
     vary = ["tp=1,2", "pp=1,2", "microbatches=2,4", "zero=0,3", "recompute=none,selective", "schedule=1f1b"]
     space, memo = space_of(scenario, 8, [*vary, "cp=2"])
-    found = evaluate([space], memo, held_at_peak)
+    found = evaluate([space], memo, weigh)
     assert found.covered == 0
     batch = WORK["global_batch"]
     several = [one.layout for one in found.candidates if batch > one.layout.dp * one.layout.microbatches]
@@ -502,7 +502,7 @@ def test_a_sequence_that_is_split_though_data_shards_can_take_others_is_covered_
         assert quick.step.time_s <= slow.step.time_s
         assert quick.memory.peak_bytes <= slow.memory.peak_bytes
     whole, memo = space_of(scenario, 8, vary)
-    every = evaluate([whole], memo, held_at_peak)
+    every = evaluate([whole], memo, weigh)
     looked = {one.layout for one in every.candidates}
     assert len(several) > 40
     assert not looked & {*several}
@@ -514,10 +514,10 @@ def test_where_a_model_cannot_share_sequences_so_those_layouts_are_refused_and_t
     vary = ["pp=1", "tp=1", "microbatches=1", "zero=0", "recompute=none"]
     ring = {"model": str(GEMMA_2), **H100, "practice": {"context": "ring"}}
     space, memo = space_of(ring, 2, vary, global_batch=2)
-    found = evaluate([space], memo, held_at_peak)
+    found = evaluate([space], memo, weigh)
     assert (found.refused, [one.layout.cp for one in found.candidates], found.covered) == ({}, [1], 1)
     space, memo = space_of(ring, 4, vary, global_batch=2)
-    found = evaluate([space], memo, held_at_peak)
+    found = evaluate([space], memo, weigh)
     assert (found.refused, found.legal) == ({"not-streamed": 1, "batch-not-divisible": 1}, 0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tpsim.answers.plan import priced
-from tpsim.answers.ranking import Ranking, held_at_peak
+from tpsim.answers.ranking import Ranking, weigh
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.question.memo import Memo
@@ -26,7 +26,7 @@ DRAWN = 8
 def test_drawn_layouts_hold_what_their_plans_do_and_none_is_faster_than_the_best(scenario, chips, vary, overrides):
     memo = Memo()
     several = spaces(scenario, flags={"chips": chips}, overrides=["require={}", *overrides], vary=vary, memo=memo)
-    evaluation = evaluate(several, memo, held_at_peak)
+    evaluation = evaluate(several, memo, weigh)
     best = [float(one.plan.step.time_s) for one in Ranking(evaluation, memo, 500).best("step", 10).best]
     fitting = [one for one in evaluation.candidates if one.room_bytes >= 0]
     listed = set()

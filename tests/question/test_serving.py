@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import tpsim
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 
@@ -93,11 +92,6 @@ def test_what_says_nothing_of_inference_is_refused_by_name_at_its_place(case, ed
     assert message in text
     assert "case.yaml:" in text
     assert "^" in text
-
-
-def test_a_search_of_inference_is_refused(case):
-    with pytest.raises(InputError, match="search weighs layouts of training, and this is a workload decode"):
-        tpsim.search(case(), chips=8)
 
 
 def test_the_flag_of_the_batch_sets_the_batch_of_inference(case):

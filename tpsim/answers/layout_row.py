@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +32,7 @@ class Row(Record):
         *("rank", "tp", "dp", "cp", "ep", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
         *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
+        *("ep_over?", "cache?", "batch?", "ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip?"),
         *("at_least_s", "behind", "tied", "loses", "run?"),
     )
 
@@ -47,7 +49,7 @@ class Row(Record):
     tp = Of[Count]("planned.candidate.layout.tp", "ways of tensor parallelism")
     dp = Of[Count]("planned.candidate.layout.dp", "ways of data parallelism")
     cp = Of[Count]("planned.candidate.layout.cp", "ways of context parallelism")
-    ep = Of[Count]("planned.candidate.layout.ep", "devices that experts lie on")
+    ep = Of[Count]("planned.candidate.layout.experts", "devices that experts lie on")
     pp = Of[Count]("planned.candidate.layout.pp", "stages")
     chunks = Of[Count]("planned.candidate.layout.chunks", "of layers on each stage")
     microbatches = Of[Count]("plan.question.workload.microbatches", "parts of the batch")
@@ -62,6 +64,17 @@ class Row(Record):
     bubble_s = Of[Seconds]("plan.step.bubble_s", "of waiting for other stages")
     mfu = Of[Number]("plan.step.mfu", "useful FLOPs over the peak")
     peak_bytes = Of[Bytes]("plan.memory.peak_bytes", "of the fullest chip")
+    cache = Of[str | None](
+        lambda row: row.planned.candidate.layout.cache or None, "of inference: what of the cache the axes of tp split"
+    )
+    batch = Of[Count | None](lambda row: _served(row, "work.global_batch"), "of inference: sequences")
+    ttft_s = Of[Seconds | None](lambda row: _served(row, "ttft_s"), "until the first token, where prompts are read")
+    tpot_s = Of[Seconds | None](lambda row: _served(row, "tpot_s"), "of a step of decoding")
+    reply_s = Of[Seconds | None](lambda row: _served(row, "reply_s"), "of a prompt and its reply")
+    tokens_per_s_user = Of[Number | None](lambda row: _served(row, "tokens_per_s_user"), "new ones of a sequence")
+    tokens_per_s_chip = Of[Number | None](
+        lambda row: _served(row, "tokens_per_s_chip"), "of inference: of all sequences"
+    )
     run = Of[TrainingRun | None]("plan.run", "the whole run, where its tokens or a price are stated")
     fits = Of[bool | None]("plan.memory.fits", "true, or null where it is too close to say")
     at_least_s = Of[Seconds](
@@ -71,6 +84,13 @@ class Row(Record):
     def scenario(self, folder: Path = Path()) -> str:
         """The scenario file, to be written in `folder`, that asks for this layout."""
         return scenario_text(self.plan.question, folder)
+
+    @property
+    def ep_over(self) -> str | None:
+        """Of inference: the roles whose axes experts lie over; left out where these are on every device."""
+        roles = self.plan.question.layout.roles
+        over = [role for role in ("dp", "tp") if {*roles.get(role, ())} & {*roles.get("ep", ())}]
+        return " and ".join(over) or None if self.plan.serve else None
 
     @property
     def schedule(self) -> str | None:
@@ -114,6 +134,11 @@ class Row(Record):
             ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in told if abs(s) >= least)
             or "the same step"
         )
+
+
+def _served(row: Row, name: str) -> Any:
+    """What the plan says of serving; None of training."""
+    return None if row.plan.serve is None else attrgetter(name)(row.plan.serve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +190,15 @@ LEAST, MOST = 1e-4, 3
 def in_words(row: Row) -> str:
     """A layout: ``tp 8, dp 4, pp 2 (1f1b), 16 microbatches of 1, ZeRO 1, sequence parallel, recompute none``."""
     turns = f" ({row.schedule}{f', {row.chunks} chunks' if row.chunks > 1 else ''})" if row.schedule else ""
-    shared = [f"{role} {ways}" for role, ways in (("cp", row.cp), ("ep", row.ep)) if ways > 1]
+    over = f" over {row.ep_over}" if row.ep_over else ""
+    shared = [f"cp {row.cp}"] if row.cp > 1 else []
+    shared += [f"ep {row.ep}{over}"] if row.ep > 1 else []
     parts = [f"tp {row.tp}", f"dp {row.dp}", *shared, f"pp {row.pp}{turns}"]
-    parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}"]
+    if row.batch is None:
+        parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}"]
+    elif getattr(row.plan.question.stated.file.workload, "batch", None) == "largest":
+        parts += [f"batch {row.batch}"]
+    parts += [f"cache by {row.cache}"] if row.cache and row.tp > 1 else []
     parts += ["sequence parallel"] if row.sequence_parallel else []
     parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]
     return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in row.varied.items()), *parts])
@@ -177,12 +208,14 @@ def otherwise(row: Row, than: Row) -> str:
     """What a layout has otherwise than another one, but for the data shards, which follow: ``pp 1, ZeRO 3``."""
     layout, other = row.planned.candidate.layout, than.planned.candidate.layout
     texts = {
-        **{role: f"{role} {getattr(layout, role)}" for role in ("tp", "cp", "ep", "pp")},
+        **{role: f"{role} {getattr(layout, role)}" for role in ("tp", "cp", "pp")},
+        "experts": f"ep {row.ep}",
         "schedule": layout.schedule,
         "chunks": f"{layout.chunks} chunks" if layout.schedule else "",
         "microbatches": f"{layout.microbatches} microbatches",
         "zero": f"ZeRO {layout.zero}",
         "sequence_parallel": "sequence parallel" if layout.sequence_parallel else "no sequence parallel",
         "recompute": f"recompute {row.recompute}",
+        "cache": f"cache by {layout.cache}",
     }
     return ", ".join(text for name, text in texts.items() if text and getattr(layout, name) != getattr(other, name))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from tpsim.answers.memory import chips, fullest
-from tpsim.answers.plan import PlanResult, priced
-from tpsim.layouts.candidates import Candidate
+from tpsim.answers.memory import fullest
+from tpsim.answers.plan import PlanResult, fitting, priced
+from tpsim.answers.serve import chips_at_most, filled_up
+from tpsim.layouts.candidates import Candidate, Weighed
 from tpsim.program.keeps import margin
 from tpsim.quantity.errors import InputError
-from tpsim.question.prices import sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,14 +25,20 @@ if TYPE_CHECKING:
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 
-By = Literal["step", "tokens_per_s", "money", "memory"]
+By = Literal["step", "tokens_per_s", "tokens_per_s_chip", "money", "memory"]
 """What the best layout has the least of, or the most."""
 
 
-def held_at_peak(question: Question, memo: Memo) -> tuple[float, float]:
-    """Bytes at the peak of a question, and the room that it leaves."""
-    most = fullest(chips(question, memo.lowered(question), sizes_of(question)))
-    return float(most.peak_bytes), float(most.room_bytes)
+def weigh(question: Question, memo: Memo) -> Weighed:
+    """What a chip holds of a question, and of inference, if that fits, what its plan comes to."""
+    question = filled_up(question, memo)
+    plan = fitting(question, memo) if question.inference else None
+    most = plan.memory if plan else fullest(chips_at_most(question, memo.lowered(question), memo))
+    held = Weighed(float(most.peak_bytes), float(most.room_bytes), question.workload.tokens)
+    if plan is None:
+        return held
+    paid_s = plan.run.step_s * plan.tokens / plan.run.step_tokens if plan.run else 0.0
+    return held._replace(step_s=float(plan.step.time_s), paid_s=paid_s, may_do=plan.ok)
 
 
 def spare_bytes(question: Question) -> float:
@@ -49,9 +55,12 @@ def measured(pareto: str) -> By:
 
 
 def same_work(questions: Sequence[Question]) -> bool:
-    """True if all steps have as many tokens, of one model."""
+    """True if all steps have as many tokens, of one model; where memory decides that, each has its own."""
     first, *others = questions
-    return all((other.workload.tokens, other.model) == (first.workload.tokens, first.model) for other in others)
+    fills = any(question.inference and question.inference.fills for question in questions)
+    return not fills and all(
+        (other.workload.tokens, other.model) == (first.workload.tokens, first.model) for other in others
+    )
 
 
 def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
@@ -223,12 +232,14 @@ def _least(family: Family, by: By) -> tuple[Any, Any]:
     """What layouts come to at least, and what decides between those that are equal."""
     if by == "memory":
         return family.peak_bytes, family.step_s
-    return family.step_s * _per_second(by, family.tokens, family.price), family.peak_bytes
+    seconds = family.step_s if by != "money" or family.paid_s is None else family.paid_s
+    return seconds * _per_second(by, family.tokens, family.chips, family.price), family.peak_bytes
 
 
-def _per_second(by: By, tokens: int, price: float) -> float:
+def _per_second(by: By, tokens: int, chips: int, price: float) -> float:
     """What a second of a step counts for, in a step of so many tokens; price: of all chips, of a second."""
-    return {"step": 1, "tokens_per_s": 1 / tokens, "money": price / tokens}[by]
+    weights = {"tokens_per_s": 1, "tokens_per_s_chip": chips, "money": price}
+    return 1 if by == "step" else weights[by] / tokens
 
 
 @dataclass(frozen=True)
@@ -243,8 +254,8 @@ class Planned:
         if by == "memory":
             return float(self.plan.memory.peak_bytes)
         if by == "money":
-            return float(self.plan.run.price_per_step) / self.plan.tokens  # type: ignore[union-attr, arg-type]  # stated
-        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, 0)
+            return float(self.plan.run.price_per_step) / self.plan.run.step_tokens  # type: ignore[union-attr, arg-type]  # stated
+        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.plan.chips, 0)
 
     def measures(self, by: By) -> tuple[float, float]:
         """What it comes to, and what decides between those that are equal: the peak, or of equal peaks the step."""

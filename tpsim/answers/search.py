@@ -10,23 +10,21 @@ from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
-from tpsim.answers.layout_row import Demanded, Refused, Row, in_words
-from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak, measurable, measured, spare_bytes
-from tpsim.answers.sensitivity import Answered, Moves, answered, memories, moves
-from tpsim.answers.verdict import percent
+from tpsim.answers.layout_row import Demanded, Refused, Row
+from tpsim.answers.ranking import By, Planned, Ranked, Ranking, measurable, measured, spare_bytes, weigh
+from tpsim.answers.search_verdict import lines_of
+from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.units import show
 from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Count, Number, Of
-from tpsim.report.table import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.space import Space
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from tpsim.question.edits import Flags
     from tpsim.question.question import Question
     from tpsim.report.picture import Picture
+    from tpsim.report.table import Line
 
 TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
@@ -54,15 +53,17 @@ def search(
 ) -> SearchResult:
     """Rank the legal layouts of what a scenario leaves open.
 
-    Searched are mesh, ZeRO, sequence parallelism, recompute, schedule, chunks, microbatches, each unless the scenario,
-    a flag or an override states it; `chips` frees mesh, placement, layout and pipeline.
+    Searched are mesh, ZeRO, sequence parallelism, recompute, schedule, chunks, microbatches, of inference mesh, sequence
+    parallelism and the cache's layout, each unless the scenario, a flag or an override states it; `chips` frees mesh,
+    placement, layout and pipeline.
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them: what they state is held
     vary       ``path=value,value`` each, as YAML: only these, of any field; ``path`` alone: all of a part of a layout
-    by         step, tokens_per_s, money (of a token, where a chip hour has a price) or memory (the peak)
+    by         step, tokens_per_s, tokens_per_s_chip, money (of a token, where a chip hour has a price) or memory (the peak)
     top        how many are listed
-    plans      how many are planned at most; where that ends a search, the answer says how near it came
+    plans      how many are planned at most; where that ends a search, the answer says how near it came; of inference
+               all that fit are
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     memo      what other searches of the same request have read and lowered
@@ -76,13 +77,14 @@ def search(
     questions = [space.question(None, memo) for space in several]
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
-    evaluation = evaluate(several, memo, held_at_peak)
+    evaluation = evaluate(several, memo, weigh)
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     asked += [] if plans == PLANS else ["--plans", str(plans)]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
     spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
-    ranking = Ranking(evaluation, memo, plans, spare)
+    most = max(plans, evaluation.fitting) if questions[0].inference else plans  # of these all are planned by now
+    ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     doubted = best.best and best.best[0].plan.memory.fits is None
@@ -92,7 +94,7 @@ def search(
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
         return result
-    return replace(result, sensitivity=list(answered(result, plans, memo)), constants=moves(result, memo))
+    return replace(result, sensitivity=list(answered(result, most, memo)), constants=moves(result, memo))
 
 
 def refuse_ranking(by: str, top: int, plans: int) -> None:
@@ -149,7 +151,10 @@ class SearchResult(Answer):
     legal = Of[Count]("evaluation.legal", "those that `plan` does not refuse")
     covered = Of[Count]("evaluation.covered", "not looked at: they split sequences that more data shards can take")
     held = Of[Mapping[str, Any]](lambda result: result.spaces[0].held, "what was held, as it is stated")
-    plans = Of[Count]("ranked.made", "layouts that were planned to know the best")
+    plans = Of[Count](
+        lambda result: result.fitting if result.questions[0].inference else result.ranked.made,
+        "layouts that were planned to know the best: of inference all that fit",
+    )
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
     @property
@@ -257,34 +262,7 @@ class SearchResult(Answer):
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The answer in lines: the best layout, how it is known, what was held."""
-        return tuple(self._lines())
-
-    def _lines(self) -> Iterator[Line]:
-        best = self.best
-        counts = f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
-        counts += f" ({self.close:,} of these too close to say)" if self.close else ""
-        if best is None:
-            yield Line(f"{_why_none(self)}: {counts}", "best", ok=False)
-            return
-        plan = best.plan
-        rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
-        yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}", "best")
-        yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
-        if self.sure:
-            yield Line(_surely(self.sure), "surely")
-        if tied := [str(row.rank) for row in self.rows if row.tied]:
-            yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
-        if plan.run:
-            yield Line(plan.run.text, "run")
-        if self.sensitivity and self.by != "memory":
-            yield Line(_bought(self), "buy")
-        known = known_of(self.gap, complete=self.complete)
-        yield Line(f"{counts}; {self.plans:,} planned: {known}", "space")
-        if self.front and not self.front.complete:
-            unknown = "some that no other surpasses may be missing, and some of these be surpassed"
-            yield Line(f"{self.front.made:,} planned: {unknown}", "pareto")
-        for demand in self.require or ():
-            yield Line(demand.text, "require", ok=demand.ok)
+        return tuple(lines_of(self))
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
@@ -294,53 +272,6 @@ class SearchResult(Answer):
         return tuple(of_search(self))
 
 
-def known_of(gap: float, *, complete: bool) -> str:
-    """In words what is known of those that were not planned; gap: as a share, how far below the best any may be."""
-    if gap:
-        return f"within {percent(gap)} of the best"
-    return "no other can be better" + ("" if complete else ", but of those behind it some may be missing")
-
-
 def _listed(ranked: Ranked) -> list[Row]:
     """Plans as rows, each beside the first."""
     return [Row(n, planned, ranked.best[0], ranked.by) for n, planned in enumerate(ranked.best, 1)]
-
-
-def _surely(ranked: Ranked) -> str:
-    """The best layout that surely fits, with its step and peak."""
-    if not ranked.best:
-        return "no layout surely fits" if ranked.complete else "none was found that surely fits"
-    (safe,) = _listed(ranked)
-    peak = show(float(safe.peak_bytes), "bytes")
-    return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
-
-
-def _why_none(result: SearchResult) -> str:
-    """Why there is no best layout."""
-    if not result.legal:
-        return "no layout is legal"
-    if result.fitting:
-        demands = result.questions[0].stated.file.require.limits
-        which = "those that fit" if result.complete else f"the {result.plans:,} planned"
-        asked = f"none of {which} meets require {', '.join(f'{name} {text}' for name, text in demands.items())}"
-        steps = [family.step_s[family.fitting].min() for family in result.evaluation.families if family.fitting.any()]
-        asked += f", each takes {show(float(min(steps)), 'seconds')} or more" if "step" in demands else ""
-        return asked if result.complete else f"{asked}; --plans plans more"
-    if result.smallest is None:
-        return "no layout fits"
-    memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")
-    peak, capacity = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
-    return f"no layout fits: least peak {peak} of {capacity}, {in_words(least)}"
-
-
-def _bought(result: SearchResult) -> str:
-    """Which memory unlocks a better layout, or that none does."""
-    best = result.ranked.best[0].plan
-    capacity = best.memory.capacity_bytes
-    for change in result.sensitivity or ():
-        if change.unlocks and change.relative is not None:
-            size, unit = show(capacity * change.factor, "bytes").split()
-            now = show(capacity, "bytes").removesuffix(f" {unit}")
-            return f"memory of {size} {unit} instead of {now} unlocks {change.unlocks}: {percent(change.relative)}"
-    most = show(max(capacity, *memories()), "bytes")
-    return f"no memory that a shipped machine has, up to {most}, unlocks a better layout"

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpsim.answers.layout_row import Row, in_words, otherwise
 from tpsim.answers.plan import priced
-from tpsim.answers.ranking import Ranking, held_at_peak
+from tpsim.answers.ranking import Ranking, weigh
 from tpsim.layouts.candidates import evaluate
 from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
 from tpsim.machine.parts import changed
@@ -168,7 +168,7 @@ def answered(result: SearchResult, plans: int, memo: Memo) -> Iterator[Answered]
     for part in parts(today.question.machine):
         machine = part.better(today.question.machine)
         plan = priced(replace(today.question, machine=machine), memo)
-        evaluation = evaluate([replace(space, machine=machine)], memo, held_at_peak)
+        evaluation = evaluate([replace(space, machine=machine)], memo, weigh)
         answer = Answered(part.name, part.factor, float(today.step.time_s), float(plan.step.time_s))
         for again in Ranking(evaluation, memo, plans).best(result.by, 1).best:
             other = again.candidate.layout != best.planned.candidate.layout
@@ -187,7 +187,7 @@ def unlocked(result: SearchResult, plans: int, memo: Memo) -> Answered | None:
     capacity = float(machine.chip.memory.capacity.value)
     sizes = [capacity, *(size for size in memories() if size > capacity)]
     most = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
-    evaluation = evaluate([replace(space, machine=most)], memo, held_at_peak)
+    evaluation = evaluate([replace(space, machine=most)], memo, weigh)
     for before, size in pairwise(sizes):
         families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]
         ranking = Ranking(replace(evaluation, families=families), memo, plans)

@@ -196,7 +196,7 @@ def filled_up(question: Question, memo: Memo) -> Question:
         message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
         raise InputError.one("no-room", message, at, "take more chips, or fewer bytes: workload.param_dtype")
     assumption = Assumption(f"batch {most:,} is the largest that memory has room for", "derived")
-    resolved = {**question.resolved, "workload": {**question.resolved["workload"], "batch": most}}
+    resolved = {**question.resolved, "workload": {**question.resolved.get("workload", {}), "batch": most}}
     filled = replace(work, global_batch=most, fills=False)
     return replace(question, workload=filled, resolved=resolved, assumptions=(*question.assumptions, assumption))
 

@@ -17,7 +17,8 @@ from uuid import uuid4
 from tpsim import __version__
 from tpsim.answers.layout_row import Demanded, in_words
 from tpsim.answers.ranking import measurable
-from tpsim.answers.search import PLANS, TOP, known_of, refuse_ranking, search
+from tpsim.answers.search import PLANS, TOP, refuse_ranking, search
+from tpsim.answers.search_verdict import known_of
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
@@ -49,6 +50,13 @@ COLUMNS: Mapping[str, str] = {
     **dict.fromkeys(("peak_bytes", "at_least_s"), "double"),
 }
 """What is kept of a layout, and its type; value: what it was ranked by, less is better."""
+
+SERVED: Mapping[str, str] = {
+    **dict.fromkeys(("ep_over", "cache"), "string"),
+    "batch": "int64",
+    **dict.fromkeys(("ttft_s", "tpot_s", "tokens_per_s_chip"), "double"),
+}
+"""What of inference is kept, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +108,8 @@ def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _flat(row: Row) -> dict[str, Any]:
     whole = {**row, "layout": in_words(row), "value": float(row.planned.value(row.by))}
-    return {**{path: str(value) for path, value in row.varied.items()}, **{name: whole[name] for name in COLUMNS}}
+    kept = [*COLUMNS, *(SERVED if row.plan.serve else ())]
+    return {**{path: str(value) for path, value in row.varied.items()}, **{name: whole.get(name) for name in kept}}
 
 
 @lru_cache(maxsize=1)
@@ -208,7 +217,7 @@ def sweep(
     paths = {cell: home / f"{cell.key(memo)}.parquet" for cell in planned}
     missing = [cell for cell in planned if not paths[cell].exists()]
     began = time.monotonic()
-    columns = {**dict.fromkeys(several[0].varied, "string"), **COLUMNS}
+    columns = {**dict.fromkeys(several[0].varied, "string"), **COLUMNS, **(SERVED if questions[0].inference else {})}
     for done, (at, rows, summary) in enumerate(spread(missing, workers, dask), 1):
         write_parquet(paths[missing[at]], rows, columns, summary)
         if progress:

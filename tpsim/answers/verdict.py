@@ -26,7 +26,8 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     about_memory = broken.pop("memory", "") + broken.pop("peak", "")
     about_band = "".join(broken.pop(end, "") for end in BANDED)
     if serve := plan.serve:
-        text, brief = inference_text(plan, serve), f"{_waits(plan, serve)}, bound by {_bound_of_inference(plan, serve)}"
+        text = inference_text(plan, serve)
+        brief = f"{waits_text(plan, serve)}, bound by {_bound_of_inference(plan, serve)}"
     else:
         text, brief = time_text(plan), f"{show(plan.step.time_s, 'seconds')} a step, bound by {_bound(plan)}"
     yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
@@ -68,13 +69,17 @@ TOLD = 0.05
 
 def inference_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
+    rates = f"{rates_text(serve)}; largest batch {serve.largest_batch:,}"
+    return f"{waits_text(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
+
+
+def rates_text(serve: Serve) -> str:
+    """Tokens per second of a user, where there are any, and of a chip."""
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
-    chip = f"{serve.tokens_per_s_chip:,.0f} {'' if user else 'tokens/s '}per chip"
-    rates = f"{user}{chip}; largest batch {serve.largest_batch:,}"
-    return f"{_waits(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
+    return f"{user}{serve.tokens_per_s_chip:,.0f} {'' if user else 'tokens/s '}per chip"
 
 
-def _waits(plan: PlanResult, serve: Serve) -> str:
+def waits_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token, and of a step of decoding."""
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
     step = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     metavar="PATH=VALUES",
     help="Only these values, of any field: zero=1,3; workload.seq=4096,8192; pipeline.layers=[3,5],[4,4].",
 )
-@click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s, money or memory.")
+@click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s, tokens_per_s_chip, money or memory.")
 @click.option(
     "--top", type=options.Whole(), metavar="K", default=10, show_default=True, help="Layouts that are listed."
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     metavar="N",
     default=200,
     show_default=True,
-    help="Layouts that are planned at most.",
+    help="Layouts that are planned at most; of inference all are.",
 )
 @click.option("--pareto", metavar="A,memory", default="", help="Also what no other surpasses in both: step,memory.")
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
@@ -66,6 +66,7 @@ def search(
     tpsim search llama3-70b-h100 --chips 256
     tpsim search llama3-70b-h100 --chips 256 --vary microbatches --tp 8
     tpsim search --model llama-3-8b --hw dgx-h100 --chips 64 --seq 8192 --batch 512 --save best.yaml
+    tpsim search llama3-70b-h100-decode --chips 16 --vary batch=32,128 --by tokens_per_s_chip
     tpsim search llama3-70b-h100 --vary chips=64,128,256 --vary zero=1,3 --sweep runs --workers 4
     """
     refuse_inputs([save] if save else [], ())

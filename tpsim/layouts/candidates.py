@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +16,11 @@ from tpsim.layouts.legal import Legal
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
 from tpsim.program.schedules import SCHEDULES
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import HOUR_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from tpsim.layouts.group import Group
     from tpsim.layouts.layout import Layout
@@ -29,8 +31,25 @@ if TYPE_CHECKING:
     from tpsim.question.requirements import Limit
 
 
-Room = tuple[float, float]
-"""What a question holds at most, and the room that this leaves."""
+class Weighed(NamedTuple):
+    """What is known of one question that is asked for itself.
+
+    peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left
+    tokens  of its step
+    step_s  seconds that it does not take less than
+    paid_s  those that are paid for as many tokens: of replies their prompts' are among them
+    may_do  False if it violates what the scenario requires
+    """
+
+    peak_bytes: float
+    room_bytes: float
+    tokens: int
+    step_s: float = 0
+    paid_s: float = 0
+    may_do: bool = True
+
+
+Measure = Callable[["Question", "Memo"], Weighed]
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +61,8 @@ class Family:
     peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left; where it holds too
         much from step to step already that, and what that leaves, until it is looked at
     may_do  False where it surely violates what the scenario requires
+    tokens  of a step
+    paid_s  as of `Weighed`, where it is not the step's
     nearer  works out seconds of cells by what their actions do; before, they are told by whole stacks
     peaked  works out what is held at most and what is left, where that is not known
     """
@@ -54,6 +75,8 @@ class Family:
     peak_bytes: Any
     room_bytes: Any
     may_do: Any
+    tokens: int
+    paid_s: Any = None
     nearer: Callable[[Any], Any] | None = None
     peaked: Callable[[], tuple[Any, Any]] | None = None
 
@@ -83,15 +106,15 @@ class Family:
         return self.group.microbatches[self.cells]
 
     @property
-    def tokens(self) -> int:
-        """Of a step."""
-        return self.group.base.workload.tokens
+    def chips(self) -> int:
+        """Of their mesh."""
+        return self.space.chips or self.group.base.mesh.devices
 
     @property
     def price(self) -> float:
         """Of a second of all chips; 0 where none is stated."""
         base = self.group.base
-        return base.price.value * (self.space.chips or base.mesh.devices) / HOUR_S if base.price else 0.0
+        return base.price.value * self.chips / HOUR_S if base.price else 0.0
 
     def hold(self) -> None:
         """Work out what they hold at most."""
@@ -168,10 +191,10 @@ class Evaluation:
         return [Candidate(family, int(at)) for family in self.families for at in range(len(family.cells))]
 
 
-def evaluate(spaces: Sequence[Space], memo: Memo, measure: Callable[[Question, Memo], Room]) -> Evaluation:
+def evaluate(spaces: Sequence[Space], memo: Memo, measure: Measure) -> Evaluation:
     """Every legal layout of some spaces.
 
-    measure  bytes at the peak of a question and what room they leave, for layouts that are split by seconds
+    measure  what is asked of a question for itself: of inference, and of layouts that are split by seconds
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
     whole = Evaluation()
@@ -204,16 +227,25 @@ class _Evaluator:
     memo: Memo
     prices: dict[Hashable, Any]
     refused: Counter[str]
-    held: Callable[[Question, Memo], Room]
+    measure: Measure
 
     def __post_init__(self) -> None:
         group = self.group
+        if group.base.inference:
+            return  # a plan takes milliseconds: all are asked for
         self.figures = Figures(group.example, group.meshes, group.on, group.microbatches, self.memo, self.prices)
         self.figures.calls.price_all()
         self.bounds = Bounds(self.figures)
 
     def families(self) -> Iterator[Family]:
         """All of them."""
+        if self.group.base.inference:
+            for _, schedule, chunks, _, cells in self.group.turns:
+                try:
+                    yield self._one_by_one(schedule, chunks, cells)
+                except InputError as error:
+                    self.refused[error.problems[0].slug] += len(cells)
+            return
         unlike = _unlike(self.group.example)
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, schedule, chunks, layers, cells in self.group.turns:
@@ -254,7 +286,9 @@ class _Evaluator:
             cells,
             np.zeros(len(cells)),
             *self._held(least),
-            _true(cells),
+            np.ones(len(cells), dtype=bool),
+            self.group.base.workload.tokens,
+            None,
             seconds,
             lambda: self._held(peaks.peak_bytes(cells, schedule, sorts)),
         )
@@ -273,18 +307,16 @@ class _Evaluator:
         return peak_bytes, float(question.machine.chip.memory.capacity.value) - (peak_bytes + beside)
 
     def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
-        """Layouts that are split by the seconds of their layers: each asked for itself, its kernels their bound."""
+        """Layouts that are each asked for itself; of training, where seconds split layers, kernels are the bound."""
         layouts = (self.group.layout(int(cell), schedule, chunks) for cell in cells)
         space = self.group.spaces[int(self.group.on[cells[0]])]
         asked = [space.question(layout, self.memo, told=False) for layout in layouts]
-        peaks, rooms = zip(*(self.held(question, self.memo) for question in asked), strict=True)
-        least = [self.bounds.worked_s(cell, question) for cell, question in zip(cells, asked, strict=True)]
-        steps, peak_bytes, room = np.array([least, peaks, rooms])
-        return Family(self.group, schedule, chunks, cells, steps, peak_bytes, room, _true(cells))
-
-
-def _true(cells: Any) -> Any:
-    return np.ones(len(cells), dtype=bool)
+        weighed = [self.measure(question, self.memo) for question in asked]
+        peak_bytes, room, _, steps, paid, may_do = map(np.array, zip(*weighed, strict=True))
+        if not self.group.base.inference:
+            steps = paid = np.array([self.bounds.worked_s(*each) for each in zip(cells, asked, strict=True)])
+        known = steps, peak_bytes, room, may_do, weighed[0].tokens, paid
+        return Family(self.group, schedule, chunks, cells, *known)
 
 
 def _unlike(question: Question) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpsim.question.edits import ROLES
+from tpsim.question.edits import EXPERTS, ROLES
 
 if TYPE_CHECKING:
     from tpsim.program.copies import Level
@@ -32,7 +32,9 @@ class Ways(NamedTuple):
 class Layout(NamedTuple):
     """One layout. What is held has the value that it is held at.
 
-    schedule, chunks  how stages take turns; "" and 1 without stages
+    schedule, chunks  how stages take turns; "" and 1 without stages, and of inference
+    cache             what the axes of tp split of the cache of inference; "" of training, and where a table says it
+    over_tp           True if experts lie over tp beside their part of dp
     """
 
     pp: int
@@ -46,11 +48,18 @@ class Layout(NamedTuple):
     schedule: str
     chunks: int
     microbatches: int
+    cache: str = ""
+    over_tp: bool = False
 
     @property
     def ways(self) -> Ways:
         """How many ways each role splits."""
         return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
+
+    @property
+    def experts(self) -> int:
+        """Devices that experts lie on."""
+        return self.ep * (self.tp if self.over_tp else 1)
 
     def mesh(self, also: Roles = ()) -> dict[str, int]:
         """The axes that it needs, with their sizes; also: roles that get one, though it be of one device."""
@@ -62,7 +71,9 @@ class Layout(NamedTuple):
         """The axes of each role that has any."""
         mesh = self.mesh(also)
         roles = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
-        return {**roles, "dp": (*roles["dp"], *roles.get("ep", ()))}
+        shards = roles.get(EXPERTS, ())
+        over = {EXPERTS: (*shards, *roles["tp"])} if self.over_tp else {}
+        return {**roles, "dp": (*roles["dp"], *shards), **over}
 
 
 @dataclass(frozen=True)

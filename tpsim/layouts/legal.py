@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Laid, Layout, Parts, Ways
+from tpsim.layouts.meshes import meshes, over_tp
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
+from tpsim.program.cache import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
-from tpsim.program.schedules import SCHEDULES
+from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.context import check_shared
 from tpsim.question.divisibility import divisors
@@ -65,9 +67,12 @@ class Legal:
 
     def __post_init__(self) -> None:
         self.base = self.space.question(None, self.memo)
-        if self.base.workload.global_batch and "workload.global_batch" in self.base.left_open:
+        if self.base.workload.global_batch and {"workload.global_batch", "workload.batch"} & {*self.base.left_open}:
             message = "layouts are compared at one batch, and the scenario states none"
-            raise InputError.one("missing-batch", message, remedy="add it: --batch 512")
+            several = "32, or several: --vary batch=8,32,128"
+            raise InputError.one(
+                "missing-batch", message, remedy=f"add it: --batch {several if self.base.inference else 512}"
+            )
         if self.base.planner == "cheapest":
             message = "search bounds layouts by the book's paths, and the planner cheapest takes others for each"
             remedy = "search with --planner book, then plan the best: --planner cheapest"
@@ -83,30 +88,16 @@ class Legal:
             return (default,)
         return self.space.only[name] or all_
 
-    def _meshes(self) -> Iterator[Ways]:
-        """All meshes of so many chips."""
-        if not self.space.chips:
-            roles, mesh = self.base.layout.roles, self.base.mesh
-            yield Ways(*(mesh.size(*roles.get(role, ())) for role in Ways._fields))
-            return
-        chips, only = self.space.chips, self.space.only
-        for tp in only["tp"] or divisors(chips):
-            for cp in only["cp"] or divisors(chips // tp or 1):
-                for pp in only[STAGES] or divisors(chips // (tp * cp) or 1):
-                    for dp in only["dp"] or (chips // (tp * cp * pp),):
-                        if pp * dp * cp * tp == chips:
-                            experts = divisors(dp) if self.base.model.experts else (1,)
-                            yield from (Ways(pp, dp, cp, ep, tp) for ep in only["ep"] or experts if not dp % ep)
-
     def refuse_nothing(self) -> None:
         """Where no layout can be made: raise what `plan` says of the first that is asked for."""
-        ways = next(self._meshes(), None)
+        ways = next(meshes(self.space, self.base), None)
         if ways:
             stated = self.file.pipeline
             schedule = next(iter(self._values("schedule", CHUNKED, stated and stated.schedule)))
             self.space.question(Layout(*ways, 0, False, "none", schedule, 2, ways.pp), self.memo)
         only, places = self.space.only, self.space.places
-        sizes = {role: only[role][0] for role in ROLES if only[role] and (role in WHOLE or only[role] != (ALONE,))}  # type: ignore[index]  # not none
+        stated_of = {role: only[role] for role in ROLES if only.get(role)}
+        sizes = {role: some[0] for role, some in stated_of.items() if some and (role in WHOLE or some != (ALONE,))}
         left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
         mesh = {ROLES[role]: sizes.get(role, -1) for role in ROLES if role in {*sizes, left}}
         fallback = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
@@ -115,7 +106,7 @@ class Legal:
 
     def _orders(self, pp: int) -> Iterator[tuple[str, int]]:
         """(schedule, chunks) of so many stages."""
-        if pp == ALONE:
+        if pp == ALONE or self.base.inference:
             yield "", 1
             return
         stated = self.file.pipeline or PipelineFields(chunks=1, layers="even")
@@ -163,22 +154,25 @@ class Legal:
         """Every layout, refused by its first reason or put into the group of its program."""
         known: dict[Hashable, list[tuple[Layout, Laid, Split, Parts]]] = defaultdict(list)
         recomputes, held = self._values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
-        for ways in self._meshes():
+        cached = self.base.inference and not self.file.shardings
+        caches = self._values("cache", get_args(CacheLayout), held.cache or "heads") if cached else ("",)
+        for ways in meshes(self.space, self.base):
             orders = list(self._orders(ways.pp))
             stated = _apart(self._values("zero", range(4), held.zero), ways.dp * ways.cp)
             zeros = dict.fromkeys(at_stages(zero, self.base.practice.staged, ways.pp) for zero in stated)
             splits = _apart(self._values("sequence_parallel", (False, True), held.sequence_parallel), ways.tp)
+            sorts = list(product(_apart(caches, ways.tp), over_tp(self.space, self.base, ways)))
             parts, covered = self._parts_of(ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
-            for zero, sp, some, (schedule, v) in product(zeros, splits, parts, orders):
+            for zero, sp, served, some, (schedule, v) in product(zeros, splits, sorts, parts, orders):
                 self.considered += len(recomputes) * len(some)
-                layout = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0])
+                layout = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0], *served)
                 laid, layers, legal, refused = self._laid(layout, some)
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
                 apart = self._shared_by_ends and ways.pp == ALONE
                 for recompute in recomputes if legal else ():
-                    key = zero, sp, recompute, apart, laid.table
+                    key = zero, sp, served, recompute, apart, laid.table
                     known[key].append((layout._replace(recompute=recompute), laid, layers, legal))
         self.groups = [self._group(program, members) for program, members in known.items()]
 
@@ -189,7 +183,7 @@ class Legal:
 
     def _laid(self, layout: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
-        laid = self._once(("laid", *layout[:7], parts), self._on_mesh, layout)
+        laid = self._once(("laid", *layout[:7], layout.cache, layout.over_tp, parts), self._on_mesh, layout)
         if isinstance(laid, str):
             return laid, (), (), {laid: len(parts)}  # type: ignore[return-value]  # no layout is
         if layout.pp == ALONE:
@@ -226,39 +220,38 @@ class Legal:
         heads = stated and (stated.heads or stated.all == "heads")
         refused = self._once("shared", check_shared, self.base.practice, SHARED, self.base.model, _nowhere)
         able = not (heads or refused)
-        return able and any(ways.cp > ALONE and self._parts_of(ways)[0] for ways in self._meshes())
+        return able and any(ways.cp > ALONE and self._parts_of(ways)[0] for ways in meshes(self.space, self.base))
 
     @cached_property
     def _copied(self) -> bool:
         """True if some copy kv heads, and have no fewer arrays, nor calls, for that: see `Practice.under`."""
         heads, kv_heads, practice = self.base.model.heads, self.base.model.kv_heads, self.base.practice
         alike = practice.qkv != "fused" and not practice.coalesce
-        return alike and kv_heads > 1 and any(kv_heads < ways.tp and not heads % ways.tp for ways in self._meshes())
+        return (
+            alike
+            and kv_heads > 1
+            and any(kv_heads < ways.tp and not heads % ways.tp for ways in meshes(self.space, self.base))
+        )
 
     def _parts_of(self, ways: Ways) -> tuple[Sequence[Parts], int]:
         return self._once(("parts", ways.dp, ways.cp), self._parts, ways)  # type: ignore[no-any-return]  # put there
 
     def _cut(self, layout: Layout, also: Sequence[Also]) -> Cut:
         """How the model is cut over a mesh, with an axis of stages, though it be of one device. Raises InputError."""
-        mesh, fields = self._stated_mesh(), self.file.layout
+        mesh, fields = self.base.stated_mesh, self.file.layout
         if self.space.chips:
             mesh = Mesh(layout.mesh((STAGES, *also)))
             fields, roles = fields or LayoutFields(), layout.roles((STAGES, *also))
             context = fields.context if "cp" in roles else None
             fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
-            fields = fields.model_copy(update={"zero": layout.zero, "sequence_parallel": layout.sequence_parallel})
+            splits = {"sequence_parallel": layout.sequence_parallel, "cache": layout.cache or None}
+            fields = fields.model_copy(update={"zero": layout.zero, **splits})
         workload = replace(self.base.workload, microbatches=layout.microbatches)
+        if self.base.inference and self.base.inference.fills:
+            workload = replace(workload, global_batch=mesh.devices)
         file = self.file.model_copy(update={"layout": fields})
         return cut(file, self.base.model, workload, mesh, _nowhere, also=also)
-
-    def _stated_mesh(self) -> Mesh:
-        """The mesh before an axis of it was split for kv heads."""
-        sizes: dict[str, int] = {}
-        for axis, size in self.base.mesh.axes.items():
-            whole = self.base.axis_parents.get(axis, axis)
-            sizes[whole] = sizes.get(whole, 1) * size
-        return Mesh(sizes)
 
     def _placed(self, laid: Cut) -> Placement:
         """Its mesh on the machine's wires. Raises InputError."""
@@ -274,10 +267,12 @@ class Legal:
         Raises InputError where they never can.
         """
         stated = {} if self.file.pipeline is None else {"layers": self.file.pipeline.layers}
-        turns = PipelineFields(schedule=layout.schedule, chunks=layout.chunks, **stated)
+        turns = PipelineFields(schedule=layout.schedule or DEFAULT, chunks=layout.chunks, **stated)
         few = replace(self.base.workload, microbatches=layout.pp)  # the orders of all are made where one is planned
         file = self.file.model_copy(update={"pipeline": turns})
         known, layers = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, memo=self.memo)
+        if not layout.schedule:
+            return layers, parts, {}
         actions = sum(map(len, known.orders)) // layout.pp if known else 0
         maker = SCHEDULES[layout.schedule]
         held_up = self.base.practice.overlap.blocks_stages(usual=maker.blocking) is True

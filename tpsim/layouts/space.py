@@ -7,15 +7,26 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.layouts.vary import in_order, read_varied, refuse_mesh, refuse_stated, stands, stated_flags
+from tpsim.layouts.vary import (
+    NAMES,
+    in_order,
+    read_varied,
+    refuse_mesh,
+    refuse_stated,
+    renamed,
+    stands,
+    stated_flags,
+)
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, edited, read_override
+from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, Edit, edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
 from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve
-from tpsim.question.serving_file import SCENARIOS
+from tpsim.question.scenario_file import ScenarioFile
+from tpsim.question.serving import NOT_SERVED
+from tpsim.question.serving_file import format_of, served_as
 from tpsim.question.stated import opened
 
 if TYPE_CHECKING:
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
     from tpsim.machine.parts import Machine
     from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
-    from tpsim.question.edits import Edit, Keys
+    from tpsim.question.edits import Keys
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
     from tpsim.question.stated import Source
@@ -43,6 +54,9 @@ KEYS: Mapping[str, Keys] = {
     "microbatches": PATHS["microbatches"],
 }
 """What is searched beside the mesh, and the field that it is."""
+
+SERVED: Mapping[str, Keys] = {"sequence_parallel": PATHS["sp"], "cache": NAMES["cache"]}
+"""The same of inference."""
 
 SHARED = ("layout", "cp")
 """The axes that split the tokens of a sequence."""
@@ -109,19 +123,28 @@ class Space:
             fields |= {("placement", axis): None for axis in self._placed if axis not in fields["mesh",]}
             fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
-            if name in KEYS and (stages or name not in ("schedule", "chunks")):
-                fields[KEYS[name]] = getattr(layout, name)
+            if name not in ROLES and (stages or name not in ("schedule", "chunks")):
+                fields[NAMES[name]] = getattr(layout, name)
         return fields
 
 
-def _refuse_inference(document: Document) -> None:
-    """Refuse a workload of inference: what weighs layouts counts gradients, states and stages."""
-    workload = document.data.get("workload")
-    kind = workload.get("kind") if isinstance(workload, Mapping) else None
-    if kind in SCENARIOS:
-        message = f"search weighs layouts of training, and this is a workload {kind}"
-        remedy = "plan them one by one: tpsim plan SCENARIO --set layout.cache=sequence; tpsim.grid has batches"
-        raise InputError.one("not-for-inference", message, document.place("workload", "kind"), remedy)
+def _keys(data: Mapping[str, Any]) -> Mapping[str, Keys]:
+    """What is searched of a scenario beside the mesh."""
+    return KEYS if format_of(data) is ScenarioFile else SERVED
+
+
+def _roles(data: Mapping[str, Any]) -> Mapping[str, str]:
+    """The roles of a mesh that is searched, and their axes: tokens of a sequence are not split in inference."""
+    return {role: axis for role, axis in ROLES.items() if role != "cp" or format_of(data) is ScenarioFile}
+
+
+def _refuse_shared(sizes: Mapping[str, Any], outer: Sequence[Varied], data: Mapping[str, Any]) -> None:
+    """Refuse to split the tokens of a sequence where no plan does. Raises InputError."""
+    places = [axis.place for axis in outer if axis.keys == NAMES["cp"]]
+    places += [Edit(NAMES["cp"], size, f"--cp {size}").place for role, size in sizes.items() if role == "cp"]
+    if places and "cp" not in _roles(data):
+        message = f"cp says nothing of inference: {NOT_SERVED[SHARED]}"
+        raise InputError.one("not-for-inference", message, places[0], "leave it out")
 
 
 def spaces(
@@ -140,13 +163,17 @@ def spaces(
     options = {name: value for name, value in flags.items() if value is not None}
     document = opened(scenario, {**_first(varied), **options}, memo.scenario, overrides)
     changes = list(map(read_override, overrides))
-    _refuse_inference(edited(document, changes))
-    stated = [*stated_flags(options), *changes]
+    asked_of = edited(document, changes).data
+    own: dict[Keys, Keys] = {("workload", name): ("workload", served) for name, served in served_as(asked_of).values()}
+    varied = renamed(varied, own)
+    flagged = (replace(edit, keys=own.get(edit.keys, edit.keys)) for edit in stated_flags(options))
+    stated = [*flagged, *changes]
     several = ("chips",) in varied
     free = "mesh" not in options and ("chips" in options or several or scenario is None or "mesh" not in document.data)
     document, chips, sizes = _edited(document, options, changes, free=free, several=several)
-    asked = {name: varied[keys] for name, keys in _inner(free).items() if keys in varied}
+    asked = {name: varied[keys] for name, keys in _inner(free, asked_of).items() if keys in varied}
     outer = [axis for axis in varied.values() if axis not in asked.values()]
+    _refuse_shared(sizes, outer, asked_of)
     if free:
         refuse_mesh(outer, changes)
     refuse_stated(varied.values(), stated)
@@ -158,7 +185,7 @@ def spaces(
     made = [_space(document, chips, inner, cell, places) for cell in cells]
     for name, axis in asked.items():
         _refuse_implied(name, axis, made)
-        if name in KEYS:
+        if name not in ROLES:
             axis.check(made[0].document)
     return made
 
@@ -185,7 +212,8 @@ def _edited(
         chips = int(document.data.get("chips") or 0) if stated is None else _count("chips", "chips", stated)
         document = _without(document, (*FREED, "chips"))
     sizes = {role: options.pop(role) for role in ROLES if free and role in options and f"layout.{role}" in FLAGS}
-    document = edited(edited(document, flags_to_edits(options, document.data)), changes)
+    of_work = edited(document, [change for change in changes if change.keys[0] == "workload"])
+    document = edited(edited(document, flags_to_edits(options, of_work.data)), changes)
     if free and not chips:
         chips = int(document.data.get("chips") or 0)
     if free and not chips and not several:
@@ -203,9 +231,9 @@ def _without(document: Document, names: Sequence[str]) -> Document:
     return spec.with_data(document, {name: value for name, value in document.data.items() if name not in names})
 
 
-def _inner(free: bool) -> dict[str, Keys]:
+def _inner(free: bool, data: Mapping[str, Any]) -> dict[str, Keys]:
     """What `--vary` may name of a layout, and the field that it is."""
-    return {**KEYS, **({role: ("mesh", axis) for role, axis in ROLES.items()} if free else {})}
+    return {**_keys(data), **({role: NAMES[role] for role in _roles(data)} if free else {})}
 
 
 def _none(varied: Varied) -> tuple[Edit, ...]:
@@ -242,19 +270,19 @@ def _space(
             chips = _count("chips", "chips", edit.value, edit.place)
         else:
             document = edited(document, [edit])
-    data = document.data
-    stated = {name for name, keys in KEYS.items() if stands(data, keys) and name not in inner}
+    data, keys = document.data, _keys(document.data)
+    stated = {name for name in keys if stands(data, keys[name]) and name not in inner}
     if data.get("shardings") is not None:
-        stated |= {"zero", "sequence_parallel"}
+        stated |= {"zero", "sequence_parallel", "cache"}
     if isinstance((data.get("pipeline") or {}).get("layers"), list):
         stated |= {"chunks"}
-    only: dict[str, tuple[Any, ...] | None] = {name: inner.get(name) for name in KEYS if name not in stated}
+    only: dict[str, tuple[Any, ...] | None] = {name: inner.get(name) for name in keys if name not in stated}
     if chips:
-        only |= {role: inner.get(role) for role in ROLES}
+        only |= {role: inner.get(role) for role in _roles(data)}
         document = _roomy(document)
-    for name in KEYS if chips else ("zero", "sequence_parallel", "recompute"):
-        if name in only and stands(data, KEYS[name]):
-            document = spec.with_value(document, KEYS[name], None, None)
+    for name in keys if chips else ("zero", "sequence_parallel", "recompute", "cache"):
+        if name in only and stands(data, keys[name]):
+            document = spec.with_value(document, keys[name], None, None)
     document = document if chips else _plannable(document, only)
     varied = {".".join(edit.keys): edit.value for edit in cell}
     return Space(document, chips, only, dict(_held(data, only, varied)), varied, places)
@@ -296,7 +324,7 @@ def _held(
 ) -> Iterator[tuple[str, Any]]:
     """What is stated and not searched, of the fields that a search could vary."""
     tables = {"mesh": ("mesh",), "placement": ("placement",), "shardings": ("shardings",), "cp": SHARED}
-    for name, keys in {**tables, **KEYS}.items():
+    for name, keys in {**tables, **_keys(data)}.items():
         path = ".".join(keys)
         if name not in only and path not in varied and not (name == "mesh" and "tp" in only) and stands(data, keys):
             value = data

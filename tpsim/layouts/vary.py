@@ -14,6 +14,7 @@ from tpsim.question.flag_edits import parse_mesh
 from tpsim.question.foreign_names import FOREIGN, foreign_name
 from tpsim.question.pipeline import known_schedule
 from tpsim.question.scenario_file import ScenarioFile
+from tpsim.question.serving_file import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,7 @@ NAMES: Mapping[str, Keys] = {
     **PATHS,
     **{role: ("mesh", axis) for role, axis in ROLES.items()},
     "sequence_parallel": PATHS["sp"],  # as answers have it
+    "cache": ("layout", "cache"),
 }
 """What `--vary` calls a field instead of its path."""
 
@@ -51,7 +53,8 @@ class Varied:
     def check(self, document: Document) -> None:
         """Refuse values that the field cannot have, as a flag's would be. Raises InputError."""
         for edit in self.edits or ():
-            file, _ = spec.read(edited(document, [edit]), ScenarioFile, foreign=FOREIGN)
+            changed = edited(document, [edit])
+            file, _ = spec.read(changed, format_of(changed.data), foreign=FOREIGN)
             if isinstance(edit.value, Mapping | list):
                 raise InputError.one("bad-value", f"{self.path} is varied by names", edit.place, "write none or full")
             if file.pipeline:
@@ -67,6 +70,16 @@ def read_varied(texts: Sequence[str]) -> dict[Keys, Varied]:
             raise InputError.one("varied-twice", f"{axis.path} is varied twice", axis.place, remedy)
         varied[axis.keys] = axis
     return varied
+
+
+def renamed(varied: Mapping[Keys, Varied], names: Mapping[Keys, Keys]) -> dict[Keys, Varied]:
+    """With other fields in the place of some: what training calls global_batch inference calls batch."""
+
+    def field(axis: Varied) -> Varied:
+        keys = names[axis.keys]
+        return replace(axis, keys=keys, edits=axis.edits and tuple(replace(edit, keys=keys) for edit in axis.edits))
+
+    return {names.get(keys, keys): field(axis) if keys in names else axis for keys, axis in varied.items()}
 
 
 def in_order(varied: Mapping[Keys, Varied]) -> dict[Keys, Varied]:

@@ -231,9 +231,10 @@ def _replaced(question: Question) -> Iterator[str]:
 def _next(result: PlanResult) -> str:
     """Look for a layout where this one does not fit and no change mends it; else explain what costs most."""
     worst, question = max(result.rows, key=lambda row: row.exposed_s, default=None), result.question
-    searchable = not question.inference and question.planner == "book"
+    searchable = question.planner == "book"
     if question.asked and searchable and result.memory.fits is False and result.change is None:
-        batch = question.workload.global_batch if "workload.global_batch" in question.left_open else None
+        guessed = {"workload.global_batch", "workload.batch"} & {*question.left_open}
+        batch = question.workload.global_batch if guessed else None
         flags = flag_words({"chips": question.mesh.devices, "batch": batch})
         return shlex.join(["tpsim", "search", *without_layout(shlex.split(question.asked)), *flags])
     if asked := question.asked:

@@ -71,10 +71,10 @@ def model_text(question: Question) -> str:
     return f"{question.model.name}, {show(float(parameters), 'count')} parameters"
 
 
-def work_text(question: Question) -> str:
-    """The work of a step."""
+def work_text(question: Question, batch: str = "") -> str:
+    """The work of a step; batch: of inference, all that it may be."""
     if question.inference:
-        return inference_text(question)
+        return inference_text(question, batch)
     return f"{counted(question.workload.global_batch, 'sequence')} of {question.workload.seq:,} tokens"
 
 
@@ -156,7 +156,7 @@ SWITCHES = ("qkv", "attention", "causal")
 def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     """The facts of a plan's page that are others for inference."""
     question = result.question
-    dtypes, switches = question.dtypes, question.practice.under(question.layout).switches
+    dtypes = question.dtypes
     yield "work", inference_text(question)
     own = {"experts": dtypes.experts, "embedding and output": dtypes.vocab}
     others = ", ".join(f"{dtype} of {of}" for of, dtype in own.items() if dtype)
@@ -165,15 +165,22 @@ def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
     row = {dim: axes for dim, axes in question.layout.table.get("cache", {}).items() if axes}
     split = ", ".join(f"{dim} over {' '.join(axes)}" for dim, axes in row.items()) if row else "as attention's heads"
     yield "layout", f"{_roles(question.layout)}; cache: {split}"
-    base, beside = question.resolved["practice"]["base"], question.practice.overlap.tensor
+    yield "practice", inference_practice(question)
+
+
+def inference_practice(question: Question) -> str:
+    """The bundle's name, and its switches that say something of a forward alone."""
+    switches = question.practice.under(question.layout).switches
     text = ", ".join(f"{name} {switches[name]}" for name in SWITCHES)
-    yield "practice", f"{base}: {text}, overlap of tensor {beside}"
+    return f"{question.resolved['practice']['base']}: {text}, overlap of tensor {question.practice.overlap.tensor}"
 
 
-def inference_text(question: Question) -> str:
-    """The work of a step, or of a prompt and its reply."""
+def inference_text(question: Question, batch: str = "") -> str:
+    """The work of a step, or of a prompt and its reply; batch: all that it may be."""
     work = question.stated.file.workload
-    batch = counted(question.workload.global_batch, "sequence")
+    batch = f"{batch} sequences" if batch else counted(question.workload.global_batch, "sequence")
+    if question.inference and question.inference.fills:
+        batch = "as many sequences as memory has room for"
     if isinstance(work, PrefillFields):
         cached = f", {work.cached:,} of them cached" if work.cached else ""
         return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.answers.sweep import COLUMNS
-from tpsim.pages.plan_facts import model_text, practice_text, telling, work_text
+from tpsim.answers.sweep import COLUMNS, SERVED
+from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
@@ -26,6 +26,7 @@ LAYOUT = (
     Column("dp", "dp", "integer"),
     Column("cp", "cp", "integer"),
     Column("ep", "ep", "integer"),
+    Column("ep_over", "over"),
     Column("pp", "pp", "integer"),
     Column("schedule", "schedule"),
     Column("chunks", "chunks", "integer"),
@@ -34,8 +35,13 @@ LAYOUT = (
     Column("zero", "ZeRO", "integer"),
     Column("sp", "sp"),
     Column("recompute", "recompute"),
+    Column("cache", "cache by"),
+    Column("batch", "batch", "integer"),
 )
 COSTS = (
+    Column("ttft_s", "TTFT", "seconds"),
+    Column("tpot_s", "TPOT", "seconds"),
+    Column("tokens_per_s_chip", "tokens/s\nper chip", "number"),
     Column("step_s", "step", "seconds"),
     Column("peak_bytes", "peak", "bytes"),
     Column("fit", "fits"),
@@ -50,6 +56,9 @@ MORE = (
     Column("at_least_s", "at least", "seconds"),
 )
 """What the seconds are made of, and what was known of them before the layout was planned."""
+
+OF_TRAINING = ("microbatches", "microbatch_size", "zero", "step_s", "mfu")
+"""Columns that say nothing of inference, whose step is that to the first token, or to the next."""
 
 REFUSED = (Column("reason", "refused"), Column("layouts", "layouts", "integer"))
 
@@ -137,14 +146,24 @@ def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """False for a column that says nothing of any layout."""
-    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes", "price": None}
-    return key not in idle or any(row[key] != idle[key] for row in rows)
+    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes"}
+    idle |= dict.fromkeys(("ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price"))
+    if rows and "batch" in rows[0] and (key in OF_TRAINING or (key == "batch" and _alike(rows))):
+        return False
+    return key not in idle or any(row.get(key) != idle[key] for row in rows)
+
+
+def _alike(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """True if all have the same batch, or a column of their own for it."""
+    return "workload.batch" in rows[0].get("varied", rows[0]) or len({row["batch"] for row in rows}) == 1
 
 
 def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     questions = result.questions
     yield "model", _either(model_text(question) for question in questions)
-    yield "work", _either(work_text(question) for question in questions)
+    sizes = dict.fromkeys(question.workload.global_batch for question in questions)
+    batch = " or ".join(f"{size:,}" for size in sizes) if len(sizes) > 1 else ""
+    yield "work", _either(work_text(question, batch) for question in questions)
     chips = (space.chips or question.mesh.devices for space, question in zip(result.spaces, questions, strict=True))
     machines = zip((question.machine.name for question in questions), chips, strict=True)
     yield "machine", _either(f"{name}, {counted(count, 'chip')}" for name, count in machines)
@@ -170,6 +189,8 @@ def _either(texts: Iterable[str]) -> str:
 
 def _practice(question: Question, searched: Sequence[str]) -> str:
     """The switches that no layout of the search has otherwise."""
+    if question.inference:
+        return inference_practice(question)
     base, layout = question.resolved["practice"]["base"], question.layout
     switches = telling(base, question.practice.under(layout).switches)
     return practice_text(base, {name: switch for name, switch in switches.items() if name not in searched})
@@ -189,12 +210,14 @@ def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  
         }
         for row in result.rows
     ]
-    known = (*COLUMNS, "sp", "fit", "price")
+    known = (*COLUMNS, *SERVED, "sp", "fit", "price")
     varied = [Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in known]
-    keys = {*COLUMNS, *(key for key in ("fit", "price") if _tells(key, rows))}
-    costs = [column for column in (*COSTS, *MORE[:-1]) if column.key in keys]
+    served = bool(rows) and "cache" in rows[0]
+    keys = {"sp", *COLUMNS, *(key for key in ("fit", "price", *SERVED) if _tells(key, rows))}
+    keys = {key for key in keys if _tells(key, rows)} if served else keys
+    layout, costs = ([column for column in some if column.key in keys] for some in (LAYOUT, (*COSTS, *MORE[:-1])))
     empty = [{**cell, "vary": ", ".join(cell["vary"])} for cell in result.empty]
-    tables = [Table((*LAYOUT[:1], *varied, *LAYOUT[1:], *costs), rows)] if rows else []
+    tables = [Table((*layout[:1], *varied, *layout[1:], *costs), rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
     facts = (("cells", f"{result.cells:,}, {result.made:,} of them searched now"),)
     return Page(result, title="sweep", facts=facts, tables=tuple(tables))

@@ -222,6 +222,15 @@ class Question:
         return stated.value if stated else 1.0 if self.cost_model == "book" else None
 
     @property
+    def stated_mesh(self) -> Mesh:
+        """The mesh before an axis of it was split for kv heads."""
+        sizes: dict[str, int] = {}
+        for axis, size in self.mesh.axes.items():
+            whole = self.axis_parents.get(axis, axis)
+            sizes[whole] = sizes.get(whole, 1) * size
+        return type(self.mesh)(sizes)
+
+    @property
     def idle_axes(self) -> tuple[str, ...]:
         """Mesh axes of several devices that shard nothing: their devices repeat the same work."""
         used = {axis for dims in self.layout.table.values() for axes in dims.values() for axis in axes}

@@ -39,6 +39,7 @@ class BestFields(Strict):
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] | None = None
     sequence_parallel: Annotated[bool, Field(strict=True)] | None = None
     recompute: Literal["none", "selective", "full"] | None = None
+    cache: Literal["heads", "batch", "sequence"] | None = None
 
     @property
     def stated(self) -> dict[str, Any]:

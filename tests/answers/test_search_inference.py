@@ -1,0 +1,195 @@
+"""The verb `search` for inference: all layouts are planned, so the best are those of plans that know no search."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+import tpsim
+from tpsim.answers.search import search
+from tpsim.pages.search import page
+from tpsim.quantity.errors import InputError
+
+DECODE = {
+    "tpsim": "scenario/1",
+    "model": "llama-3-8b",
+    "hardware": "dgx-h100",
+    "mesh": {"data": 2, "tensor": 4},
+    "layout": {"dp": "data", "tp": "tensor"},
+    "workload": {"kind": "decode", "batch": 32, "context": 4096},
+}
+PROMPTS = {**DECODE, "workload": {"kind": "prefill", "batch": 8, "prompt": 2048}}
+REPLIES = {**DECODE, "model": "llama-3-70b", "workload": {"kind": "serve", "batch": 32, "prompt": 512, "output": 64}}
+EXPERTS = {**DECODE, "model": "mixtral-8x7b", "workload": {"kind": "decode", "batch": 64, "context": 1024}}
+
+
+def divisors(number):
+    return [n for n in range(1, number + 1) if not number % n]
+
+
+def layouts(chips, experts):
+    """Every scenario's mesh, layout and pipeline of so many chips: axes of one device are there as well."""
+    for tp, pp in product(divisors(chips), divisors(chips)):
+        if chips % (tp * pp):
+            continue
+        dp = chips // tp // pp
+        splits = [False, True], ["heads", "batch", "sequence"], [False, True] if experts else [False]
+        for ep, sp, cache, over in product(divisors(dp) if experts else [1], *splits):
+            if tp == 1 and (sp or over or cache != "heads"):
+                continue  # there is nothing that these split
+            mesh = {"pipe": pp, "data": dp // ep, "expert": ep, "tensor": tp}
+            roles = {"pp": "pipe", "dp": ["data", "expert"], "tp": "tensor"}
+            roles["ep"] = (["expert"] if ep > 1 else []) + (["tensor"] if over else [])
+            yield {"mesh": mesh, "layout": {**roles, "sequence_parallel": sp, "cache": cache}}
+
+
+def brute(scenario, chips, overrides=()):
+    """The plan of every layout that `plan` does not refuse, and how many it does."""
+    plans, refused = [], 0
+    for layout in layouts(chips, scenario["model"] == "mixtral-8x7b"):
+        try:
+            plans.append(tpsim.plan({**scenario, **layout}, overrides=overrides))
+            assert plans[-1].step.time_s > 0  # what cannot be priced is refused here
+        except InputError:
+            refused += 1
+    return plans, refused
+
+
+@pytest.mark.parametrize(
+    ("scenario", "chips"),
+    [(DECODE, 8), (REPLIES, 8), (EXPERTS, 8), (PROMPTS, 4)],
+    ids=["decoding", "prompts and replies", "decoding of experts", "prompts"],
+)
+def test_the_best_layouts_are_those_of_brute_force(scenario, chips):
+    found = search(scenario, chips=chips, top=1000)
+    plans, refused = brute(scenario, chips)
+    fitting = [plan for plan in plans if plan.memory.room_bytes >= 0]
+    steps = sorted(float(plan.step.time_s) for plan in fitting)
+    assert 10 < len(steps) == found.fitting == found.plans
+    assert (found.legal, found.considered) == (len(plans), len(plans) + refused)
+    assert sum(refusal.layouts for refusal in found.refused) == refused
+    assert [row.step_s for row in found.rows] == pytest.approx(steps, rel=1e-9)
+    rates = sorted((plan.serve.tokens_per_s_chip for plan in fitting), reverse=True)
+    assert [row.tokens_per_s_chip for row in found.rows] == pytest.approx(rates, rel=1e-9)
+
+
+def test_no_number_of_plans_ends_a_search_of_inference_before_its_best_are_known():
+    few, all_ = search(DECODE, chips=8, top=3, plans=1), search(DECODE, chips=8, top=3)
+    assert [row.step_s for row in few.rows] == [row.step_s for row in all_.rows]
+    assert few.complete
+    assert few.plans == few.fitting > 3
+
+
+@pytest.mark.parametrize("scenario", [DECODE, REPLIES, EXPERTS, PROMPTS])
+def test_every_row_is_the_plan_of_its_scenario_read_back(scenario, tmp_path):
+    for row in search(scenario, chips=8, top=4).rows:
+        path = tmp_path / f"{row.rank}.yaml"
+        path.write_text(row.scenario(tmp_path), encoding="utf-8")
+        plan = tpsim.plan(path)
+        assert float(plan.step.time_s) == pytest.approx(row.step_s, rel=1e-9)
+        assert float(plan.memory.peak_bytes) == pytest.approx(row.peak_bytes, rel=1e-9)
+        assert (plan.serve.ttft_s, plan.serve.tpot_s) == (row.ttft_s, row.tpot_s)
+
+
+def test_what_is_required_of_tokens_leaves_out_layouts_and_the_best_of_the_others_is_named():
+    asked = "require.ttft=< 700 ms"
+    free, bound = search(REPLIES, chips=8, top=100), search(REPLIES, chips=8, top=100, overrides=[asked])
+    able = [row for row in free.rows if row.ttft_s < 0.7]
+    assert 0 < len(able) < len(free.rows)
+    assert bound.violating == len(free.rows) - len(able)
+    assert [row.step_s for row in bound.rows] == [row.step_s for row in able]
+    assert bound.best.step_s > free.best.step_s
+
+
+def test_batches_are_compared_by_what_a_chip_makes_under_a_limit_of_latency():
+    batches, limit = [16, 64, 256, 1024], "require.tpot=< 6 ms"
+    found = search(DECODE, chips=8, vary=["batch=16,64,256,1024"], by="tokens_per_s_chip", overrides=[limit])
+    plans = [plan for size in batches for plan in brute(DECODE, 8, [f"workload.batch={size}", limit])[0]]
+    able = [plan for plan in plans if plan.memory.room_bytes >= 0 and plan.ok]
+    best = max(able, key=lambda plan: plan.serve.tokens_per_s_chip)
+    assert found.best.tokens_per_s_chip == pytest.approx(best.serve.tokens_per_s_chip, rel=1e-9)
+    assert found.best.varied == {"workload.batch": best.question.workload.global_batch}
+    assert 16 < found.best.batch < 1024
+
+
+def test_the_largest_batch_is_that_of_each_layout():
+    found = search(DECODE, chips=8, batch="largest", by="tokens_per_s", top=100)
+    plans, _ = brute({**DECODE, "workload": {**DECODE["workload"], "batch": "largest"}}, 8)
+    rates = sorted((plan.step.tokens_per_s for plan in plans), reverse=True)
+    assert [row.tokens_per_s for row in found.rows] == pytest.approx(rates, rel=1e-9)
+    assert len({row.batch for row in found.rows}) > 1
+    assert "as many sequences as memory has room for" in dict(page(found, verbose=False).facts)["work"]
+    assert f"batch {found.best.batch}" in found.verdict
+
+
+def test_money_of_replies_counts_their_prompts():
+    price = "assume.price_per_chip_hour=2"
+    found = search(REPLIES, chips=8, by="money", overrides=[price], top=100)
+    plans = [plan for plan in brute(REPLIES, 8, [price])[0] if plan.memory.room_bytes >= 0]
+    costs = sorted(plan.run.price_per_million_tokens for plan in plans)
+    assert [row.run.price_per_million_tokens for row in found.rows] == pytest.approx(costs, rel=1e-9)
+    assert [row.planned.value("money") for row in found.rows] == pytest.approx([cost / 1e6 for cost in costs])
+    assert [row.step_s for row in found.rows] != sorted(row.step_s for row in found.rows)
+
+
+def test_what_a_scenario_states_is_held_and_what_it_leaves_open_is_searched():
+    found = search({**DECODE, "layout": {**DECODE["layout"], "cache": "batch"}})
+    assert (found.searched, found.considered, found.best.mesh) == (["sequence_parallel"], 2, DECODE["mesh"])
+    assert found.held == {"mesh": DECODE["mesh"], "layout.cache": "batch"}
+    assert [row.cache for row in found.rows] == ["batch"]
+    assert [row.cache for row in search(DECODE, vary=["cache=sequence,heads"]).rows] == ["heads", "sequence"]
+
+
+def test_a_layout_whose_call_has_no_price_is_refused_and_no_others():
+    found = search("llama3-70b-v5e-decode", chips=16, top=100)
+    assert {refusal.reason: refusal.layouts for refusal in found.refused}["no-closed-form"] > 0
+    assert found.considered == found.legal + sum(refusal.layouts for refusal in found.refused)
+    assert len(found.rows) == found.fitting > 0
+
+
+def test_the_best_of_inference_can_be_required():
+    found = search({**DECODE, "require": {"best": {"tp": 8, "cache": "heads"}}}, chips=8)
+    assert found.ok
+    assert not search({**DECODE, "require": {"best": {"cache": "batch"}}}, chips=8).ok
+
+
+def test_a_page_of_inference_has_columns_of_its_own():
+    found = search(REPLIES, chips=8)
+    table = page(found, verbose=False).tables[0]
+    keys = [column.key for column in table.columns]
+    assert {"ttft_s", "tpot_s", "tokens_per_s_chip", "cache"} <= {*keys}
+    assert not {"zero", "microbatches", "mfu", "step_s", "batch"} & {*keys}
+    assert "first token after" in found.verdict
+    assert "all of these planned" in found.verdict
+
+
+def test_inference_that_flags_ask_for_is_searched():
+    """It was told that a workload that decodes has no global_batch, and has no seq, and needs a context."""
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 8, "batch": 32, "seq": 4096}
+    flagged = search(**asked, overrides=["workload.kind=decode"])
+    assert [row.step_s for row in flagged.rows] == [row.step_s for row in search(DECODE, chips=8).rows]
+
+
+REFUSED = {
+    "cp by a flag": ({"cp": 2}, "cp says nothing of inference: context parallelism"),
+    "cp varied": ({"vary": ["cp=1,2"]}, "cp says nothing of inference: context parallelism"),
+    "ZeRO": ({"vary": ["zero=0,1"]}, "layout.zero says nothing of inference"),
+    "an unknown cache": ({"vary": ["cache=rows"]}, 'layout.cache cannot be "rows"'),
+    "steps of batches as large as memory": ({"batch": "largest"}, "steps are not the same work"),
+    "steps of several batches": ({"vary": ["batch=8,16"]}, "steps are not the same work"),
+    "a batch stated and varied": ({"batch": 8, "vary": ["batch=8,16"]}, "batch is stated by --batch 8 and varied"),
+}
+
+
+@pytest.mark.parametrize(("asked", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_searched_of_inference_is_refused_by_name(asked, message):
+    with pytest.raises(InputError, match=message):
+        search(DECODE, chips=8, **asked)
+
+
+def test_inference_without_a_batch_is_refused_with_how_to_give_several():
+    open_ = {**DECODE, "workload": {"kind": "decode", "context": 4096}}
+    with pytest.raises(InputError, match="compared at one batch") as error:
+        search(open_, chips=8)
+    assert error.value.problems[0].remedy == "add it: --batch 32, or several: --vary batch=8,32,128"

@@ -1,0 +1,45 @@
+"""The meshes that a search looks at: every way to share so many chips out among the roles of a layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpsim.layouts.group import ALONE
+from tpsim.layouts.layout import Ways
+from tpsim.question.divisibility import divisors
+from tpsim.question.edits import EXPERTS, STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.layouts.space import Space
+    from tpsim.question.question import Question
+
+
+def meshes(space: Space, base: Question) -> Iterator[Ways]:
+    """All meshes of so many chips, experts on a part of dp; that of the scenario where it is held."""
+    if not space.chips:
+        roles, mesh = base.layout.roles, base.mesh
+        yield Ways(*(mesh.size(*roles.get(role, ())) for role in Ways._fields))
+        return
+    chips, only = space.chips, space.only
+    for tp in only["tp"] or divisors(chips):
+        for cp in only.get("cp", (ALONE,)) or divisors(chips // tp or 1):
+            for pp in only[STAGES] or divisors(chips // (tp * cp) or 1):
+                for dp in only["dp"] or (chips // (tp * cp * pp),):
+                    if pp * dp * cp * tp == chips:
+                        experts = divisors(dp) if base.model.experts else (1,)
+                        asked = None if _over_both(space, base) else only[EXPERTS]
+                        yield from (Ways(pp, dp, cp, ep, tp) for ep in asked or experts if not dp % ep)
+
+
+def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:
+    """Whether experts lie over tp beside their part of dp, each way that is looked at: in inference both are."""
+    if not _over_both(space, base):
+        return [False]
+    devices = {False: ways.ep, True: ways.ep * ways.tp}
+    return [over for over, n in devices.items() if n in (space.only[EXPERTS] or (n,)) and over <= (ways.tp > ALONE)]
+
+
+def _over_both(space: Space, base: Question) -> bool:
+    return bool(space.chips and base.inference and base.model.experts)
