@@ -101,7 +101,8 @@ def without_single(read: Expression, mesh: Mesh) -> Expression:
         return replace(array, type=Sharding(type_.dims, on, owes))
 
     stated = {slot.name: getattr(read, slot.name) for slot in fields(read)}
-    return replace(read, **{name: named(array) for name, array in stated.items() if isinstance(array, NamedArray)})
+    arrays = {name: named(array) for name, array in stated.items() if isinstance(array, NamedArray)}
+    return replace(read, **arrays)  # type: ignore[arg-type]  # its own fields
 
 
 def refuse_uneven(text: str, array: NamedArray, dims: Mapping[str, int], mesh: Mesh) -> None:
