@@ -365,3 +365,14 @@ def test_axes_in_another_order_are_one_permute_on_open_axes_of_a_torus():
     link = 2 * 2**24  # two blocks cross the busiest cable, see tests/reference/test_permutes.py
     assert result.total_time_s == pytest.approx(4.27e-6 + link / 45e9 + 1e-6 / 3, rel=1e-3)
     assert result.total_time_s < 0.76e-3
+
+
+def test_axes_of_one_device_are_left_out_and_said_to_be():
+    answer = shard("A[I_X,J] . B[J,K_X] -> C[I,K]{U_X}", "X=1,Y=2")
+    assert [str(array) for array in answer.expression.arrays] == ["A[I, J]", "B[J, K]", "C[I, K]"]
+    assert answer.verdict == "case 1: matmul gives C[I, K]"
+    assert "one device along X: nothing is split, or owed, over it" in [note.text for note in answer.assumptions]
+
+
+def test_where_nothing_is_to_be_done_no_empty_table_of_steps_is_shown():
+    assert [len(table.rows) for table in page(shard("A[I_X] -> A[I_X]"), verbose=True).tables] == [2]

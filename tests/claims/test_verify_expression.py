@@ -208,6 +208,15 @@ def test_one_way_is_held_at_a_time():
     assert taken < 1.4 * max(most) < sum(most) / 2
 
 
+@pytest.mark.parametrize(
+    "expression", ["A[I_XY,J] -> A[I_YX,J]", "A[I_Y,J] -> A[I_XY,J]", "A[I_X,J]{U_Y} -> A[I_YX,J]"]
+)
+@pytest.mark.parametrize("mesh", ["X=1,Y=3", "X=2,Y=1"])
+def test_an_axis_of_one_device_makes_no_shards_change_places(expression, mesh):
+    assert verify_expression(expression, mesh).ok
+    assert "permute" not in [step.op for step in shard(expression, mesh).steps]
+
+
 def test_a_placement_without_a_machine_is_refused():
     with pytest.raises(InputError, match="a placement needs a machine") as error:
         verify_expression("A[I_X]", placement="X=ici.0")

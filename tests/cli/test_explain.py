@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import sympy
 
 from tpsim.answers.derivation import CHECKS
-from tpsim.answers.explain import explain
+from tpsim.answers.explain import explain, explain_list
 from tpsim.answers.plan import plan
 
 ROOT = Path(__file__).parents[2]
@@ -296,3 +297,36 @@ def test_the_bubble_is_explained_with_its_schedule_and_what_every_stage_waits(tp
     assert " 1f1b; the step hangs on " in out
     assert " stages wait: 0 3.426" in out
     assert ", 1-10 3.2" in out
+
+
+PARTS_OF_SECONDS = re.compile(r"(?:^|([+-]) )(?:[a-z ]*?)([0-9][0-9.,]*) ([mun]?s)\b")
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+@pytest.mark.parametrize(
+    ("kind", "scenario", "hidden"),
+    [
+        ("all_gather", "gemma-7b-v5e", True),
+        ("all_to_all", "deepseek-v3-h100-decode", True),
+        ("all_reduce", "gpt2-xl-a100-dp", False),
+    ],
+)
+def test_the_parts_of_a_calls_seconds_add_up_to_them(kind, scenario, hidden):
+    told = [derived for derived in explain(kind, scenario).derivations if derived.dimension == "seconds"]
+    assert told
+    assert any(" - " in derived.text for derived in told) == hidden
+    for derived in told:
+        parts = PARTS_OF_SECONDS.findall(derived.text)
+        added = sum((-1 if sign == "-" else 1) * float(n.replace(",", "")) * UNITS[unit] for sign, n, unit in parts)
+        assert added == pytest.approx(derived.value, rel=2e-3)
+
+
+def test_by_the_book_a_calls_seconds_are_the_longer_of_two():
+    told = [derived.text for derived in explain("all_gather", "gemma-7b-v5e", cost_model="book").derivations]
+    assert "the longer of latency 8 us and bandwidth 1.092 ms" in told
+
+
+def test_a_scenario_of_inference_lists_no_numbers_of_training():
+    trained = {"per_layer.backward.wire", "memory.gradients", "memory.optimizer", "memory.kept", "breakeven"}
+    assert not trained & {name.name for name in explain_list("llama3-70b-h100-decode").names}
+    assert trained <= {name.name for name in explain_list("llama3-70b-h100").names}

@@ -36,8 +36,14 @@ MEMORY = ("parameters", "gradients", "optimizer", "static")
 CACHE = "cache"
 """What inference holds, and training does not."""
 
+TRAINED = ("per_layer.backward", "memory.gradients", "memory.optimizer", "memory.kept", "breakeven")
+"""What the names of numbers begin with that training has, and inference does not."""
+
 FORCEABLE = 2
 """What of a way can be forced: its algorithm and its protocol."""
+
+ROUNDED = 1e-9
+"""Share of a time below which a difference is one of rounding."""
 
 PARTS = (LAYER, "memory", "step", "pipeline", "serve", *RATES)
 """What the name of a number begins with that only a plan has."""
@@ -54,7 +60,8 @@ def names_in(result: PlanResult) -> dict[str, str]:
     told = [*result.serve] if result.serve else []
     served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if name in told}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
-    return {**calls, **numbers(), **cache, **served}
+    every = {name: noun for name, noun in numbers().items() if not (served and name.startswith(TRAINED))}
+    return {**calls, **every, **cache, **served}
 
 
 def numbers() -> dict[str, str]:
@@ -113,19 +120,14 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
     """Seconds of one call, with the constants of the levels that it runs over."""
     row = rows[0]
     timing = row.timing
-    parts = [("launch", timing.launch_s), ("latency", timing.latency_s), ("bandwidth", timing.bandwidth_s)]
-    parts += [("ramp", timing.ramp_s)] if timing.ramp_s else []
-    parts += [("measured curve", timing.curve_s)] if timing.curves else []
     way = f"algorithm {timing.algorithm}" + ("" if timing.protocol == SIMPLE else f", protocol {timing.protocol}")
-    joined = "max of " if result.question.cost_model == "book" else ""
-    sentence = joined + " + ".join(f"{noun} {show(float(part), 'seconds')}" for noun, part in parts)
     route = route_over(result.question, row.call.parts[0].move)
     levels = {segment.level for segment in route}
     calls = number(sum(row.count for row in rows))
     return Derivation(
         what=f"time of one {row.collective} over {row.axis} ({way})",
         dimension="seconds",
-        text=sentence,
+        text=_spent(timing, result.question.cost_model),
         value=float(timing.time_s),
         because=(
             f"{counted(calls, 'call')} per step",
@@ -138,6 +140,19 @@ def _seconds(result: PlanResult, rows: Sequence[Row]) -> Derivation:
         ),
         checks=CHECKS["seconds"],
     )
+
+
+def _spent(timing: Timing, cost_model: CostModel) -> str:
+    """What its seconds are made of, as the cost model joins them, less what passes at once."""
+    parts = [("launch", timing.launch_s), ("latency", timing.latency_s), ("bandwidth", timing.bandwidth_s)]
+    parts += [("ramp", timing.ramp_s)] if timing.ramp_s else []
+    parts += [("measured curve", timing.curve_s)] if timing.curves else []
+    told = [f"{noun} {show(float(part), 'seconds')}" for noun, part in parts]
+    if cost_model == "book":
+        return f"the longer of {told[1]} and {told[2]}"
+    once = float(total(part for _, part in parts) - timing.time_s)
+    hidden = once > ROUNDED * timing.time_s
+    return " + ".join(told) + (f" - {show(once, 'seconds')} where hops or levels work at once" if hidden else "")
 
 
 def _taken(timing: Timing, cost_model: CostModel) -> Iterator[str]:

@@ -23,6 +23,7 @@ from tpsim.question.expression import (
     read_mesh,
     refuse_dtypes,
     refuse_uneven,
+    without_single,
 )
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, noted
@@ -69,7 +70,7 @@ def shard(
     Raises NotationError for an expression that cannot be read, is illegal, or does not split evenly.
     """
     grid = read_mesh(mesh)
-    read = parse_expression(expr, grid.order)
+    read = without_single(parse_expression(expr, grid.order), grid)
     sizes = None if dims is None else read_dims(dims, read)
     if sizes is not None:
         for array in read.arrays:
@@ -211,6 +212,9 @@ class ShardResult(Answer):
             yield from map(str, self.pricing.clock.placement.describe())
         if isinstance(self.expression, Product) and self.expression.out is None:
             yield "no result type given: the product's own is taken, and what it owes stays owed"
+        single = [axis for axis, devices in self.mesh.axes.items() if devices == 1]
+        if single:
+            yield f"one device along {' and '.join(single)}: nothing is split, or owed, over it"
 
     @property
     def verdict(self) -> str:

@@ -142,7 +142,10 @@ def check(
     path = _nearest(Path(lock)) if not (update and named) else Path(lock)
     first = not path.exists()
     if first and not update:
-        raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(named, path.parent))
+        raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(named, path))
+    if not path.parent.is_dir():
+        message = f"{path}: there is no folder {path.parent}"
+        raise InputError.one("cannot-write", message, remedy="make it, or name a lock in another one")
     head = None if first or named or not update else older_lock(path)
     known = head or (Lock.empty() if first else read_lock(path))
     asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
@@ -175,10 +178,12 @@ def _nearest(lock: Path) -> Path:
     return next((Path(os.path.relpath(file)) for file in above if file.exists()), lock)
 
 
-def _how_to_write(paths: Sequence[str], folder: Path) -> str:
-    if paths or (folder / HOME).is_dir():
-        return f"write it: {shlex.join(['tpsim', 'check', '--update', *paths])}"
-    return WHAT
+def _how_to_write(paths: Sequence[str], lock: Path) -> str:
+    """The command that writes a lock of the scenarios that are named, or that stand where they usually do."""
+    named = () if str(lock) == LOCK_FILE else ("--lock", str(lock))
+    if paths or (lock.parent / HOME).is_dir():
+        return f"write it: {shlex.join(['tpsim', 'check', '--update', *paths, *named])}"
+    return " ".join([WHAT, *map(shlex.quote, named)])
 
 
 WHAT = "name your scenarios, files or folders: tpsim check --update PATH"

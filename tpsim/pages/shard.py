@@ -71,7 +71,7 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
         for row in result.arrays
     ]
     yield Table(_known(ARRAYS, arrays), arrays)
-    if result.chosen is None:
+    if not result.steps:
         return
     steps = [{**row, "number": at, "axes": ",".join(row.axes)} for at, row in enumerate(result.steps, 1)]
     yield Table(_known(STEPS, steps), steps)

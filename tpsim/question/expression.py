@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import NotationError
+from tpsim.algebra.notation import NamedArray, NotationError
 from tpsim.algebra.sharding import Sharding, joined
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Array, Einsum, Leaf, Max, Op, Program, Reshard, Where
@@ -16,7 +16,7 @@ from tpsim.quantity.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from tpsim.algebra.notation import Expression, NamedArray
+    from tpsim.algebra.notation import Expression
     from tpsim.algebra.planner import PlannedStep
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")
@@ -88,6 +88,21 @@ def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[s
             raise NotationError("the placement cannot be read", placement, span, remedy, "bad-placement")
         bound[axis] = tuple(level.strip() for level in levels.split("+"))
     return bound
+
+
+def without_single(read: Expression, mesh: Mesh) -> Expression:
+    """The expression without the mesh axes of one device: they split nothing, and no order of axes turns on them."""
+    single = {axis for axis, devices in mesh.axes.items() if devices == 1}
+
+    def named(array: NamedArray) -> NamedArray:
+        type_ = array.type
+        on = tuple(tuple(axis for axis in axes if axis not in single) for axes in type_.on)
+        owes = frozenset(owed for owed in type_.owes if owed[0] not in single)
+        return replace(array, type=Sharding(type_.dims, on, owes))
+
+    stated = {slot.name: getattr(read, slot.name) for slot in fields(read)}
+    arrays = {name: named(array) for name, array in stated.items() if isinstance(array, NamedArray)}
+    return replace(read, **arrays)  # type: ignore[arg-type]  # its own fields
 
 
 def refuse_uneven(text: str, array: NamedArray, dims: Mapping[str, int], mesh: Mesh) -> None:
