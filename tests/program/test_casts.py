@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.models import GPT, LLAMA
+from tpsim.cost.memory import standing
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
@@ -98,3 +99,40 @@ def test_gradients_are_made_as_activations_are_and_sent_as_stated(zero, sent):
     new = program.results["new.0.W1"]
     assert (new.dtype, makers[new].where.act) == ("f32", "U")
     assert not [op for op in program.ops if isinstance(op, Leaf) and op.output.name.startswith("master.")]
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"), [("f32", "bf16"), ("bf16", "f32")], ids=["sent as they are made", "sent in f32"]
+)
+@pytest.mark.parametrize("zero", [0, 2, 3])
+def test_what_fsdp2_has_reduced_it_holds_as_parameters_are_stored(zero, stored, sent):
+    """PyTorch FSDP2, _fsdp_collectives.py, foreach_reduce: sent in reduce_dtype, then brought to orig_dtype."""
+    program = derive(FSDP2, Dtypes(params=stored, gradients=sent), zero=zero)
+    reduced = [op for op in program.ops if isinstance(op, Reshard) and op.output.name == "grad.W1" and op.moves]
+    assert {op.output.dtype for op in reduced} == {sent}
+    assert program.results["grad.0.W1"].dtype == stored
+
+
+def test_what_others_have_reduced_they_hold_as_it_was_sent():
+    for base in ("megatron", "deepspeed", "xla"):
+        assert derive(PRACTICES[base], replace(MIXED, gradients="bf16")).results["grad.0.W1"].dtype == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("zero", "gradients", "stored", "held_as"),
+    [
+        (3, "auto", "f32", "f32"),
+        (3, "auto", "bf16", "bf16"),
+        (2, "per_step", "f32", "whole"),
+        (0, "auto", "f32", "f32"),
+        (0, "per_microbatch", "bf16", "bf16"),
+    ],
+    ids=["shards, wider", "shards, narrower", "waits whole", "wider", "narrower"],
+)
+def test_a_chip_holds_what_is_reduced_as_stored_and_what_waits_for_it_as_it_is_sent(zero, gradients, stored, held_as):
+    """Of a layer's W1; what is added up whole for shards at the end of a step is the larger buffer."""
+    sent = {"f32": "bf16", "bf16": "f32"}[stored]
+    program = derive(replace(FSDP2, gradients=gradients), Dtypes(params=stored, gradients=sent), zero=zero)
+    (own,) = [x for x, where in standing(program).gradients.items() if (x.name, where.layer) == ("grad.W1", 0)]
+    whole = held_as == "whole"
+    assert (own.dtype, "D" in own.type.sharded_axes) == (sent if whole else held_as, zero > 0 and not whole)

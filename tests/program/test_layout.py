@@ -114,6 +114,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "staged": "shared",
             "coalesce": True,
             "copies": "each",
+            "settled": "parameters",
             "padding": "rows",
             "clip": "norm",
             "context": "gather",

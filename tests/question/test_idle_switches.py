@@ -24,6 +24,7 @@ VALUES = {
     "qkv": "separate",
     "gradients": "per_step",
     "cast": "shards",
+    "settled": "parameters",
 }
 """Each otherwise than the bundle megatron has it."""
 
@@ -74,8 +75,15 @@ def test_a_stated_switch_without_what_it_steers_is_said_to_change_nothing(layout
     assert said in [assumption.text for assumption in plan.assumptions]
 
 
+def test_gradients_that_are_sent_as_parameters_are_stored_are_held_so_anyway():
+    plan = planned("data", "practice.settled=parameters", "workload.grad_dtype=bf16")
+    said = "practice.settled changes nothing here, without gradients that are sent as no parameter is stored"
+    assert remark("settled", plan) == [said]
+
+
 def test_nothing_is_said_of_a_switch_that_changes_the_plan_or_that_nobody_stated():
     assert not remark("qkv", planned("data", "practice.qkv=separate"))
     assert planned("data", "practice.qkv=separate").step.time_s != planned("data").step.time_s
     assert not remark("", planned("data"))
+    assert not remark("settled", planned("data", "practice.settled=parameters"))
     assert not remark("cast", planned("sequence parallel", "practice.cast=shards", "workload.param_dtype=f32"))

@@ -14,6 +14,7 @@ from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.lifetimes import BUFFERS, is_gather, is_view, lifetimes
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.program.text import READ
+from tpsim.program.update import CAST
 from tpsim.quantity.size import largest, over, product, smallest, total
 from tpsim.report.record import Bytes, Record
 
@@ -113,14 +114,18 @@ def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -
 def _gradients(program: Program) -> list[Array]:
     """The gradient buffers: what microbatches add up in, before the end of the step moves it."""
     makers = {op.output: op for op in program.ops}
-    left = [x for name, x in program.results.items() if name.startswith(GRADIENT)][::-1]
-    buffers: list[Array] = []
-    while left:
-        op = makers[left.pop()]
-        moved = isinstance(op, Reshard | Join) and op.where.microbatch is None
-        left += reversed(op.inputs) if moved else ()
-        buffers += () if moved else (op.output,)
-    return buffers
+    results = [x for name, x in program.results.items() if name.startswith(GRADIENT)]
+    return [buffer for x in results for buffer in _added_up_in(x, makers)]
+
+
+def _added_up_in(x: Array, makers: Mapping[Array, Op]) -> list[Array]:
+    """The buffers of one; where it is brought to another format it is one itself, unless what waits is sharded less."""
+    op = makers[x]
+    if op.where.microbatch is None and (isinstance(op, Reshard | Join) or op.where.kernel == CAST):
+        before = [buffer for y in op.inputs for buffer in _added_up_in(y, makers)]
+        finer = all(len(buffer.type.sharded_axes) >= len(x.type.sharded_axes) for buffer in before)
+        return [x] if op.where.kernel == CAST and finer else before
+    return [x]
 
 
 def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:

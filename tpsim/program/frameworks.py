@@ -41,6 +41,7 @@ PRACTICES: Mapping[str, Practice] = {
         coalesce=True,
         cast="shards",
         copies="each",
+        settled="parameters",
         padding="rows",
         clip="norm",
         order="zigzag",
@@ -94,6 +95,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "cross_entropy": MEGATRON + "tensor_parallel/cross_entropy.py: _VocabParallelCrossEntropy",
         "qkv": MEGATRON + "transformer/attention.py: linear_qkv",
         "copies": MEGATRON + "model_parallel_config.py: gradient_accumulation_fusion, products add to main_grad",
+        "settled": MEGATRON + "distributed/param_and_grad_buffer.py: grad_data is reduced where it lies",
         "coalesce": MEGATRON + "distributed/param_and_grad_buffer.py: a bucket is one call",
         "attention": MEGATRON + "transformer/transformer_config.py: attention_backend auto",
         "recompute": MEGATRON + "transformer/transformer_config.py: recompute_granularity None",
@@ -128,6 +130,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "cast": FSDP + "_fsdp_collectives.py at 010ae4a, _get_param_all_gather_inputs: shards in param_dtype; "
         "_composable/replicate_with_fsdp.py: whole parameters by the same code, kept for backward",
         "copies": FSDP + "_fsdp_collectives.py at 010ae4a: copies out of and into buffers",
+        "settled": FSDP + "_fsdp_collectives.py at 010ae4a, foreach_reduce: what is reduced is brought to orig_dtype",
         "coalesce": FSDP + "_fsdp_collectives.py at 010ae4a: foreach_all_gather, foreach_reduce",
         "attention": TITAN + "models/common/attention.py: scaled_dot_product_attention",
         "recompute": NONE_DROPPED,
@@ -213,6 +216,7 @@ def lacks(
         "staged": ("ZeRO 2 or 3 of stages", zero > 1 and "pp" in roles),
         "rows": ("experts", bool(model.experts)),
         "cast": ("parameters wider than activations", dtypes.narrows(dtypes.params)),
+        "settled": ("gradients that are sent as no parameter is stored", dtypes.params != dtypes.gradients),
         "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),
     }
     lacking, has = needs.get(switch, ("", True))

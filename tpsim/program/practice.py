@@ -195,6 +195,8 @@ class Practice:
                            (added), cast and then add it (cast: DeepSpeed's BF16_Optimizer), lay it into one line and
                            divide it (flat: PyTorch FSDP), copy it into the buffer that is sent, and gathered weights
                            out of theirs (each: FSDP2); see `cost.kernels`
+    settled                gradients that are complete are held as they were sent (sent), or as their parameters are
+                           stored (parameters: FSDP2)
     attention              keeps one number per head and token and makes its scores again in backward (fused), or keeps
                            its weights (plain)
     recompute              what is not kept for backward: all that a layer makes (`FULL`), what a kernel keeps inside
@@ -237,6 +239,7 @@ class Practice:
     coalesce: bool = False
     cast: Literal["products", "shards"] = field(default="products", repr=False)  # as for rows
     copies: Literal["fused", "added", "cast", "flat", "each"] = "fused"
+    settled: Literal["sent", "parameters"] = field(default="sent", repr=False)  # as for rows
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
     recompute_layers: int | None = None
@@ -278,7 +281,8 @@ class Practice:
         rows = {name: value for name, value in values["rows"].items() if value != plain.get(name)}
         levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
         values["rows"] = rows | levels
-        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products", "staged": "each"}
+        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products"}
+        usual |= {"staged": "each", "settled": "sent"}
         return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:

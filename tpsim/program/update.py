@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 CLIP = "clip"
 """The block of what makes the norm of all gradients."""
 
+CAST = "cast.gradients"
+"""The kernel that brings what has been reduced to the format in which it is held."""
+
 MOMENTS = ("moment", "variance")
 """AdamW's two running averages, one of each per parameter (Loshchilov and Hutter 2019)."""
 
@@ -77,10 +80,14 @@ class Update:
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
 
     def received(self, param: Array, gradient: Array) -> Array:
-        """The gradient in the optimizer's sharding."""
+        """The gradient in the optimizer's sharding, and in the format in which it is held."""
         to = self.trace.home(param, "state")
         with self.trace.at(acting(self.trace.where, "U"), "state"):
-            return self._to(gradient, to, f"the optimizer holds {param.name}{to}")
+            g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
+        if self.practice.settled == "sent" or g.dtype == param.dtype:
+            return g
+        with self.trace.at(replace(acting(self.trace.where, "U"), kernel=CAST), "state"):
+            return self.trace.lin(g.name, g, dtype=param.dtype)
 
     def squares(self, gradients: Iterable[Array], chunks: int) -> Array:
         """The sum of the squares of all gradients, on all devices: what several stages hold alike the first one counts.

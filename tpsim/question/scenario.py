@@ -229,6 +229,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     practice = practice if model.has_latents else replace(practice, latents="block")
     dtypes = _dtypes(read.file.workload)
     practice = practice if dtypes.narrows(dtypes.params) else replace(practice, cast="products")
+    practice = practice if dtypes.params != dtypes.gradients else replace(practice, settled="sent")
     if read.file.workload.kind != "train":
         return served(practice)
     overlap = practice.overlap.at(laid.zero)

@@ -100,6 +100,9 @@ class PracticeFields(Strict):
     copies: Literal["fused", "added", "cast", "flat", "each"] | None = Field(
         default=None, description="kernels of their own behind what makes gradients: to add up, or to lay in order"
     )
+    settled: Literal["sent", "parameters"] | None = Field(
+        default=None, description="gradients that are reduced are held as they were sent, or as parameters are stored"
+    )
     attention: Literal["fused", "plain"] | None = None
     context: Literal["gather", "ring"] | None = None
     home: Literal["scatter", "circle"] | None = Field(
