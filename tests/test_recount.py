@@ -5,7 +5,8 @@ The count knows nothing of tpsim; the figures of the verb `plan` must be these t
 Megatron     Shoeybi et al. 2019, arXiv 1909.08053, section 3: what is cut over t ranks, and the sums f and g
 Korthikanti  Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2: the stream between the cuts is cut over s
 ZeRO         Rajbhandari et al. 2020, arXiv 1910.02054, sections 3.1 and 5 (what is held) and 7 (what is sent)
-FSDP         PyTorch, `torch.distributed.fsdp.fully_shard`: `reshard_after_forward`, a scatter of gradients per backward
+FSDP         PyTorch, `torch.distributed.fsdp.fully_shard`: `reshard_after_forward`, a scatter of gradients per backward;
+             `_fsdp_collectives.py`, foreach_reduce: what was reduced is held in the parameter's own format
 GQA          Ainslie et al. 2023, arXiv 2305.13245: a key and value head serves several query heads
 PaLM         Chowdhery et al. 2022, arXiv 2204.02311, appendix B: 6 N + 12 L H Q T FLOPs per token
 rings        Patarasuk and Yuan 2009: a gather or a scatter of V bytes sends V (n-1)/n, an all-reduce is one of each
@@ -162,7 +163,9 @@ def updates(q):
 def held(q):
     """Bytes on a device from step to step, each kind cut over the data ranks from its ZeRO stage on (ZeRO 5)."""
     elements = sum(often * one for _, often, one, _ in weights(q))
-    kinds = {"parameters": (BF16, 3), "gradients": (q.gradient, 2), "optimizer": (ADAM, 1)}
+    waits = q.zero == 1 and q.dp > 1  # for the end of the step, when they are scattered
+    gradient = BF16 if q.practice == "fsdp2" and not waits else q.gradient
+    kinds = {"parameters": (BF16, 3), "gradients": (gradient, 2), "optimizer": (ADAM, 1)}
     return {kind: elements * size / (q.dp if q.zero >= stage else 1) for kind, (size, stage) in kinds.items()}
 
 
