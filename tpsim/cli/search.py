@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     metavar="PATH=VALUES",
     help="Only these values, of any field: zero=1,3; workload.seq=4096,8192; pipeline.layers=[3,5],[4,4].",
 )
-@click.option("--by", metavar="NAME", default="step", show_default=True, help="step, tokens_per_s, tokens_per_s_chip, money or memory.")
+@click.option(
+    "--by",
+    metavar="NAME",
+    default="step",
+    show_default=True,
+    help="step, tokens_per_s, tokens_per_s_chip, money or memory.",
+)
 @click.option(
     "--top", type=options.Whole(), metavar="K", default=10, show_default=True, help="Layouts that are listed."
 )
