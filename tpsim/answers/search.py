@@ -53,14 +53,15 @@ def search(
 ) -> SearchResult:
     """Rank the legal layouts of what a scenario leaves open.
 
-    Searched are mesh, ZeRO, sequence parallelism, recompute, schedule, chunks, microbatches, of inference mesh, sequence
-    parallelism and the cache's layout, each unless the scenario, a flag or an override states it; `chips` frees mesh,
-    placement, layout and pipeline.
+    Searched are mesh, ZeRO, sequence parallelism, recompute, schedule, chunks, microbatches, of inference mesh,
+    sequence parallelism and the cache's layout, each unless the scenario, a flag or an override states it; `chips`
+    frees mesh, placement, layout and pipeline.
 
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them: what they state is held
     vary       ``path=value,value`` each, as YAML: only these, of any field; ``path`` alone: all of a part of a layout
-    by         step, tokens_per_s, tokens_per_s_chip, money (of a token, where a chip hour has a price) or memory (the peak)
+    by         step, tokens_per_s, tokens_per_s_chip, memory (the peak), or money (of a token, where a chip hour has a
+               price)
     top        how many are listed
     plans      how many are planned at most; where that ends a search, the answer says how near it came; of inference
                all that fit are
