@@ -58,8 +58,8 @@ def brute(scenario, chips, overrides=()):
 
 @pytest.mark.parametrize(
     ("scenario", "chips"),
-    [(DECODE, 8), (REPLIES, 8), (EXPERTS, 8), (PROMPTS, 4)],
-    ids=["decoding", "prompts and replies", "decoding of experts", "prompts"],
+    [(DECODE, 8), (REPLIES, 8), (EXPERTS, 8), (PROMPTS, 4), ({**EXPERTS, "planner": "cheapest"}, 4)],
+    ids=["decoding", "prompts and replies", "decoding of experts", "prompts", "paths of their own"],
 )
 def test_the_best_layouts_are_those_of_brute_force(scenario, chips):
     found, few = search(scenario, chips=chips, top=1000), search(scenario, chips=chips, top=3)
