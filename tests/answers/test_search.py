@@ -274,6 +274,15 @@ def test_by_money_fewer_chips_may_be_better_though_their_step_is_longer():
         search(SMALL, vary=["microbatches=8", "zero=1", "tp=4", "pp=1"], by="money")
 
 
+def test_by_tokens_of_a_chip_each_chip_counts():
+    vary = ["chips=8,16", "microbatches=8", "zero=1", "tp=4", "pp=1"]
+    every = search(SMALL, vary=vary, recompute="full", top=100).rows
+    rates = sorted((row.tokens_per_s / row.plan.chips for row in every), reverse=True)
+    best = search(SMALL, vary=vary, recompute="full", by="tokens_per_s_chip", top=1).best
+    assert best.tokens_per_s / best.plan.chips == pytest.approx(rates[0], rel=1e-9)
+    assert best.plan.chips == 8 < every[0].plan.chips
+
+
 LARGE = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 20}, "chips": 8}
 FEW = {"vary": ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"], "recompute": "none", "top": 1}
 

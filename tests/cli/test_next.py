@@ -102,3 +102,12 @@ def test_where_nothing_makes_a_plan_fit_another_layout_is_looked_for(tpsim):
     same = ["--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "65536", "--set", "workload.dtype=bf16"]
     assert following(ran.out) == ["search", *same, "--chips", "8", "--batch", "8"]
     assert tpsim(*following(ran.out), "--recompute", "full", "--zero", "3", "--pp", "1").code == 0
+
+
+def test_where_a_plan_of_inference_does_not_fit_another_layout_is_looked_for(tpsim):
+    asked = ("--model", "llama-3-70b", "--hw", "dgx-h100", "--seq", "4096", "--set", "workload.kind=decode")
+    ran = tpsim("plan", *asked, "--dp", "8", "--batch", "8", "--set", "layout.cache=batch")
+    assert "DOES NOT FIT" in ran.out
+    same = ["--model", "llama-3-70b", "--hw", "dgx-h100", "--batch", "8", "--seq", "4096"]
+    assert following(ran.out) == ["search", *same, "--set", "workload.kind=decode", "--chips", "8"]
+    assert tpsim(*following(ran.out)).code == 0

@@ -60,8 +60,8 @@ def search(
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them: what they state is held
     vary       ``path=value,value`` each, as YAML: only these, of any field; ``path`` alone: all of a part of a layout
-    by         step, tokens_per_s, tokens_per_s_chip, money (of a token, where a chip hour has a price) or memory (the
-               peak)
+    by         step, tokens_per_s, tokens_per_s_chip, memory (the peak), or money (of a token, where a chip hour has a
+               price)
     top        how many are listed
     plans      how many are planned at most; where that ends a search, the answer says how near it came; of inference
                all that fit are

@@ -73,7 +73,7 @@ class Legal:
             raise InputError.one(
                 "missing-batch", message, remedy=f"add it: --batch {several if self.base.inference else 512}"
             )
-        if self.base.planner == "cheapest":
+        if self.base.planner == "cheapest" and not self.base.inference:
             message = "search bounds layouts by the book's paths, and the planner cheapest takes others for each"
             remedy = "search with --planner book, then plan the best: --planner cheapest"
             raise InputError.one("book-paths-alone", message, self.base.stated.at("planner"), remedy)

@@ -231,7 +231,7 @@ def _replaced(question: Question) -> Iterator[str]:
 def _next(result: PlanResult) -> str:
     """Look for a layout where this one does not fit and no change mends it; else explain what costs most."""
     worst, question = max(result.rows, key=lambda row: row.exposed_s, default=None), result.question
-    searchable = question.planner == "book"
+    searchable = question.inference or question.planner == "book"
     if question.asked and searchable and result.memory.fits is False and result.change is None:
         guessed = {"workload.global_batch", "workload.batch"} & {*question.left_open}
         batch = question.workload.global_batch if guessed else None

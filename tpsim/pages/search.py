@@ -168,7 +168,7 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     machines = zip((question.machine.name for question in questions), chips, strict=True)
     yield "machine", _either(f"{name}, {counted(count, 'chip')}" for name, count in machines)
     yield "practice", _either(_practice(question, result.searched) for question in questions)
-    yield "searched", ", ".join(result.searched)
+    yield "searched", ", ".join(result.searched) or "nothing: all is stated"
     if result.held:
         from tpsim.question.save import flow
 
