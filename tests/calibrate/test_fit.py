@@ -67,6 +67,14 @@ def test_a_fit_comes_nearer_to_what_was_measured(fitted):
     assert fitted.verdict.startswith(f"{len(fitted.parameters)} figures fitted to 36 points: median error ")
 
 
+def test_a_log_that_is_given_again_counts_once_and_is_named(tmp_path):
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(Path(FOUR).read_bytes())
+    result, single = hw_fit([FOUR, copy], base="dgx-h100"), hw_fit([FOUR], base="dgx-h100")
+    assert result.verdict == single.verdict
+    assert f"{copy}: the same as {FOUR}: its points count once" in result.warnings
+
+
 def test_the_profile_is_sound_by_the_rules_of_the_shipped_ones(tmp_path):
     result = hw_fit([FOUR], base="dgx-h100")
     path = tmp_path / "mine.yaml"

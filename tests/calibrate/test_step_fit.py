@@ -106,6 +106,24 @@ def test_a_step_that_no_share_explains_is_named(here):
     assert any(text.startswith("runs.csv:2: megatron-22b-a100 is still -") for text in result.remarks)
 
 
+FSDP = """tpsim: scenario/1
+model: llama-3-8b
+hardware: dgx-h100
+workload: {global_batch: 64, seq: 4096, microbatches: 1}
+mesh: {data: 8}
+layout: {dp: data, zero: 3}
+"""
+
+
+def test_no_share_of_peak_comes_to_more_than_all_of_it(here, tmp_path):
+    """Slow products speak for fast memory, as published runs have the two; what is shown is what is written."""
+    (tmp_path / "fsdp.yaml").write_text(FSDP, encoding="utf-8")
+    result = hw_fit_runs(here("fsdp.yaml,4", "fsdp.yaml,5"), base="dgx-h100")
+    assert max(row["value"] for row in result.parameters) == 1
+    (tmp_path / "mine.yaml").write_text(result.to_yaml(), encoding="utf-8")
+    assert load("mine.yaml").chip.memory_efficiency.value == 1
+
+
 @pytest.mark.parametrize(
     ("heads", "lines", "slug", "told"),
     [
@@ -140,7 +158,18 @@ def test_a_step_that_no_share_explains_is_named(here):
             "unusable-run",
             (19, "write seconds of one whole step of this scenario, or its unit: 1.2 s, 850 ms"),
         ),
-        ("scenario,seconds", ["megatron-22b-a100,1", "small.yaml,1"], "unusable-run", (1, "give a list to each host")),
+        (
+            "scenario,seconds",
+            ["megatron-22b-a100,1100"],
+            "unusable-run",
+            (19, "write 1100 ms; 1100 s if a step took that"),
+        ),
+        (
+            "scenario,seconds",
+            ["megatron-22b-a100,1", "small.yaml,1 s"],
+            "unusable-run",
+            (1, "give a list to each host"),
+        ),
     ],
 )
 def test_what_is_no_list_of_runs_is_refused_at_its_place(here, heads, lines, slug, told):

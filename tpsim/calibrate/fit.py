@@ -58,17 +58,27 @@ def hw_fit(
     machine, document = read_profile(base)
     kind = None if collective is None else kind_of(collective)
     every = [logs] if isinstance(logs, str | Path) else logs
-    runs = [run for log in every for run in read(log, collective=kind, ranks=ranks)]
+    runs, again = _once([read(log, collective=kind, ranks=ranks) for log in every])
     usable = [run for run in runs if run.priced]
     if not usable:
         kinds = ", ".join(dict.fromkeys(run.kind for run in runs)) or "no run"
         raise InputError.one("nothing-to-fit", f"the logs hold {kinds}, for which tpsim has no price")
-    warnings = [text for run in runs for text in _remarks(run)]
+    warnings = [*again, *(text for run in runs for text in _remarks(run))]
     pairs = [laid(machine, run, level) for run in usable]
     warnings += [text for _, texts in pairs for text in texts]
     calibrated = calibrate(machine, [run for run, _ in pairs])
     result = FitResult(name or f"{machine.name}-measured", base, document, calibrated, tuple(warnings))
     return replace(result, warnings=(*warnings, *_doubts(result)))
+
+
+def _once(logs: Sequence[Sequence[MeasuredRun]]) -> tuple[list[MeasuredRun], list[str]]:
+    """The runs of logs, of two that are the same those of the first; a word on each that is left out."""
+    first: dict[str, Sequence[MeasuredRun]] = {}
+    pairs = [(runs[0].log, first.setdefault(runs[0].sha256, runs), runs) for runs in logs]
+    again = [
+        f"{log}: the same as {same[0].log}: its points count once" for log, same, runs in pairs if same is not runs
+    ]
+    return [run for runs in first.values() for run in runs], again
 
 
 def _remarks(run: MeasuredRun) -> Iterator[str]:

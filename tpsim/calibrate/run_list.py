@@ -21,6 +21,7 @@ COLUMNS: Mapping[str, bool] = {"scenario": True, "seconds": True, "memory": Fals
 
 EXAMPLE = "scenario,seconds,memory"
 _CELL = re.compile(r'\s*("(?:[^"]|"")*"|[^,"]*?)\s*(?:,|$)')
+_BARE = r"[\d.eE+-]+"
 
 MANY = 10_000
 """Nobody measured more steps than so many."""
@@ -48,6 +49,11 @@ class Listed:
     stated: CsvCell
     seconds: float
     peak_bytes: float | None
+
+    @property
+    def bare(self) -> bool:
+        """True for seconds without a unit."""
+        return re.fullmatch(_BARE, self.stated.text) is not None
 
 
 def read(path: Path | str) -> tuple[Log, list[Listed]]:
@@ -116,7 +122,7 @@ def _quantity(cell: CsvCell, dimension: Dimension) -> float:
     """A quantity of a cell; a bare number of seconds is one."""
     text = cell.text
     try:
-        if dimension == "seconds" and re.fullmatch(r"[\d.eE+-]+", text):
+        if dimension == "seconds" and re.fullmatch(_BARE, text):
             text = f"{text} s"
         return parse(text, dimension)
     except UnitError as error:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tpsim.question.assume import LaunchFields
     from tpsim.question.question import Question
 
+MILLI = 1e-3
+
 STEP = 0.08
 """The logarithm of a share is changed by so much to see how seconds depend on it."""
 
@@ -57,7 +59,7 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     folder = Path() if log.path == "-" else Path(log.path).parent
     asked = [_question(run.scenario, folder, machine, base, memo) for run in listed]
     for run, question in zip(listed, asked, strict=True):
-        _at_most_the_peak(run, question, memo)
+        _plausible(run, question, memo)
     starts, launched = _starts(machine), _launch(asked, listed)
     known = evidence().shares
     likely = scatter(known, machine.chip.generation, _spread(launched, known))
@@ -95,9 +97,16 @@ def _question(cell: CsvCell, folder: Path, machine: Machine, base: str, memo: Me
     return question
 
 
-def _at_most_the_peak(run: Listed, question: Question, memo: Memo) -> None:
-    """Raise InputError for a step whose useful FLOPs, without what masks hide, need longer at the whole peak."""
+def _plausible(run: Listed, question: Question, memo: Memo) -> None:
+    """Raise InputError for a step whose useful FLOPs, without what masks hide, need longer at the whole peak.
+
+    And for one without a unit that is nearer to the plan if milliseconds are meant.
+    """
     plan = priced(question, memo)
+    if run.bare and run.seconds * MILLI * run.seconds > plan.step.time_s**2:
+        text, planned = run.stated.text, show(float(plan.step.time_s), "seconds")
+        message = f"{run.scenario.text} is planned at {planned}, which is nearer to {text} ms than to {text} s"
+        _refuse(run.stated, message, f"write {text} ms; {text} s if a step took that")
     peak = question.machine.peak(question.products).value
     least = float(plan.step.counted_by("causal")[0] / (plan.chips * peak))
     if run.seconds < least:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, expm1
+from math import exp, expm1, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ class StepFitResult(Answer):
             {
                 "figure": name,
                 "base": start,
-                "value": start * exp(by.by[name]),
+                "value": min(start * exp(by.by[name]), WHOLE if name in SHARES else inf),
                 "deviation_before": by.before[name],
                 "deviation": by.after[name],
             }

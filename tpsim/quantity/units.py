@@ -190,11 +190,18 @@ def _no_quantity(value: object) -> str:
     return f"a {'map' if isinstance(value, dict) else 'list'} is not a quantity"
 
 
+def _without_commas(written: str) -> str:
+    """Without those that part thousands; with a point for one that parts decimals."""
+    if re.match(r"[1-9]\d{0,2}(?:,\d{3})+(?![\d,])", written):
+        return written.replace(",", "")
+    return written.replace(",", ".") if re.match(r"\d+,\d+(?![\d,.])", written) else written
+
+
 def _refused(written: str, dimension: Dimension) -> UnitError:
     positive = written.removeprefix("-")
     if positive != written and _TEXT.fullmatch(positive):
         return UnitError("bad-number", f'"{written}" is negative', f"write {positive}")
-    plain = re.sub(r"[,_'\u00a0]", "", written)
+    plain = _without_commas(re.sub(r"[_'\u00a0]", "", written))
     remedy = f"write {plain}" if plain != written and _TEXT.fullmatch(plain) else _examples(dimension)
     return UnitError("bad-number", f'"{written}" is not a number with a unit', remedy)
 

@@ -141,6 +141,8 @@ def test_values_that_nobody_checked_are_read_with_a_warning(tmp_path):
     ("old", "new", "remark"),
     [
         ("agg iters: 1", "agg iters: 20", "20 calls were launched together: launch is paid by all of them at once"),
+        (" iters: 20", " iters: 1", "each size was timed by a single call (-n 1)"),
+        ("warmup iters: 5", "warmup iters: 0", "no call came before those timed (-w 0)"),
         ("# Using devices", "# Blocking Enabled: wait and barrier\n# Using devices", "each call was waited for (-z): "),
     ],
 )
@@ -204,6 +206,8 @@ def test_json_that_breaks_off_is_refused_where_it_does(tmp_path):
     [
         (("version",), 4, "the file is of format 4; tpsim knows 3"),
         (("config", "aggregated_iterations"), 8, "8 calls were launched together"),
+        (("config", "iterations"), 1, "each size was timed by a single call (-n 1)"),
+        (("config", "warmup_iters"), 0, "no call came before those timed (-w 0)"),
         (("config", "blocking_collectives"), "true", "each call was waited for"),
         (("errors",), ["out of memory"], "the library reported: out of memory"),
     ],

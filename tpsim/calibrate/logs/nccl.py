@@ -23,6 +23,9 @@ PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf(?:_mpi)?\b
 FORCED = re.compile(r"NCCL_(ALGO|PROTO)(?: set by environment to |=)\s*[\"']?([\w^,;:]+)")
 KEYS: Mapping[str, str] = {"ALGO": "algorithm", "PROTO": "protocol"}
 
+MANY_CALLS = 20
+"""That nccl-tests times, unless told otherwise."""
+
 INSIDE_NODES: Mapping[str, str] = {"collnetdirect": "straight from each to each", "collnetchain": "along chains"}
 """How NCCL goes inside nodes whose network sums, where tpsim goes as the machine offers: NCCL, src/graph/tuning.cc."""
 
@@ -59,16 +62,21 @@ def launched(devices_per_thread: int, graph: int) -> str:
     return "graph" if graph else "process" if devices_per_thread > 1 else "threads"
 
 
-def way_of_running(texts: Iterable[str], *, aggregated: int, blocking: bool) -> tuple[dict[str, Any], list[str]]:
+def way_of_running(
+    texts: Iterable[str], *, calls: int, warmed: int, aggregated: int, blocking: bool
+) -> tuple[dict[str, Any], list[str]]:
     """Algorithm and protocol that the environment forced, in tpsim's names where it has one; remarks on options.
 
-    texts  in which the environment may stand
+    texts   in which the environment may stand
+    calls   timed for each size; warmed: before them; aggregated: launched together
 
     Remarked upon is what changes the meaning of a time, and a forced algorithm that has only a near relative here.
     """
     forced = [(match[1], match[2]) for text in texts for match in FORCED.finditer(text)]
     words = {KEYS[key]: NCCL.get(word.lower(), word.lower()) for key, word in forced}
     remarks = [f"{aggregated} calls were launched together: launch is paid by all of them at once"] * (aggregated > 1)
+    remarks += ["each size was timed by a single call (-n 1): times scatter"] * (calls == 1)
+    remarks += ["no call came before those timed (-w 0): times hold what the first ones set up"] * (warmed == 0)
     remarks += ["each call was waited for (-z): times hold the wait too"] * blocking
     for word in dict.fromkeys(word for key, word in forced if key == "ALGO" and word.lower() in INSIDE_NODES):
         near, way = NCCL[word.lower()], INSIDE_NODES[word.lower()]
@@ -243,7 +251,10 @@ def _run(log: Log, data: Mapping[str, Any]) -> tuple[MeasuredRun, list[str]]:
     if kind is None:
         log.refuse("unknown-collective", f'"{program}" is no program of nccl-tests', 0, "args starts with the program")
     aggregated, blocking = int(config.get("aggregated_iterations", 1)), config.get("blocking_collectives") == "true"
-    forced, remarks = way_of_running(map(str, data.get("env", ())), aggregated=aggregated, blocking=blocking)
+    calls, warmed = int(config.get("iterations", MANY_CALLS)), int(config.get("warmup_iters", MANY_CALLS))
+    forced, remarks = way_of_running(
+        map(str, data.get("env", ())), calls=calls, warmed=warmed, aggregated=aggregated, blocking=blocking
+    )
     run = MeasuredRun(
         kind,
         ranks,

@@ -103,7 +103,10 @@ class _Section:
             self.log.refuse("unknown-ranks", problem, self.labels, "keep the lines '#  Rank ...', or give --ranks")
         texts = self.log.lines[self.before - 1 : self.end]
         blocking = _first(self.log, BLOCKING, self.first, self.labels) is not None
-        forced, remarks = nccl.way_of_running(texts, aggregated=self.option("agg iters"), blocking=blocking)
+        calls, warmed = self.option(r"\d iters", nccl.MANY_CALLS), self.option("warmup iters", nccl.MANY_CALLS)
+        forced, remarks = nccl.way_of_running(
+            texts, calls=calls, warmed=warmed, aggregated=self.option("agg iters"), blocking=blocking
+        )
         launch = nccl.launched(per_thread, self.option("graph")) if options else None
         kind = self.collective(rows, count, collective)
         run = MeasuredRun(kind, count, launch=launch, nodes=hosts, library=self.library(), **forced)
@@ -112,10 +115,10 @@ class _Section:
         remarked = (self.log.remark(self.first, text) for text in remarks)
         return with_points(self.log, nccl.TOOL, run, rows, (*doubts, *self.cut(rows[-1]), *remarked))
 
-    def option(self, name: str) -> int:
-        """A number of the line of options; 0 if it is not there."""
+    def option(self, name: str, unless: int = 0) -> int:
+        """A number of the line of options; another if it is not there."""
         match = re.search(rf"\b{name}:? (\d+)", self.log.lines[self.first - 1])
-        return int(match[1]) if match else 0
+        return int(match[1]) if match else unless
 
     def refuse_failed(self) -> None:
         """No run that failed, or whose values were wrong, is worth reading: its times are of something else."""
