@@ -401,13 +401,14 @@ def test_a_default_of_overlap_that_moves_is_a_switch_and_explains_the_steps_made
 
 @pytest.mark.parametrize("words", [("scenarios",), ()])
 def test_the_command_that_writes_a_missing_lock_names_it(tpsim, folder, words):
-    shutil.move("scenarios", "kept")
+    shutil.move(folder / "scenarios", folder / "kept")
     ran = tpsim("check", *["kept" for _ in words], "--lock", "mine.lock")
     assert ran.code == 2
     assert f"tpsim check --update {'kept' if words else 'PATH'} --lock mine.lock\n" in ran.err
 
 
-def test_a_lock_in_a_folder_that_there_is_not_is_refused_by_its_own_name(tpsim, folder):
+@pytest.mark.usefixtures("folder")
+def test_a_lock_in_a_folder_that_there_is_not_is_refused_by_its_own_name(tpsim):
     ran = tpsim("check", "--update", "scenarios", "--lock", "nowhere/mine.lock")
     assert ran.code == 2
     assert "error[cannot-write]: nowhere/mine.lock: there is no folder nowhere\n" in ran.err

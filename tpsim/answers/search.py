@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 from tpsim.answers.layout_row import Demanded, Refused, Row, in_words
 from tpsim.answers.ranking import By, Planned, Ranked, Ranking, held_at_peak, measurable, measured, spare_bytes
 from tpsim.answers.sensitivity import Answered, Moves, answered, memories, moves
+from tpsim.answers.trust import idle_chips
 from tpsim.answers.verdict import percent
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
@@ -22,6 +23,7 @@ from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer, Assumption
+from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Number, Of
 from tpsim.report.table import Line
 
@@ -261,14 +263,15 @@ class SearchResult(Answer):
 
     def _lines(self) -> Iterator[Line]:
         best = self.best
-        counts = f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
+        counts = f"{counted(self.considered, 'layout')} considered, {self.legal:,} legal, {self.fitting:,} fit"
         counts += f" ({self.close:,} of these too close to say)" if self.close else ""
         if best is None:
             yield Line(f"{_why_none(self)}: {counts}", "best", ok=False)
             return
         plan = best.plan
         rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
-        yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}", "best")
+        idle = "".join(f"; {text}" for text in idle_chips(plan.question))
+        yield Line(f"{in_words(best)}: {show(plan.step.time_s, 'seconds')} a step, {rates}{idle}", "best")
         yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
         if self.sure:
             yield Line(_surely(self.sure), "surely")
