@@ -448,3 +448,16 @@ def test_gradients_over_data_and_context_are_those_over_data():
     assert {row.cp for row in found.rows} == {1, 2}
     assert any("data" in row.planned.parts for row in found.rows if row.cp == 2)
     assert not any("context" in name and "data" in name for row in found.rows for name in row.planned.parts)
+
+
+def test_an_axis_without_a_role_and_one_layout_are_said_as_they_are():
+    layout = {"tp": "tensor", "dp": "data", "zero": 1, "sequence_parallel": True}
+    mesh = {"data": 2, "tensor": 4, "spare": 2}
+    found = search(
+        {**SMALL, "chips": 16, "mesh": mesh, "layout": layout}, vary=["zero=1"], recompute="none", microbatches=4
+    )
+    told = {line.label: line.text for line in found.lines}
+    assert told["best"].endswith(
+        "; axis spare 2 is used by no role: its chips repeat the same work; add it to layout.tp or layout.dp"
+    )
+    assert told["space"].startswith("1 layout considered, 1 legal, 1 fit; ")

@@ -399,10 +399,9 @@ def test_a_default_of_overlap_that_moves_is_a_switch_and_explains_the_steps_made
     assert ran.out.endswith("numbers of 1 of 3 scenarios moved\n")
 
 
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("words", [("scenarios",), ()])
-def test_the_command_that_writes_a_missing_lock_names_it(tpsim, words):
-    shutil.move("scenarios", "kept")
+def test_the_command_that_writes_a_missing_lock_names_it(tpsim, folder, words):
+    shutil.move(folder / "scenarios", folder / "kept")
     ran = tpsim("check", *["kept" for _ in words], "--lock", "mine.lock")
     assert ran.code == 2
     assert f"tpsim check --update {'kept' if words else 'PATH'} --lock mine.lock\n" in ran.err

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.sensitivity import memories
+from tpsim.answers.trust import idle_chips
 from tpsim.answers.verdict import percent, rates_text, waits_text
 from tpsim.quantity.units import show
+from tpsim.report.numbers import counted
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 def lines_of(result: SearchResult) -> Iterator[Line]:
     """The best layout, how it is known, what was held."""
     best = result.best
-    counts = f"{result.considered:,} layouts considered, {result.legal:,} legal, {result.fitting:,} fit"
+    counts = f"{counted(result.considered, 'layout')} considered, {result.legal:,} legal, {result.fitting:,} fit"
     counts += f" ({result.close:,} of these too close to say)" if result.close else ""
     if best is None:
         yield Line(f"{_why_none(result)}: {counts}", "best", ok=False)
@@ -30,7 +32,8 @@ def lines_of(result: SearchResult) -> Iterator[Line]:
     took = f"{show(plan.step.time_s, 'seconds')} a step, {rates}"
     if serve := plan.serve:
         took = f"{waits_text(plan, serve)}; {rates_text(serve)}"
-    yield Line(f"{in_words(best)}: {took}", "best")
+    idle = "".join(f"; {text}" for text in idle_chips(plan.question))
+    yield Line(f"{in_words(best)}: {took}{idle}", "best")
     yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
     if result.sure:
         yield Line(_surely(result.sure), "surely")

@@ -319,7 +319,7 @@ class SweepResult(Answer):
     def verdict(self) -> str:
         """The best of all, and how many cells there were."""
         counts = f"{counted(self.cells, 'cell')}, {len(self.empty):,} without a layout: "
-        counts += f"{self.considered:,} layouts considered, {self.legal:,} legal, {self.fitting:,} fit"
+        counts += f"{counted(self.considered, 'layout')} considered, {self.legal:,} legal, {self.fitting:,} fit"
         if not self.rows:
             return f"no layout: {counts}"
         best = self.rows[0]
