@@ -28,14 +28,22 @@ def test_a_program_without_a_vocabulary_has_no_logits(program, sizes):
 
 
 @pytest.mark.parametrize(
-    ("params", "optimizer", "each"),
-    [("bf16", "f32", 4 + 2 * 4), ("f32", "f32", 2 * 4), ("f32", "bf16", 2 * 2), ("bf16", "f16", 2 * 2)],
+    ("params", "optimizer", "moments", "each"),
+    [
+        ("bf16", "f32", None, 4 + 2 * 4),
+        ("f32", "f32", None, 2 * 4),
+        ("f32", "bf16", None, 2 * 2),
+        ("bf16", "f16", None, 2 * 2),
+        ("bf16", "f32", "bf16", 4 + 2 * 2),  # DeepSeek-V3 2024, 3.3.3; Megatron-LM's precision-aware optimizer
+        ("bf16", "f32", "fp8", 4 + 2 * 1),
+        ("f32", "f32", "int8", 2 * 1),
+    ],
 )
 @pytest.mark.parametrize("gradients", ["f32", "bf16"])
 def test_an_optimizer_keeps_two_moments_and_its_own_copy_of_weights_where_that_is_finer(
-    params, optimizer, each, gradients
+    params, optimizer, moments, each, gradients
 ):
-    dtypes = Dtypes(params=params, optimizer=optimizer, gradients=gradients)
+    dtypes = Dtypes(params=params, optimizer=optimizer, moments=moments, gradients=gradients)
     program = lower(LLAMA, layout(), Practice(), dtypes, ())
     sizes = Sizes(LLAMA.dims(sequences=1, seq=8), {}, loops(LLAMA.layers))
     held, parameters = memory(program, sizes), parameter_count(LLAMA, padded=True)

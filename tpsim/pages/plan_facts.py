@@ -102,7 +102,8 @@ def _dtypes(result: PlanResult) -> str:
         purpose = "norm of gradients" if row.block == CLIP else PURPOSES.get(row.op, plain)
         sent.setdefault(row.dtype, {})[purpose] = None
     wire = ", ".join(f"{dtype} ({', '.join(senders)})" for dtype, senders in sent.items())
-    return f"{stored}, optimizer {dtypes.optimizer}" + (f"; on the wire {wire}" if wire else "")
+    stored += f", optimizer {dtypes.optimizer}" + (f" with moments {dtypes.moments}" if dtypes.moments else "")
+    return stored + (f"; on the wire {wire}" if wire else "")
 
 
 def read_at(result: PlanResult) -> Iterator[tuple[str, str]]:

@@ -65,7 +65,8 @@ DTYPE_BYTES: Mapping[str, Any] = {name: row.bytes_each for name, row in FORMATS.
 class Dtypes:
     """What each kind of array is stored and sent as; keys of `DTYPE_BYTES`.
 
-    For None a cache is as activations are; experts, and both ends of the vocabulary, are as other parameters.
+    For None moments are as masters are in the optimizer, a cache is as activations are; experts, and both ends of the
+    vocabulary, are as other parameters.
     """
 
     activations: str = "bf16"
@@ -73,7 +74,8 @@ class Dtypes:
     gradients: str = "f32"
     loss: str = "f32"
     optimizer: str = "f32"
-    cache: str | None = field(default=None, repr=False)  # programs of training are called as they were
+    moments: str | None = field(default=None, repr=False)  # programs are called as they were
+    cache: str | None = field(default=None, repr=False)
     experts: str | None = field(default=None, repr=False)
     vocab: str | None = field(default=None, repr=False)
 

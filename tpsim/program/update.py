@@ -119,7 +119,8 @@ class Update:
         with trace.at(acting(trace.where, "U"), "state"):
             g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
             master = self._master(param)
-            moments = [trace.state(f"{kind}.{param.name}", param, self.dtypes.optimizer) for kind in MOMENTS]
+            kept = self.dtypes.moments or self.dtypes.optimizer
+            moments = [trace.state(f"{kind}.{param.name}", param, kept) for kind in MOMENTS]
             for moment in moments:
                 trace.map(f"new.{moment.name}", f"adam_{moment.name.partition('.')[0]}", moment, g)
             new = trace.map(f"new.{param.name}", "adam", master, g, *moments)

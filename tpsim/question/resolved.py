@@ -83,7 +83,7 @@ def _dtypes(question: Question) -> dict[str, Any]:
     """Number formats: inference has no gradients, no loss and no optimizer, training no cache."""
     dtypes = question.dtypes
     if question.inference is None:
-        return {name: value for name, value in asdict(dtypes).items() if name not in SERVED_ALONE}
+        return {name: value for name, value in asdict(dtypes).items() if value and name not in SERVED_ALONE}
     cache = dtypes.cache or dtypes.activations
     own = {name: dtype for name in ("experts", "vocab") if (dtype := getattr(dtypes, name))}
     return {"activations": dtypes.activations, "params": dtypes.params, **own, "cache": cache}

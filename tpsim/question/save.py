@@ -92,6 +92,7 @@ def _said(question: Question) -> dict[str, Any]:
         formats |= {"vocab_dtype": dtypes.vocab} if dtypes.vocab else {}
         return {**stated.computed, **formats, "cache_dtype": dtypes.cache or dtypes.activations}
     others = {"grad_dtype": dtypes.gradients, "loss_dtype": dtypes.loss, "optimizer_dtype": dtypes.optimizer}
+    others |= {"moment_dtype": dtypes.moments} if dtypes.moments else {}
     return {**asdict(question.workload), **formats, **others}
 
 

@@ -198,6 +198,7 @@ ONLY_SOME: Mapping[str, str] = {
     "gradients": "grad_dtype",
     "loss": "loss_dtype",
     "optimizer": "optimizer_dtype",
+    "moments": "moment_dtype",
     "cache": "cache_dtype",
     "experts": "expert_dtype",
     "vocab": "vocab_dtype",

@@ -160,7 +160,8 @@ class WorkloadFields(Strict):
     param_dtype: Dtype | None = None
     grad_dtype: Dtype | None = None
     loss_dtype: Dtype | None = None
-    optimizer_dtype: Dtype | None = None
+    optimizer_dtype: Dtype | None = Field(None, description="of its moments, and of its masters if finer")
+    moment_dtype: Dtype | None = Field(None, description="of its moments, where unlike its masters")
     run_tokens: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(None, description="of all steps")
 
 
