@@ -162,7 +162,8 @@ def updates(q):
 def held(q):
     """Bytes on a device from step to step, each kind cut over the data ranks from its ZeRO stage on (ZeRO 5)."""
     elements = sum(often * one for _, often, one, _ in weights(q))
-    kinds = {"parameters": (BF16, 3), "gradients": (q.gradient, 2), "optimizer": (ADAM, 1)}
+    reduced = BF16 if q.practice == "fsdp2" else q.gradient  # FSDP2: brought to the parameters' orig_dtype
+    kinds = {"parameters": (BF16, 3), "gradients": (reduced, 2), "optimizer": (ADAM, 1)}
     return {kind: elements * size / (q.dp if q.zero >= stage else 1) for kind, (size, stage) in kinds.items()}
 
 
