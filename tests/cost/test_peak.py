@@ -160,8 +160,11 @@ def test_gathered_weights_are_those_of_a_layer_and_of_those_ahead_of_it(ahead, w
     chunks = [replace(chunk, stack=(("layers", n),)) for n in (0, 1, 2, 9)]
     found = [Courses(turnover(program), sizes).of(one, "F").most["weights"] for one in chunks]
     layer = 2 * sum(prod(sizes.dims[dim] for dim in one.dims) for one in layer_parameters(LLAMA, *LLAMA.kinds.values()))
+    assert found == [0, *(min(n, held) * layer for n in (1, 2, 9))]
+    single = lower(LLAMA, layout(dp=("D",), zero=3), replace(practice, units="arrays"), Dtypes(), ("D",))
     read = 2 * sizes.dims["h"]  # the first norm's gain, at the peak
-    assert found == [0, *(min(n, held) * layer - read for n in (1, 2, 9))]
+    alone = [Courses(turnover(single), sizes).of(one, "F").most["weights"] for one in chunks]
+    assert alone == [0, *(min(n, held) * layer - read for n in (1, 2, 9))]
 
 
 def test_weights_that_are_not_sharded_are_not_gathered():

@@ -114,6 +114,7 @@ def practices() -> st.SearchStrategy[Practice]:
         reshard_after_forward=st.booleans(),
         gradients=st.sampled_from(["auto", "per_step", "per_microbatch"]),
         zero1=st.sampled_from(["scatter", "all_reduce"]),
+        units=st.sampled_from(["arrays", "root", "ends"]),
         cross_entropy=st.sampled_from(["parallel", "gathered"]),
         qkv=st.sampled_from(["separate", "fused", "fused_kv"]),
         attention=st.sampled_from(["fused", "plain"]),

@@ -115,6 +115,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "coalesce": True,
             "copies": "each",
             "settled": "parameters",
+            "units": "root",
             "padding": "rows",
             "clip": "norm",
             "context": "gather",

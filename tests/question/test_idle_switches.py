@@ -25,6 +25,7 @@ VALUES = {
     "gradients": "per_step",
     "cast": "shards",
     "settled": "parameters",
+    "units": "ends",
 }
 """Each otherwise than the bundle megatron has it."""
 

@@ -62,6 +62,32 @@ def test_weights_around_the_layers_stay_for_backward_in_fsdp2():
     assert tpsim.plan(**asked).question.practice.reshard_after_forward == "layers"
 
 
+def around_layers(units, model="llama-3-8b"):
+    """What is gathered, and scattered, around the layers in calls of their own: phase -> blocks; and the peak."""
+    asked = {**ASKED, "model": model, "pp": 1, "dp": 8, "microbatches": 1, "zero": 3, "practice": "fsdp2"}
+    plan = tpsim.plan(**asked, overrides=[f"practice.units={units}"])
+    rows = [row for row in plan.rows if row.op in ("param", "gradient") and not row.layer]
+    return [(row.phase, row.op, {*row.block.split(",")}) for row in rows], plan.memory.peak_bytes
+
+
+def test_the_root_of_fsdp2_is_one_unit_and_torchtitan_has_two():
+    """torchtitan, distributed/fsdp.py: the embedding is resharded after forward, final norm and head are not."""
+    embedding, head = {"embedding"}, {"norm", "head"}
+    root, kept = around_layers("root")
+    ends, freed = around_layers("ends")
+    assert root == [("forward", "param", embedding | head), ("backward", "gradient", embedding | head)]
+    assert sorted(ends, key=str) == sorted(
+        [
+            *(("forward", "param", unit) for unit in (embedding, head)),
+            ("backward", "param", embedding),
+            *(("backward", "gradient", unit) for unit in (head, embedding)),
+        ],
+        key=str,
+    )
+    assert kept - freed == 2 * 128_256 * 4096  # the embedding in bf16, at the end of forward
+    assert around_layers("ends", "gemma-7b") == around_layers("root", "gemma-7b")  # a tied embedding is the head's
+
+
 def test_a_scan_of_layers_keeps_shards_of_their_weights():
     """MaxText trained 64B on v5e of 16 GB, which cannot hold them gathered in bf16: 128 GB (README of its configs)."""
     asked = {"model": "llama-3-70b", "hw": "tpu-v5p", "dp": 64, "zero": 3, "seq": 4096, "batch": 64, "practice": "xla"}

@@ -193,14 +193,15 @@ NAMED = 3
 """Arrays of one call that are named one by one in a row; more are counted."""
 
 
-def collectives(program: Program, *, coalesce: bool) -> tuple[Collective, ...]:
+def collectives(program: Program, *, coalesce: bool, apart: bool = False) -> tuple[Collective, ...]:
     """Every collective call of `program`, in order; free slices are none.
 
     coalesce  True: calls on parameters, gradients and optimizer state of one act, layer, kind, axes and dtype
               travel as one
+    apart     True: but those of the embedding not with those of the head
     """
     singles = [call for call in moves(program) if call.kind != "slice"]
-    return tuple(_together(singles) if coalesce else singles)
+    return tuple(_together(singles, apart) if coalesce else singles)
 
 
 def moves(program: Program) -> Iterator[Collective]:
@@ -213,12 +214,13 @@ def moves(program: Program) -> Iterator[Collective]:
             yield Collective(op.where, purpose, (part,), op.because, program)
 
 
-def _together(singles: Iterable[Collective]) -> list[Collective]:
+def _together(singles: Iterable[Collective], apart: bool) -> list[Collective]:
     """The same calls with those that may share one merged, each standing where its first stood."""
     groups: dict[Hashable, list[Collective]] = {}
     for place, single in enumerate(singles):
         company = _company(single)
-        groups.setdefault(place if company is None else company, []).append(single)
+        end = apart and single.where.place
+        groups.setdefault(place if company is None else (company, end), []).append(single)
     return [_merged(group) for group in groups.values()]
 
 

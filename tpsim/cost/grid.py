@@ -165,7 +165,7 @@ def _elements(_call: Collective) -> Any:
 
 def traced(program: Program, practice: Practice, of: Layers) -> Traced:
     """`program` with its equal collectives and equal kernels merged; of: the model's stack of layers."""
-    groups = alike(collectives(program, coalesce=practice.coalesce)).values()
+    groups = alike(collectives(program, coalesce=practice.coalesce, apart=practice.units == "ends")).values()
     works: dict[Hashable, list[Kernel]] = {}
     for kernel in kernels(program, practice):
         works.setdefault(kernel.shape, []).append(kernel)

@@ -40,6 +40,7 @@ PRACTICES: Mapping[str, Practice] = {
         staged="shared",
         coalesce=True,
         cast="shards",
+        units="root",
         copies="each",
         settled="parameters",
         padding="rows",
@@ -95,6 +96,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "cross_entropy": MEGATRON + "tensor_parallel/cross_entropy.py: _VocabParallelCrossEntropy",
         "qkv": MEGATRON + "transformer/attention.py: linear_qkv",
         "copies": MEGATRON + "model_parallel_config.py: gradient_accumulation_fusion, products add to main_grad",
+        "units": MEGATRON + "distributed/param_and_grad_buffer.py: what is gathered is stored, and stays",
         "settled": MEGATRON + "distributed/param_and_grad_buffer.py: grad_data is reduced where it lies",
         "coalesce": MEGATRON + "distributed/param_and_grad_buffer.py: a bucket is one call",
         "attention": MEGATRON + "transformer/transformer_config.py: attention_backend auto",
@@ -121,7 +123,8 @@ READ: Mapping[str, Mapping[str, str]] = {
     "fsdp2": {
         "reshard_after_forward": TITAN + "config/configs.py: fsdp_reshard_after_forward default; PyTorch, torch/"
         "distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init: not the root's, which is read at once",
-        "gradients": FSDP + "_fsdp_param_group.py at 002a76f, post_backward; over replicas see pytorch PR 126166",
+        "gradients": FSDP + "_fsdp_param_group.py at 002a76f, post_backward; over replicas once, as "
+        "torchtitan does since its PR 4505 (unless told so FSDP2 sums in every microbatch: pytorch PR 126166)",
         "staged": TITAN + "models/llama3/parallelize.py: by default nothing is resharded after forward with stages; "
         "PyTorch, torch/distributed/pipelining/stage.py: gradients are reduced behind the last microbatch",
         "zero1": FSDP + "_fsdp_collectives.py at 010ae4a, foreach_reduce: gradients are scattered, never whole",
@@ -130,6 +133,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "cast": FSDP + "_fsdp_collectives.py at 010ae4a, _get_param_all_gather_inputs: shards in param_dtype; "
         "_composable/replicate_with_fsdp.py: whole parameters by the same code, kept for backward",
         "copies": FSDP + "_fsdp_collectives.py at 010ae4a: copies out of and into buffers",
+        "units": FSDP + "_fsdp_param_group.py at 002a76f: reshard frees a module's parameters, the root's what is left",
         "settled": FSDP + "_fsdp_collectives.py at 010ae4a, foreach_reduce: what is reduced is brought to orig_dtype",
         "coalesce": FSDP + "_fsdp_collectives.py at 010ae4a: foreach_all_gather, foreach_reduce",
         "attention": TITAN + "models/common/attention.py: scaled_dot_product_attention",
@@ -209,7 +213,7 @@ def lacks(
     needs = {
         **dict.fromkeys(("context", "home", "order"), ("context parallelism", "cp" in roles)),
         **dict.fromkeys(("cotangents", "cross_entropy"), ("tensor parallelism", "tp" in roles)),
-        **dict.fromkeys(("coalesce", "bucket"), ("data parallelism", "dp" in roles)),
+        **dict.fromkeys(("coalesce", "bucket", "units"), ("data parallelism", "dp" in roles)),
         **dict.fromkeys(("zero1", "padding"), ("ZeRO", zero > 0)),
         **dict.fromkeys(("reshard_after_forward", "ahead"), (f"ZeRO {ALL_SHARDED}", zero == ALL_SHARDED)),
         "regather": ("sequence parallelism", sequence_parallel),

@@ -83,6 +83,8 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
         for home in everything.read_by(op):
             readers[home].append(op)
     makers = {op.output: op for op in ops if homes.get(op.output) is op.output}
+    if program.units != "arrays":
+        readers.update(_as_units(program.units, [op for op in makers.values() if is_gather(op)], readers, turns))
     sums = _added_up(program, homes)
     nowhere = set(sums)
     if not interiors:
@@ -184,6 +186,27 @@ def is_gather(op: Op) -> bool:
 def is_fetched(op: Op) -> bool:
     """True for weights that are cast, or brought together, where they are used."""
     return op.output.role == "param" and not isinstance(op, Leaf) and not is_view(op)
+
+
+def _as_units(
+    units: str, gathers: Sequence[Op], readers: Mapping[Array, Sequence[Op]], turns: Mapping[Op, Turn]
+) -> dict[Array, list[Op]]:
+    """Readers of weights that are freed at once, of a layer or of what is around these: the last one of all has all."""
+    members: dict[Hashable, list[Array]] = defaultdict(list)
+    for op in gathers:
+        where = op.where
+        end = where.layer is None and units == "ends" and where.place
+        members[end, where.kind, where.layer, where.microbatch, where.phase, where.chunks].append(op.output)
+
+    def turn(op: Op) -> tuple[int, Turn]:
+        return "FBW".index(op.where.act), turns[op]
+
+    lasts = {
+        x: max((op for y in unit for op in readers[y]), key=turn, default=None)
+        for unit in members.values()
+        for x in unit
+    }
+    return {x: [*readers[x], *([last] if last and last not in readers[x] else [])] for x, last in lasts.items()}
 
 
 def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:

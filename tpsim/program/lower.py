@@ -75,7 +75,8 @@ def lower(
     kinds = [kind for stack in stacks for kind in stack]
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
     ops, results = (*whole.text.trace.ops, *end.behind(whole.read)), {"loss": whole.loss, **end.results}
-    return Program(ops, order, traced, layout.table, results, practice.order or "contiguous", practice.layers_ahead)
+    tokens, ahead, units = practice.order or "contiguous", practice.layers_ahead, practice.units
+    return Program(ops, order, traced, layout.table, results, tokens, ahead, units)
 
 
 def begun(

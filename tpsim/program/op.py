@@ -292,6 +292,7 @@ class Program:
     results  named arrays to compare: "loss", "grad.<param>", "new.<param>"; of inference "sampled", "cache.<layer>.K"
     order    in which devices have the tokens of a sequence
     ahead    layers whose weights are gathered before they are needed
+    units    of gathered weights, which are freed at once, as `Practice.units` has them
     """
 
     ops: tuple[Op, ...]
@@ -301,6 +302,7 @@ class Program:
     results: Mapping[str, Array] = field(default_factory=dict)
     order: Order = "contiguous"
     ahead: int = 1
+    units: Literal["arrays", "root", "ends"] = "arrays"
 
     @property
     def sharing(self) -> tuple[str, ...]:

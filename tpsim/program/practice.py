@@ -189,6 +189,9 @@ class Practice:
     qkv                    one projection for queries, keys and values (fused), one for keys and values (fused_kv), or
                            none for several (separate); see `under`
     coalesce               collectives on parameters and gradients of one layer travel in one call
+    units                  gathered weights are freed one by one (arrays), or at once those of a layer, and those around
+                           the layers: all of these as one unit (root: FSDP2's), or the embedding apart from final norm
+                           and head, in calls of its own and, where layers are, gathered again (ends: torchtitan)
     cast                   weights that are stored wider than activations are brought to their format by products that
                            read them (products), or where they lie (shards): that is gathered, or kept for backward
     copies                 what makes a parameter's gradient adds it up as well (fused), or kernels behind it do: add it
@@ -237,6 +240,7 @@ class Practice:
     cross_entropy: Literal["parallel", "gathered"] = "parallel"
     qkv: Literal["separate", "fused", "fused_kv"] = "separate"
     coalesce: bool = False
+    units: Literal["arrays", "root", "ends"] = field(default="arrays", repr=False)  # as for rows
     cast: Literal["products", "shards"] = field(default="products", repr=False)  # as for rows
     copies: Literal["fused", "added", "cast", "flat", "each"] = "fused"
     settled: Literal["sent", "parameters"] = field(default="sent", repr=False)  # as for rows
@@ -282,7 +286,7 @@ class Practice:
         levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
         values["rows"] = rows | levels
         usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products"}
-        usual |= {"staged": "each", "settled": "sent"}
+        usual |= {"units": "arrays", "staged": "each", "settled": "sent"}
         return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
     def under(self, layout: Layout) -> Practice:

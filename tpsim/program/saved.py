@@ -120,7 +120,8 @@ class Saved:
         if op.inputs[0].role != "param":
             return self.practice.regather
         drops = self.practice.reshard_after_forward
-        return op.where.place == "layer" if drops == "layers" else drops
+        resharded = ("layer", "embedding") if self.practice.units == "ends" else ("layer",)
+        return op.where.place in resharded if drops == "layers" else drops
 
     def streamed(self, x: Array) -> bool:
         """True for what comes block after block to who reads it."""

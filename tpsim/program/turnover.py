@@ -123,10 +123,7 @@ class Turnover(Once):
             for array, readers in self.lifetimes.readers.items():
                 if readers:
                     frees[self._last(array, fused)].append(array)
-            return {
-                op: few if len(few) == 1 else [array for array in self.lifetimes.read_by(op) if array in few]
-                for op, few in frees.items()
-            }
+            return frees
 
         return self._once(("frees", fused), compute)  # type: ignore[no-any-return]  # put there
 

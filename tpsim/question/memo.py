@@ -62,7 +62,7 @@ class Lowered:
     @cached_property
     def collectives(self) -> tuple[Collective, ...]:
         """Its calls."""
-        return collectives(self.program, coalesce=self.practice.coalesce)
+        return collectives(self.program, coalesce=self.practice.coalesce, apart=self.practice.units == "ends")
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -71,7 +71,7 @@ class Lowered:
 
     def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
         """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
-        known = alone, self.program.ahead, *microbatches(self.program)
+        known = alone, self.program.ahead, self.program.units, *microbatches(self.program)
         return self.once("turnover", lambda: turnover(self.program.without(alone)), *known)  # type: ignore[no-any-return]
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:

@@ -228,6 +228,8 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     switches |= {name: changed(getattr(base, name), getattr(fields, name)) for name in groups}
     practice = replace(base, **switches)
     practice = practice if model.has_latents else replace(practice, latents="block")
+    if model.tie_embeddings and practice.units == "ends":
+        practice = replace(practice, units="root")  # torchtitan, distributed/fsdp.py: what is shared is one unit
     dtypes = _dtypes(read.file.workload)
     practice = practice if dtypes.narrows(dtypes.params) else replace(practice, cast="products")
     practice = practice if dtypes.params != dtypes.gradients else replace(practice, settled="sent")

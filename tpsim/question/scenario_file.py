@@ -94,6 +94,9 @@ class PracticeFields(Strict):
     cross_entropy: Literal["parallel", "gathered"] | None = None
     qkv: Literal["separate", "fused", "fused_kv"] | None = None
     coalesce: Flag | None = None
+    units: Literal["arrays", "root", "ends"] | None = Field(
+        default=None, description="what of gathered weights is freed at once: those around layers as one, or as two"
+    )
     cast: Literal["products", "shards"] | None = Field(
         default=None, description="weights wider than activations are cast by products, or where they lie"
     )

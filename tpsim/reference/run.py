@@ -65,6 +65,15 @@ class Live:
         """Which arrays these are, and until when each is there."""
         return lifetimes(self.program)
 
+    @cached_property
+    def _reads(self) -> Mapping[Op, Sequence[Array]]:
+        """What each op reads, or frees with what it reads."""
+        reads: dict[Op, list[Array]] = defaultdict(list)
+        for array, ops in self.lifetimes.readers.items():
+            for op in ops:
+                reads[op].append(array)
+        return reads
+
     def made(self, op: Op, elements: Mapping[Device, int]) -> None:
         """The output of `op` is there, with so many elements on every device that has it."""
         array = op.output
@@ -82,7 +91,7 @@ class Live:
     def read(self, op: Op) -> None:
         """`op` has run, or what it sends has left: what it read as the last one is gone, and what nobody reads."""
         if in_microbatch(op.where):
-            for home in self.lifetimes.read_by(op):
+            for home in self._reads.get(op, ()):
                 self._left[home] -= 1
                 self._drop(home)
             if op.output in self._left:
