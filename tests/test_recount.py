@@ -5,8 +5,8 @@ The count knows nothing of tpsim; the figures of the verb `plan` must be these t
 Megatron     Shoeybi et al. 2019, arXiv 1909.08053, section 3: what is cut over t ranks, and the sums f and g
 Korthikanti  Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2: the stream between the cuts is cut over s
 ZeRO         Rajbhandari et al. 2020, arXiv 1910.02054, sections 3.1 and 5 (what is held) and 7 (what is sent)
-FSDP         PyTorch, `torch.distributed.fsdp.fully_shard`: `reshard_after_forward`, a scatter of gradients per backward,
-             which are then held in the parameters' own format (`_fsdp_collectives.py`, foreach_reduce)
+FSDP         PyTorch, `torch.distributed.fsdp.fully_shard`: `reshard_after_forward`, gradients scattered per backward
+             and then held in the parameters' own format (`_fsdp_collectives.py`, foreach_reduce)
 GQA          Ainslie et al. 2023, arXiv 2305.13245: a key and value head serves several query heads
 PaLM         Chowdhery et al. 2022, arXiv 2204.02311, appendix B: 6 N + 12 L H Q T FLOPs per token
 rings        Patarasuk and Yuan 2009: a gather or a scatter of V bytes sends V (n-1)/n, an all-reduce is one of each
