@@ -254,7 +254,7 @@ FAULTS: list[Fault] = [
         R.emit,
         given(op=lambda op: owing(op, ()) if isinstance(op, Bcast) else op),
         "law: sharded chains",
-        "replicas differ",
+        "broken",
     ),
     Fault(
         "the scale of a sum is lost on the way back",
