@@ -259,6 +259,18 @@ def test_a_forced_algorithm_that_the_machine_has_not_is_taken_as_free_with_a_wor
     assert hw_fit([JSON], base=island).calibrated.runs[0].algorithm == "ring"
 
 
+@pytest.mark.parametrize("kind", ["all_to_all", "permute"])
+def test_a_protocol_that_the_environment_forced_does_not_reach_sends(kind):
+    """NCCL chooses it for sends by their size alone."""
+    forced = MeasuredRun(kind, 8, (2**10, 2**28), log="log.txt", protocol="simple")
+    taken, (word,) = laid(load("dgx-h100"), forced)
+    assert taken.protocol is None
+    assert (
+        word == f"log.txt: {kind} over 8 ranks consists of sends, which simple does not reach: taken as chosen freely"
+    )
+    assert laid(load("dgx-h100"), replace(forced, kind="all_gather"))[0].protocol == "simple"
+
+
 def refusal(*logs, **asked):
     with pytest.raises(InputError) as error:
         hw_fit(logs, **asked)

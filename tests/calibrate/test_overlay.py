@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -137,6 +137,14 @@ def test_whatever_a_fit_was_asked_of_the_command_after_it_lays_beside_the_machin
     after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
     assert run(after) == 0
     assert "ranks on  port 2 x card 2" in capsys.readouterr().out
+
+
+def test_the_command_after_a_fit_to_standard_input_does_not_wait_for_it_again(island, capsys, monkeypatch):
+    text = BytesIO(Path(HOSTS).read_bytes())
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(text))
+    assert run(["hw", "fit", "-", "--base", island, "--level", "port,card", "-o", "mine.yaml"]) == 0
+    after = capsys.readouterr().out.splitlines()[-1]
+    assert after == "next: tpsim collective all-gather --hw mine.yaml --ranks 4 --level port,card"
 
 
 def test_the_sizes_that_a_curve_was_measured_at_can_be_asked_for(island, tmp_path):

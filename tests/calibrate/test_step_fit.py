@@ -210,6 +210,15 @@ def test_logs_and_runs_do_not_stand_beside_each_other(here, capsys, words, says)
     assert says in capsys.readouterr().err
 
 
+def test_the_command_after_a_fit_names_a_scenario_beside_the_list_from_here(here, tmp_path, monkeypatch, capsys):
+    here("small.yaml,20 ms")
+    monkeypatch.chdir(tmp_path.parent)
+    assert run(["hw", "fit", "--runs", f"{tmp_path.name}/runs.csv", "--base", "dgx-a100"]) == 0
+    after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
+    assert after == ["plan", f"{tmp_path.name}/small.yaml", "--hw", "dgx-a100"]
+    assert run(after) == 0
+
+
 def test_the_command_writes_the_profile_and_names_the_plan_that_uses_it(here, tmp_path, capsys):
     here("megatron-22b-a100,1.1")
     asked = ["hw", "fit", "--runs", "runs.csv", "--base", "dgx-a100", "-o", "mine.yaml"]

@@ -116,6 +116,12 @@ def test_the_page_and_the_reasons_say_what_sends_are_limited_to():
 STAGED = {"model": "gpt-tiny", "hw": "dgx-h100", "batch": 16, "seq": 16, "pp": 2, "dp": 8, "microbatches": 2}
 
 
-def test_a_protocol_that_no_send_takes_is_forced_on_the_others_alone():
-    taken = {row["collective"]: row["protocol"] for row in plan(**STAGED, protocol="ll128").collectives}
-    assert (taken["all_reduce"], taken["send"]) == ("ll128", "ll")
+@pytest.mark.parametrize("protocol", ["ll128", "simple"])
+def test_a_protocol_that_is_forced_on_a_plan_does_not_reach_its_sends(protocol):
+    taken = {row["collective"]: row["protocol"] for row in plan(**STAGED, protocol=protocol).collectives}
+    assert (taken["all_reduce"], taken["send"]) == (protocol, "ll")
+
+
+def test_a_protocol_of_a_collective_that_is_asked_for_alone_is_forced():
+    (row,) = collective("permute", hw="dgx-h100", ranks=4, level="network", sizes="1MiB", protocol="ll").rows
+    assert row.protocol == "ll"

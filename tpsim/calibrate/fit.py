@@ -94,24 +94,28 @@ OVER_LEVELS = {algorithm.name: algorithm.on_nodes for algorithm in EVERY if algo
 
 
 def laid(machine: Machine, run: MeasuredRun, level: str | None = None) -> tuple[MeasuredRun, list[str]]:
-    """A run on the machine's wires, without what was forced on it if the machine does not know that; a word on it.
+    """A run on the machine's wires, without what was forced on it if that does not reach it there; a word on it.
 
     Raises InputError if the run does not fit on the machine, or has no price there, and as `level_of` does.
     """
     route = placed(machine, run.ranks, level_of(machine, run, level))[0].route(["ranks"])
+    choice = " and ".join(word for word in (run.algorithm, run.protocol) if word)
+    remarks = []
+    if choice and run.kind in timing.SENDS:  # NCCL, src/enqueue.cc: its choice for sends asks for neither
+        remarks = [f"{run.log}: {run} consists of sends, which {choice} does not reach: taken as chosen freely"]
+        run = replace(run, algorithm=None, protocol=None)
     over_levels = OVER_LEVELS.get(run.algorithm or "")
     if over_levels and over_levels in timing.algorithms(machine, route, run.kind):  # type: ignore[arg-type]  # priced ones are moves
         run = replace(run, algorithm=over_levels)
     forced = replace(run, route=route)
     if _refusal(machine, forced) is None:
-        return forced, []
+        return forced, remarks
     free = replace(forced, algorithm=None, protocol=None)
     wrong = _refusal(machine, free)
     if wrong is not None:
         (problem, *_) = wrong.problems
         message = f"{run.log}: {run}: {problem.message}"
         raise InputError.one(problem.slug, message, remedy=problem.remedy, note=problem.note)
-    choice = " and ".join(word for word in (run.algorithm, run.protocol) if word)
     return free, [f"{run.log}: {run} was forced to {choice}, which {machine.name} has not: taken as chosen freely"]
 
 

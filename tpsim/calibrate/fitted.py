@@ -114,7 +114,7 @@ class FitResult(Answer):
         moved, curves = len(self.parameters), sum(curve.source == self.source for curve in self.machine.measured)
         over = f", {every['fitted_median']:.1%} with {counted(curves, 'curve')}" if curves else ""
         return (
-            f"{counted(moved, 'figure')} fitted to {every['points']} points: median error "
+            f"{counted(moved, 'figure')} fitted to {counted(every['points'], 'point')}: median error "
             f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}"
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tpsim.calibrate.logs.log import Log, load
@@ -12,7 +13,6 @@ from tpsim.quantity.units import UnitError, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from tpsim.quantity.units import Dimension
 
@@ -54,6 +54,11 @@ class Listed:
     def bare(self) -> bool:
         """True for seconds without a unit."""
         return re.fullmatch(_BARE, self.stated.text) is not None
+
+
+def folder(path: str) -> Path:
+    """The folder from which a list names scenarios."""
+    return Path() if path == "-" else Path(path).parent
 
 
 def read(path: Path | str) -> tuple[Log, list[Listed]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from tpsim.answers.plan import priced
 from tpsim.calibrate.calibrate import SPREADS, adjusted
-from tpsim.calibrate.run_list import read
+from tpsim.calibrate.run_list import folder, read
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, MovedFigures, moved, scatter
 from tpsim.calibrate.step_fitted import StepFitResult, StepRow
 from tpsim.machine.evidence import evidence
@@ -25,6 +24,8 @@ from tpsim.question.question import relaunched
 from tpsim.question.scenario import resolve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpsim.calibrate.run import Array
     from tpsim.calibrate.run_list import CsvCell, Listed
     from tpsim.machine.evidence import SharesFields
@@ -56,8 +57,7 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     machine, document = read_profile(base)
     log, listed = read(runs)
     memo = Memo()
-    folder = Path() if log.path == "-" else Path(log.path).parent
-    asked = [_question(run.scenario, folder, machine, base, memo) for run in listed]
+    asked = [_question(run.scenario, folder(log.path), machine, base, memo) for run in listed]
     for run, question in zip(listed, asked, strict=True):
         _plausible(run, question, memo)
     starts, launched = _starts(machine), _launch(asked, listed)
@@ -75,13 +75,13 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     return StepFitResult(name or f"{machine.name}-measured", base, document, machine, log, rows, figures, shares, known)
 
 
-def _question(cell: CsvCell, folder: Path, machine: Machine, base: str, memo: Memo) -> Question:
+def _question(cell: CsvCell, beside: Path, machine: Machine, base: str, memo: Memo) -> Question:
     """What a run is of; problems that are not in its own file point at its line.
 
     Raises InputError for a scenario that cannot be planned, for one of inference, and for one of other chips.
     """
     try:
-        question = resolve(spec.named("scenarios", cell.text, folder), memo=memo)
+        question = resolve(spec.named("scenarios", cell.text, beside), memo=memo)
     except InputError as error:
         raise error.at(cell.place) from None
     if question.inference is not None:

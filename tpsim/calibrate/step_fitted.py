@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpsim.calibrate import run_list
 from tpsim.calibrate.fitted import block, extending, figure, source_key, with_entry
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
+from tpsim.quantity.spec import is_path
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, noted
@@ -53,6 +55,13 @@ class StepRow(Record):
     line = Of[int]("listed.scenario.place.line", "where it stands in the list")
     scenario = Of[str]("listed.scenario.text", "as the list names it")
     measured_s = Of[Seconds]("listed.seconds", "of a step")
+
+    @property
+    def named(self) -> str:
+        """The scenario as it is named here, not from the list's folder."""
+        cell = self.listed.scenario
+        return str(run_list.folder(cell.place.file) / cell.text) if is_path(cell.text) else cell.text
+
     measured_bytes = Of["Bytes | None"]("listed.peak_bytes", "of a chip at its peak; null if it was not measured")
 
 

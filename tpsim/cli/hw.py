@@ -80,9 +80,9 @@ def validate(names: tuple[str, ...], strict: bool, output: Output) -> None:
 def fit(output: Output, **asked: Any) -> None:
     r"""Fit launches, latencies and bandwidths to measured collectives, or shares of peak to measured steps.
 
-    LOG is what nccl-tests or rccl-tests print (debug lines may stand between), the JSON that nccl-tests writes with
-    -J, or what the OSU micro-benchmarks print; - is stdin. Two points will do: what they cannot determine stays as the
-    base has it. Collectives, rank counts and harnesses are fitted together.
+    LOG is what nccl-tests or rccl-tests print (debug lines may stand between, time stamps and ranks before each line),
+    the JSON that nccl-tests writes with -J, or what the OSU micro-benchmarks print; - is stdin. Two points will do:
+    what they cannot determine stays as the base has it. Collectives, rank counts and harnesses are fitted together.
 
     \b
     tpsim hw fit all_reduce.txt all_gather.txt --base dgx-h100 -o my-h100.yaml

@@ -15,7 +15,7 @@ from tpsim.machine.cost import FREE, Cost, Count, Derived, Way
 from tpsim.machine.groups import groups
 from tpsim.machine.parts import Watched, changed
 from tpsim.machine.permutes import counted, one_hop
-from tpsim.machine.ways import CHANGE, ProtocolWays
+from tpsim.machine.ways import CHANGE
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import PLAIN, Size, total
 from tpsim.quantity.units import show
@@ -268,12 +268,9 @@ SENDS = frozenset({"all_to_all", "permute"})
 """What consists of sends from one device to another."""
 
 
-def carries(machine: Machine, route: Route, kind: MoveKind, protocol: str) -> bool:
-    """True if the move has a way with a protocol, or no level of the route names it."""
-    segments = groups(machine, route)
-    if kind == "slice" or protocol not in additive.protocols(segments):
-        return True
-    return any(True for _ in ProtocolWays(segments, kind, None, None, protocol, {}).ways(1))
+def reaches(machine: Machine, route: Route, kind: MoveKind, protocol: str) -> bool:
+    """False for sends that the machine limits, which take a protocol by their size, whatever else is forced to one."""
+    return protocol not in additive.protocols(groups(machine, route)) or not any(sends(machine, route, kind))
 
 
 def predicted_by_constants(machine: Machine, curve: MeasuredCurve, V: Size) -> float:

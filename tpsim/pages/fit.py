@@ -49,7 +49,7 @@ def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = Non
         facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
         tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
         notes=result.remarks,
-        next_command=shlex.join(["tpsim", "plan", result.rows[0].scenario, "--hw", machine]),
+        next_command=shlex.join(["tpsim", "plan", result.rows[0].named, "--hw", machine]),
     )
 
 
@@ -110,7 +110,8 @@ def _next(result: FitResult, machine: str, level: str | None) -> str:
     """The first run beside the machine: the one that was written, else the base."""
     first = result.calibrated.runs[0]
     words = ["tpsim", "collective", first.kind.replace("_", "-"), "--hw", machine]
-    words += ["--ranks", str(first.ranks), *(["--level", level] if level else []), "--measured", first.log]
+    words += ["--ranks", str(first.ranks), *(["--level", level] if level else [])]
+    words += [] if first.log == "-" else ["--measured", first.log]
     return shlex.join(words)
 
 

@@ -72,7 +72,7 @@ def pricer(question: Question) -> Pricer:
             cost_model=question.cost_model,
             launch=force.launch,
             algorithm=force.algorithm if known or (question.cost_model == "book" and not move.streamed) else None,
-            protocol=_forced(question, route, move.kind),
+            protocol=_forced(question, route, "permute" if move.streamed else move.kind),
             change=question.placement.change(move),
             streamed=move.streamed,
         )
@@ -107,10 +107,12 @@ def sent(question: Question, route: Route, volume: Any) -> timing.Timing:
 
 
 def _forced(question: Question, route: Route, kind: MoveKind) -> str | None:
-    """The protocol that is forced, for what can take it: sends have protocols of their own, which no library forces."""
+    """The protocol that is forced, where that reaches what moves."""
     protocol = question.force.protocol
-    able = protocol is None or question.cost_model == "book" or timing.carries(question.machine, route, kind, protocol)
-    return protocol if able else None
+    free = protocol is None or (
+        question.cost_model == "additive" and not timing.reaches(question.machine, route, kind, protocol)
+    )
+    return None if free else protocol
 
 
 def hops(schedule: PipelineSchedule) -> Iterator[tuple[int, int]]:

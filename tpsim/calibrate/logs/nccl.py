@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from math import isfinite
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -172,6 +173,8 @@ def _figures(text: str) -> Iterator[str]:
 
 
 NEEDED = {"args": list, "config": dict, "results": list}
+NUMBERS = ("nthreads", "ngpus", "graph", "iterations", "warmup_iters", "aggregated_iterations")
+"""Whole numbers of ``config``."""
 LAST_VERSION = 3
 """Of the file format; later ones are read with a warning. Source: NVIDIA/nccl-tests, src/util.cu, July 2026."""
 
@@ -182,7 +185,7 @@ def read_json(log: Log) -> MeasuredRun:
     Raises InputError for what cannot be trusted; a file that was not written to its end among it.
     """
     data = _parsed(log)
-    rows = list(_rows(log, [row for row in data["results"] if isinstance(row, dict)]))
+    rows = list(_rows(log, data["results"]))
     if not rows:
         log.refuse("no-rows", "the run has no results", 0)
     total = data.get("out_of_bounds", {}).get("count", 0)
@@ -205,8 +208,35 @@ def _parsed(log: Log) -> dict[str, Any]:
         log.refuse("bad-json", message, error.lineno, remedy, column=error.colno)
     for key, kind in NEEDED.items():
         if not isinstance(data.get(key), kind):
-            log.refuse("not-nccl-json", f"{key} is not there", 0, "give the file that nccl-tests wrote with -J")
+            log.refuse("not-nccl-json", f"{key} is not there", 0, WRITTEN)
+    for key, value, kind in _typed(data):
+        if not isinstance(value, kind) or isinstance(value, bool):
+            log.refuse("not-nccl-json", f"{key} is {json.dumps(value)[:40]}", 0, WRITTEN)
     return dict(data)
+
+
+WRITTEN = "give the file that nccl-tests wrote with -J"
+
+
+def _typed(data: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What a file states that later code reads without asking: where it stands, its value, what it has to be."""
+    config = data["config"]
+    own = {"env": list, "errors": list, "out_of_bounds": dict, "version": int, "nccl_version": int}
+    yield from ((key, data[key], kind) for key, kind in own.items() if key in data)
+    yield from ((f"config.{key}", config[key], int) for key in NUMBERS if key in config)
+    yield "config.devices", config.get("devices", []), list
+    for device in config.get("devices", []) if isinstance(config.get("devices"), list) else ():
+        yield "a device", device, dict
+        if isinstance(device, dict):
+            yield from ((f"{key} of a device", device[key], kind) for key, kind in DEVICE.items() if key in device)
+    for row in data["results"]:
+        yield "a result", row, dict
+        if isinstance(row, dict):
+            yield from ((f"{key} of a result", row[key], dict | None) for key in HALVES if key in row)
+
+
+DEVICE = {"group": int, "hostname": str}
+HALVES = ("out_of_place", "in_place")
 
 
 def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[LogRow]:
@@ -214,7 +244,7 @@ def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[LogRow]:
     if len(lines) != len(results):  # the program writes the file as one line
         lines = [1] * len(results)
     for row, line in zip(results, lines, strict=True):
-        halves = [row[key] for key in ("out_of_place", "in_place") if row.get(key)]
+        halves = [row[key] for key in HALVES if row.get(key)]
         if any(half.get("nwrong") for half in halves):
             log.refuse("wrong-values", f"values of {row.get('size')} bytes were wrong", 0, "mend that first")
         size = _number(log, row, "size", line)
@@ -231,7 +261,7 @@ def _rows(log: Log, results: Sequence[Mapping[str, Any]]) -> Iterator[LogRow]:
 
 def _number(log: Log, row: Mapping[str, Any], key: str, line: int) -> float:
     value = row.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         log.refuse("bad-number", f"{key} of a result is {json.dumps(value)}", line, column=1)
     return value
 
