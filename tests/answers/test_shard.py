@@ -376,3 +376,8 @@ def test_axes_of_one_device_are_left_out_and_said_to_be():
 
 def test_where_nothing_is_to_be_done_no_empty_table_of_steps_is_shown():
     assert [len(table.rows) for table in page(shard("A[I_X] -> A[I_X]"), verbose=True).tables] == [2]
+
+
+def test_the_formula_of_a_permute_is_that_among_several_devices():
+    (step,) = shard("A[I_XY,J] -> A[I_YX,J]", "X=3,Y=5").formulas
+    assert step.wire_bytes_per_device == "2*I*J/(X*Y)"

@@ -321,6 +321,23 @@ def test_the_parts_of_a_calls_seconds_add_up_to_them(kind, scenario, hidden):
         assert added == pytest.approx(derived.value, rel=2e-3)
 
 
+@pytest.mark.parametrize("name", ["communication_s", "exposed_s"])
+@pytest.mark.parametrize("scenario", ["gpt3-175b-a100-pipeline", "llama3-70b-h100", "llama3-70b-h100-decode"])
+def test_what_communication_takes_is_the_sum_of_its_kinds(scenario, name):
+    (told,) = explain(f"step.{name}", scenario).derivations
+    kinds = [part.rpartition(" over ") for part in told.text.split(" + ")]
+    seconds = [float(last.split()[-2]) * UNITS[last.split()[-1]] for _, _, last in kinds]
+    assert seconds == sorted(seconds, reverse=True)
+    assert sum(seconds) == pytest.approx(told.value, rel=2e-3)
+    assert told.value == result(scenario)["step"][name]
+
+
+def test_pauses_between_kernels_have_their_source_beside_an_assumed_efficiency():
+    (told, _) = explain("step.compute_s", "llama3-405b-h100-pipeline").derivations
+    assert "assume.matmul_efficiency 0.5 (the scenario)" in told.sources
+    assert "chip.kernel_pause 2 us (guess)" in told.sources
+
+
 def test_by_the_book_a_calls_seconds_are_the_longer_of_two():
     told = [derived.text for derived in explain("all_gather", "gemma-7b-v5e", cost_model="book").derivations]
     assert "the longer of latency 8 us and bandwidth 1.092 ms" in told

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived
 from tpsim.answers.serve import cache_bytes_per_token, whole_stack
 from tpsim.answers.stages import listed
-from tpsim.quantity.size import over, product, total
+from tpsim.quantity.size import largest, over, product, total
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.trust import Band
+    from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.quantity.units import Dimension
     from tpsim.report.record import Seconds
@@ -62,7 +63,7 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
             dimension="seconds",
             text=text,
             value=float(getattr(result.step, name) or 0),
-            because={"bubble_s": tuple(_waits(result)), "stragglers_s": LATE}.get(name, ()),
+            because=tuple(_reasons(result, name)),
             sources=tuple(_constants(result, name)),
             checks=CHECKS["stragglers" if name == "stragglers_s" else "compute"],
         )
@@ -76,8 +77,8 @@ def _texts(result: PlanResult) -> dict[str, str]:
     return {
         "time_s": f"compute {show(step.compute_s, 'seconds')} + exposed {show(step.exposed_s, 'seconds')}"
         + _waiting(result),
-        "communication_s": f"sum of time x calls over {len(result.rows)} kinds of call",
-        "exposed_s": "communication - what runs beside compute, as practice.overlap states",
+        "communication_s": _by_kind(result, lambda row: largest(row.busy_s, row.exposed_s)),
+        "exposed_s": _by_kind(result, lambda row: row.exposed_s),
         "bubble_s": "of the rank that the step hangs on: from a step's start to the next, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
@@ -85,6 +86,31 @@ def _texts(result: PlanResult) -> dict[str, str]:
         "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)"
         + paused,
     }
+
+
+def _by_kind(result: PlanResult, seconds: Callable[[Row], Any]) -> str:
+    """The seconds of rows as terms of kinds of call, most first."""
+    kinds: dict[str, Any] = {}
+    for row in result.step.rows:
+        name = f"{row.collective} over {row.axis}"
+        kinds[name] = kinds.get(name, 0) + float(seconds(row))
+    most = sorted(((spent, name) for name, spent in kinds.items() if spent), reverse=True)
+    return " + ".join(f"{name} {show(spent, 'seconds')}" for spent, name in most) or "no call takes any"
+
+
+def _reasons(result: PlanResult, name: str) -> Iterator[str]:
+    """Why seconds of the step are what they are."""
+    step = result.step
+    if name in ("communication_s", "exposed_s") and result.pipeline:
+        yield "of the rank that the step hangs on: its own calls, and messages that it waits for"
+    hidden = step.communication_s - step.exposed_s
+    if name == "exposed_s" and hidden > 0:
+        beside, whole = (show(float(spent), "seconds") for spent in (hidden, step.communication_s))
+        yield f"compute runs beside {beside} of the communication of {whole}, as practice.overlap states"
+    if name == "bubble_s":
+        yield from _waits(result)
+    if name == "stragglers_s":
+        yield from LATE
 
 
 def _flops(result: PlanResult) -> Derivation:
@@ -196,8 +222,9 @@ def _roofline(result: PlanResult) -> Iterator[str]:
         yield "matrix products at their peak (the cost model book)"
     else:
         parts = (part.constants() for part in (chip.tile, chip.attention_efficiency) if part)
-        pause = [chip.kernel_pause] if chip.kernel_pause else []
-        yield from map(constant_said, (chip.matmul_efficiency, *chain.from_iterable(parts), *pause))
+        yield from map(constant_said, (chip.matmul_efficiency, *chain.from_iterable(parts)))
+    if chip.kernel_pause:
+        yield constant_said(chip.kernel_pause)
 
 
 SERVED: Mapping[str, tuple[str, Dimension]] = {

@@ -23,6 +23,19 @@ def text(expression: Any) -> str:
     return _factored(sympy.sympify(expression))
 
 
+def among_many(expression: Any) -> Any:
+    """`expression` without its cases for one device: what is paid only where there is somebody to talk to is paid.
+
+    >>> import sympy
+    >>> V, n = sympy.symbols("V n", positive=True)
+    >>> among_many(2 * sympy.Piecewise((V / n, n > 1), (0, True)))
+    2*V/n
+    """
+    import sympy
+
+    return sympy.sympify(expression).replace(sympy.Piecewise, lambda *cases: cases[0][0])
+
+
 @lru_cache(maxsize=4096)
 def _factored(expression: Any) -> str:
     """Many collectives have one formula, and its factors take longer to find than all else of its line."""

@@ -125,10 +125,11 @@ class Row(Record):
 
     @property
     def formula(self) -> str:
-        """The wire bytes of one call, in symbols."""
-        from tpsim.cost.formula import text
+        """The wire bytes of one call, in symbols; among several devices, if it is among several."""
+        from tpsim.cost.formula import among_many, text
 
-        return text(self.call.wire_bytes(self.sizes.symbols))
+        sent = self.call.wire_bytes(self.sizes.symbols)
+        return text(among_many(sent) if self.ranks > 1 else sent)
 
 
 def price(
