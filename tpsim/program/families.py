@@ -187,11 +187,11 @@ FAMILIES: Mapping[str, ModelFamily] = {
         sparse=every,
         moe=DEEPSEEK_V3["moe"],
         known={
-            "qk_norm_type": "",
-            "attn_type_list": "",
             "use_mtp": "modules that predict further tokens are not published with the weights, and left out",
-            "num_mtp_modules": "",
-            "mtp_transformer_layers": "",
+            **dict.fromkeys(("num_mtp_modules", "mtp_transformer_layers", "qk_norm_type", "attn_type_list"), ""),
+            # Of MiniMax-Text-01, which it stems from; its own code reads none of them.
+            **dict.fromkeys(("shared_moe_mode", "mlp_intermediate_size", "layernorm_mlp_beta"), ""),
+            **dict.fromkeys(("layernorm_full_attention_beta", "layernorm_linear_attention_beta"), ""),
         },
     ),
     "olmo2": ModelFamily(**OLMO2),
@@ -204,6 +204,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         default={"ffn": "silu", "tie_embeddings": True},
         switches={**NO_BIAS, "mlp_bias": False, "use_sliding_window": False},
         masks=some_rotary,
+        known={"max_window_layers": ""},
     ),
     "granite": ModelFamily(switches={"attention_bias": False, "mlp_bias": False}),
     "granitemoe": ModelFamily(switches=NO_BIAS, sparse=every),
