@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.plan_step import TrainingRun
-from tpsim.answers.ranking import By, Planned  # noqa: TC001 - JSON Schemas read types
+from tpsim.answers.planned import By, Planned  # noqa: TC001 - JSON Schemas read types
 from tpsim.layouts.space import SHORT
 from tpsim.quantity.units import show
 from tpsim.question.recompute import DROPS
@@ -19,6 +19,7 @@ from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.answers.plan import PlanResult
+    from tpsim.question.question import Question
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,29 @@ class Row(Record):
         """Its plan."""
         return self.planned.plan
 
+    @property
+    def question(self) -> Question:
+        """What it is of."""
+        return self.planned.question
+
     tp = Of[Count]("planned.candidate.layout.tp", "ways of tensor parallelism")
     dp = Of[Count]("planned.candidate.layout.dp", "ways of data parallelism")
     cp = Of[Count]("planned.candidate.layout.cp", "ways of context parallelism")
     ep = Of[Count]("planned.candidate.layout.experts", "devices that experts lie on")
     pp = Of[Count]("planned.candidate.layout.pp", "stages")
     chunks = Of[Count]("planned.candidate.layout.chunks", "of layers on each stage")
-    microbatches = Of[Count]("plan.question.workload.microbatches", "parts of the batch")
-    zero = Of[Count]("plan.question.layout.zero", "ZeRO stage")
-    sequence_parallel = Of[bool]("plan.question.layout.sequence_parallel", "the residual stream split over tp")
-    mesh = Of[Mapping[str, int]]("plan.question.mesh.axes", "axes, major first")
+    microbatches = Of[Count]("question.workload.microbatches", "parts of the batch")
+    zero = Of[Count]("question.layout.zero", "ZeRO stage")
+    sequence_parallel = Of[bool]("question.layout.sequence_parallel", "the residual stream split over tp")
+    mesh = Of[Mapping[str, int]]("question.mesh.axes", "axes, major first")
     varied = Of[Mapping[str, Any]]("planned.candidate.space.varied", "fields that are varied beside the layout")
-    step_s = Of[Seconds]("plan.step.time_s", "of the step")
-    tokens_per_s = Of[Number]("plan.step.tokens_per_s", "of the whole machine")
-    compute_s = Of[Seconds]("plan.step.compute_s", "of kernels")
-    exposed_s = Of[Seconds]("plan.step.exposed_s", "of communication that no compute hides")
-    bubble_s = Of[Seconds]("plan.step.bubble_s", "of waiting for other stages")
-    mfu = Of[Number]("plan.step.mfu", "useful FLOPs over the peak")
-    peak_bytes = Of[Bytes]("plan.memory.peak_bytes", "of the fullest chip")
+    step_s = Of[Seconds]("planned.outcome.step_s", "of the step")
+    tokens_per_s = Of[Number]("planned.outcome.tokens_per_s", "of the whole machine")
+    compute_s = Of[Seconds]("planned.outcome.compute_s", "of kernels")
+    exposed_s = Of[Seconds]("planned.outcome.exposed_s", "of communication that no compute hides")
+    bubble_s = Of[Seconds]("planned.outcome.bubble_s", "of waiting for other stages")
+    mfu = Of[Number]("planned.outcome.mfu", "useful FLOPs over the peak")
+    peak_bytes = Of[Bytes]("planned.outcome.peak_bytes", "of the fullest chip")
     cache = Of[str | None](
         lambda row: row.planned.candidate.layout.cache or None, "of inference: what of the cache the axes of tp split"
     )
@@ -75,22 +81,22 @@ class Row(Record):
     tokens_per_s_chip = Of[Number | None](
         lambda row: _served(row, "tokens_per_s_chip"), "of inference: of all sequences"
     )
-    run = Of[TrainingRun | None]("plan.run", "the whole run, where its tokens or a price are stated")
-    fits = Of[bool | None]("plan.memory.fits", "true, or null where it is too close to say")
+    run = Of[TrainingRun | None]("planned.outcome.run", "the whole run, where its tokens or a price are stated")
+    fits = Of[bool | None]("planned.outcome.fits", "true, or null where it is too close to say")
     at_least_s = Of[Seconds](
         "planned.candidate.step_s", "what its step was known not to take less than, before it was planned"
     )
 
     def scenario(self, folder: Path = Path()) -> str:
         """The scenario file, to be written in `folder`, that asks for this layout."""
-        return scenario_text(self.plan.question, folder)
+        return scenario_text(self.question, folder)
 
     @property
     def ep_over(self) -> str | None:
         """Of inference: the roles whose axes experts lie over; left out where these are on every device."""
-        roles = self.plan.question.layout.roles
+        roles = self.question.layout.roles
         over = [role for role in ("dp", "tp") if {*roles.get(role, ())} & {*roles.get("ep", ())}]
-        return " and ".join(over) or None if self.plan.serve else None
+        return " and ".join(over) or None if self.question.inference else None
 
     @property
     def schedule(self) -> str | None:
@@ -100,14 +106,14 @@ class Row(Record):
     @property
     def recompute(self) -> str:
         """What is run again, by its name; of what is held and has none the kernels."""
-        dropped = self.plan.question.practice.recompute
+        dropped = self.question.practice.recompute
         names = {kernels: name for name, kernels in DROPS.items()}
         return self.planned.candidate.layout.recompute or names.get(dropped) or ",".join(dropped)
 
     @property
     def microbatch_size(self) -> Count:
         """Sequences of a microbatch on one data shard."""
-        return self.plan.question.workload.sequences // self.dp
+        return self.question.workload.sequences // self.dp
 
     @property
     def behind(self) -> Number:
@@ -124,9 +130,10 @@ class Row(Record):
         """Where it loses against the best, and where it wins, of as many tokens: the greatest parts, then all else."""
         if self.rank == 1 or self.tied:
             return "tied with the best" if self.tied else ""
-        own, best, alike = self.planned.parts, self.best.parts, self.best.plan.tokens / self.plan.tokens
+        now, then = self.planned.outcome, self.best.outcome
+        own, best, alike = now.parts, then.parts, then.tokens / now.tokens
         apart = {name: own.get(name, 0) * alike - best.get(name, 0) for name in (*own, *best)}
-        least = LEAST * self.best.plan.step.time_s
+        least = LEAST * then.step_s
         parts = sorted((part for part in apart.items() if abs(part[1]) >= least), key=lambda part: -abs(part[1]))
         others = sum(s for _, s in parts[MOST:])
         told = parts if len(parts) <= MOST + 1 else [*parts[:MOST], ("others", others)]
@@ -138,7 +145,7 @@ class Row(Record):
 
 def _served(row: Row, name: str) -> Any:
     """What the plan says of serving; None of training."""
-    return None if row.plan.serve is None else attrgetter(name)(row.plan.serve)
+    return attrgetter(name)(row.plan.serve) if row.question.inference else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +203,7 @@ def in_words(row: Row) -> str:
     parts = [f"tp {row.tp}", f"dp {row.dp}", *shared, f"pp {row.pp}{turns}"]
     if row.batch is None:
         parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}"]
-    elif getattr(row.plan.question.stated.file.workload, "batch", None) == "largest":
+    elif getattr(row.question.stated.file.workload, "batch", None) == "largest":
         parts += [f"batch {row.batch}"]
     parts += [f"cache by {row.cache}"] if row.cache and row.tp > 1 else []
     parts += ["sequence parallel"] if row.sequence_parallel else []

@@ -256,8 +256,8 @@ def of_search(result: SearchResult) -> Iterator[Picture]:
 
 def _points(rows: Sequence[Row], *, same: bool) -> list[tuple[float, float]]:
     """Seconds and bytes; same: of a step, which has as many tokens in all, else of a token."""
-    plans = [row.plan for row in rows]
-    return [(float(plan.step.time_s) / (1 if same else plan.tokens), float(plan.memory.peak_bytes)) for plan in plans]
+    outcomes = [row.planned.outcome for row in rows]
+    return [(float(of.step_s) / (1 if same else of.tokens), float(of.peak_bytes)) for of in outcomes]
 
 
 def _spread(points: Sequence[tuple[float, float]], most_s: float, most_bytes: float) -> list[tuple[float, float]]:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from tpsim.answers.memory import fullest
-from tpsim.answers.plan import PlanResult, fitting, priced
+from tpsim.answers.plan import fitting
+from tpsim.answers.planned import By, Planned, per_second, planned_by
 from tpsim.answers.serve import chips_at_most, filled_up
-from tpsim.layouts.candidates import Candidate, Weighed
+from tpsim.layouts.family import Candidate, Weighed
 from tpsim.program.keeps import margin
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tpsim.layouts.candidates import Evaluation, Family
+    from tpsim.layouts.candidates import Evaluation
+    from tpsim.layouts.family import Family
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
-
-By = Literal["step", "tokens_per_s", "tokens_per_s_chip", "money", "memory"]
-"""What the best layout has the least of, or the most."""
 
 
 def weigh(question: Question, memo: Memo) -> Weighed:
@@ -113,12 +112,28 @@ class Ranking:
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, int], Planned] = {}
 
-    def _plan(self, candidate: Candidate) -> Planned:
-        key = id(candidate.family), candidate.at
-        if key not in self.known:
-            question = candidate.space.question(candidate.layout, self.memo)
-            self.known[key] = Planned(candidate, priced(question, self.memo, briefly=True))
-        return self.known[key]
+    def _plan(self, candidates: Sequence[Candidate]) -> list[Planned]:
+        """Plans of some layouts; processes that share the search plan one each at the same time."""
+        keys = [(id(candidate.family), candidate.at) for candidate in candidates]
+        new = [(key, one) for key, one in zip(keys, candidates, strict=True) if key not in self.known]
+        copies = self.evaluation.copies
+        sent = [(key, one, copy) for (key, one), copy in zip(new[1:], range(len(copies)), strict=False)]
+        for _, candidate, copy in sent:
+            copies.ask(copy, planned_by, copies.state.spaces.index(candidate.space), candidate.layout)
+        for key, candidate in (*new[:1], *new[1 + len(sent) :]):
+            self.known[key] = Planned(candidate, self.memo)
+            self.known[key].outcome  # noqa: B018 - worked out while the others plan theirs
+        for key, candidate, copy in sent:
+            self.known[key] = Planned(candidate, self.memo, copies.told(copy))
+        return [self.known[key] for key in keys]
+
+    def _at_once(
+        self, queue: Iterator[tuple[float, Candidate]], needed: Callable[[float], bool]
+    ) -> Iterator[tuple[float, Candidate]]:
+        """The layouts of a queue, of which as many as processes share the search are planned before they are given."""
+        while some := [*islice(queue, 1 + len(self.evaluation.copies))]:
+            self._plan([candidate for least, candidate in some if needed(least)])
+            yield from some
 
     def smallest(self) -> Planned | None:
         """Where no layout fits: the plan of the one that wants the least room."""
@@ -129,7 +144,7 @@ class Ranking:
             lambda family: (-family.room_bytes, family.step_s),
             lambda family: family.room_bytes < 0,
         )
-        return next((self._plan(candidate) for _, candidate in queue), None)
+        return next((self._plan([candidate])[0] for _, candidate in queue), None)
 
     def surely(self, family: Family) -> Any:
         """Whether each fits though its peak were off by as much as it may be."""
@@ -151,14 +166,17 @@ class Ranking:
         """
         best: list[Planned] = []
         planned = violated = 0
-        for least, candidate in self._queue(by, sure=sure):
-            enough = (best[-1].value(by) if len(best) == top else under) <= least
-            if enough or planned == self.most:
-                return Ranked(by, best, planned, inf if enough else least, violated + self._unable)
-            plan = self._plan(candidate)
+
+        def needed(least: float) -> bool:
+            return least < (best[-1].value(by) if len(best) == top else under)
+
+        for least, candidate in self._at_once(self._queue(by, sure=sure), needed):
+            if not needed(least) or planned == self.most:
+                return Ranked(by, best, planned, least if needed(least) else inf, violated + self._unable)
+            (plan,) = self._plan([candidate])
             planned += 1
-            violated += not plan.plan.ok
-            taken = [plan] if plan.plan.ok and plan.value(by) < under else []
+            violated += not plan.outcome.ok
+            taken = [plan] if plan.outcome.ok and plan.value(by) < under else []
             best = sorted([*best, *taken], key=lambda planned: planned.measures(by))[:top]
         return Ranked(by, best, planned, inf, violated + self._unable)
 
@@ -178,9 +196,9 @@ class Ranking:
                 continue
             if count == self.most:
                 return Ranked(by, _front(planned, by), count, least, 0)
-            plan = self._plan(candidate)
+            (plan,) = self._plan([candidate])
             count += 1
-            planned += [plan] if plan.plan.ok else []
+            planned += [plan] if plan.outcome.ok else []
         return Ranked(by, _front(planned, by), count, inf, 0)
 
 
@@ -233,53 +251,4 @@ def _least(family: Family, by: By) -> tuple[Any, Any]:
     if by == "memory":
         return family.peak_bytes, family.step_s
     seconds = family.step_s if by != "money" or family.paid_s is None else family.paid_s
-    return seconds * _per_second(by, family.tokens, family.chips, family.price), family.peak_bytes
-
-
-def _per_second(by: By, tokens: int, chips: int, price: float) -> float:
-    """What a second of a step counts for, in a step of so many tokens; price: of all chips, of a second."""
-    weights = {"tokens_per_s": 1, "tokens_per_s_chip": chips, "money": price}
-    return 1 if by == "step" else weights[by] / tokens
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A layout that was planned."""
-
-    candidate: Candidate
-    plan: PlanResult
-
-    def value(self, by: By) -> float:
-        """What it comes to; less is better."""
-        if by == "memory":
-            return float(self.plan.memory.peak_bytes)
-        if by == "money":
-            return float(self.plan.run.price_per_step) / self.plan.run.step_tokens  # type: ignore[union-attr, arg-type]  # stated
-        return float(self.plan.step.time_s) * _per_second(by, self.plan.tokens, self.plan.chips, 0)
-
-    def measures(self, by: By) -> tuple[float, float]:
-        """What it comes to, and what decides between those that are equal: the peak, or of equal peaks the step."""
-        return self.value(by), self.value("step" if by == "memory" else "memory")
-
-    @cached_property
-    def parts(self) -> dict[str, float]:
-        """The seconds of its step: compute, exposed communication by role, the bubble, what its rank waits besides."""
-        return _parts(self.plan)
-
-
-def _parts(plan: PlanResult) -> dict[str, float]:
-    names = {axis: WORDS[role] for role, axes in plan.question.layout.roles.items() for axis in axes if role in WORDS}
-    whole = {"compute": plan.step.compute_s, "bubble": plan.step.bubble_s, **plan.step.waits}
-    parts = {name: float(seconds) for name, seconds in whole.items()}
-    for axis, row in plan.totals["by_axis"].items():
-        roles = dict.fromkeys(names.get(name, name) for name in axis.split(","))
-        name = WORDS["dp"] if roles.keys() == SHARDS else " and ".join(roles)
-        parts[name] = parts.get(name, 0) + float(row.exposed_s)
-    return parts
-
-
-WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages", "cp": "context"}
-"""Roles of mesh axes, as losses name them."""
-
-SHARDS = {WORDS["dp"], WORDS["cp"]}
-"""Over what gradients are reduced together: all that have tokens of their own."""
+    return seconds * per_second(by, family.tokens, family.chips, family.price), family.peak_bytes

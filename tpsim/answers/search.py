@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
 from tpsim.answers.layout_row import Demanded, Refused, Row
-from tpsim.answers.ranking import By, Planned, Ranked, Ranking, measurable, measured, spare_bytes, weigh
+from tpsim.answers.planned import By, Planned
+from tpsim.answers.ranking import Ranked, Ranking, measurable, measured, spare_bytes, weigh
 from tpsim.answers.search_verdict import lines_of
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
@@ -48,6 +49,7 @@ def search(
     plans: int = PLANS,
     pareto: str = "",
     sensitivity: bool = False,
+    workers: int = 1,
     memo: Memo | None = None,
     **flags: Unpack[Flags],
 ) -> SearchResult:
@@ -67,6 +69,7 @@ def search(
                all that fit are
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
+    workers   processes that share the programs, forked where the platform can; the answer is the same for any number
     memo      what other searches of the same request have read and lowered
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
@@ -78,7 +81,7 @@ def search(
     questions = [space.question(None, memo) for space in several]
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
-    evaluation = evaluate(several, memo, weigh)
+    evaluation = evaluate(several, memo, weigh, workers)
     named = (("--set", overrides), ("--vary", vary))
     asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
     asked += [] if plans == PLANS else ["--plans", str(plans)]
@@ -88,14 +91,14 @@ def search(
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
-    doubted = best.best and best.best[0].plan.memory.fits is None
+    doubted = best.best and best.best[0].outcome.fits is None
     sure = ranking.best(by, 1, sure=True) if doubted else None
     result = SearchResult(by, several, questions, evaluation, best, close, sure, ranking.smallest(), (*words, *asked))
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
         return result
-    return replace(result, sensitivity=list(answered(result, most, memo)), constants=moves(result, memo))
+    return replace(result, sensitivity=list(answered(result, most, memo, workers)), constants=moves(result, memo))
 
 
 def refuse_ranking(by: str, top: int, plans: int) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.search import SearchResult
-    from tpsim.layouts.candidates import Family
+    from tpsim.layouts.family import Family
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
     from tpsim.question.memo import Memo
@@ -160,7 +160,7 @@ class Answered(Record):
         return None if self.best_s is None else self.best_s / self.today_s - 1
 
 
-def answered(result: SearchResult, plans: int, memo: Memo) -> Iterator[Answered]:
+def answered(result: SearchResult, plans: int, memo: Memo, workers: int) -> Iterator[Answered]:
     """The best step with each part of its machine better: in its layout, and searched again; with more memory last."""
     if result.best is None:
         return
@@ -168,17 +168,17 @@ def answered(result: SearchResult, plans: int, memo: Memo) -> Iterator[Answered]
     for part in parts(today.question.machine):
         machine = part.better(today.question.machine)
         plan = priced(replace(today.question, machine=machine), memo)
-        evaluation = evaluate([replace(space, machine=machine)], memo, weigh)
+        evaluation = evaluate([replace(space, machine=machine)], memo, weigh, workers)
         answer = Answered(part.name, part.factor, float(today.step.time_s), float(plan.step.time_s))
         for again in Ranking(evaluation, memo, plans).best(result.by, 1).best:
             other = again.candidate.layout != best.planned.candidate.layout
             layout = in_words(Row(1, again, again, result.by)) if other else None
-            answer = replace(answer, best_s=float(again.plan.step.time_s), layout=layout)
+            answer = replace(answer, best_s=float(again.outcome.step_s), layout=layout)
         yield answer
-    yield from filter(None, [unlocked(result, plans, memo)])
+    yield from filter(None, [unlocked(result, plans, memo, workers)])
 
 
-def unlocked(result: SearchResult, plans: int, memo: Memo) -> Answered | None:
+def unlocked(result: SearchResult, plans: int, memo: Memo, workers: int) -> Answered | None:
     """The least memory that a shipped machine has in which a layout is better that does not fit today, and the best."""
     if result.best is None or result.by == "memory":
         return None
@@ -187,15 +187,15 @@ def unlocked(result: SearchResult, plans: int, memo: Memo) -> Answered | None:
     capacity = float(machine.chip.memory.capacity.value)
     sizes = [capacity, *(size for size in memories() if size > capacity)]
     most = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
-    evaluation = evaluate([replace(space, machine=most)], memo, weigh)
+    evaluation = evaluate([replace(space, machine=most)], memo, weigh, workers)
     for before, size in pairwise(sizes):
         families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]
         ranking = Ranking(replace(evaluation, families=families), memo, plans)
         for again in ranking.best(result.by, 1, under=today.value(result.by) * (1 - LEAST)).best:
-            row, step_s = Row(1, again, again, result.by), float(today.plan.step.time_s)
+            row, step_s = Row(1, again, again, result.by), float(today.outcome.step_s)
             words = otherwise(row, result.best)
             return Answered(
-                CAPACITY, size / capacity, step_s, step_s, float(again.plan.step.time_s), in_words(row), words
+                CAPACITY, size / capacity, step_s, step_s, float(again.outcome.step_s), in_words(row), words
             )
     return None
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tpsim.answers.layout_row import Row
-    from tpsim.answers.ranking import By
+    from tpsim.answers.planned import By
     from tpsim.question.edits import Flags
 
 
@@ -108,7 +108,7 @@ def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _flat(row: Row) -> dict[str, Any]:
     whole = {**row, "layout": in_words(row), "value": float(row.planned.value(row.by))}
-    kept = [*COLUMNS, *(SERVED if row.plan.serve else ())]
+    kept = [*COLUMNS, *(SERVED if row.question.inference else ())]
     return {**{path: str(value) for path, value in row.varied.items()}, **{name: whole.get(name) for name in kept}}
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the best layout as a scenario.")
 @click.option("--sweep", metavar="DIR", default="", help="Search every combination of --vary for itself, kept in DIR.")
-@click.option("--workers", type=options.Whole(), metavar="N", default=1, help="Processes of a sweep on this machine.")
+@click.option("--workers", type=options.Whole(), metavar="N", help="Processes: of a sweep 1, else all cores.")
 @click.option("--dask", metavar="ADDRESS", default="", help="The Dask scheduler of a sweep instead.")
 @output_options
 def search(
@@ -76,16 +76,19 @@ def search(
     tpsim search llama3-70b-h100 --vary chips=64,128,256 --vary zero=1,3 --sweep runs --workers 4
     """
     refuse_inputs([save] if save else [], ())
+    workers = asked.pop("workers")
     if sweep:
+        asked["workers"] = workers or 1
         _sweep(scenario, {"overrides": overrides, "folder": sweep, **asked, **flags}, output, save=save)
         return
-    if asked.pop("workers") != 1 or asked.pop("dask"):
-        message = "--workers and --dask are for a sweep, which is kept in a folder"
+    if asked.pop("dask"):
+        message = "--dask is for a sweep, which is kept in a folder"
         raise InputError.one("no-sweep", message, remedy="add it: --sweep DIR")
     from tpsim.answers.search import search as answer
+    from tpsim.layouts.copies import processors
     from tpsim.pages.search import page
 
-    result = answer(scenario, overrides=overrides, **asked, **flags)
+    result = answer(scenario, overrides=overrides, workers=workers or processors(), **asked, **flags)
     saved = {}
     if save is not None and result.best:
         refuse_inputs([save], (path for path, _ in result.files if path != scenario))

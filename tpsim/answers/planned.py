@@ -1,0 +1,118 @@
+"""A layout that was planned, and what a search reads of its plan: all that another process tells of one it made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from tpsim.answers.plan import PlanResult, priced
+from tpsim.answers.serve import filled_up
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tpsim.answers.plan_step import TrainingRun
+    from tpsim.layouts.family import Candidate
+    from tpsim.layouts.layout import Layout
+    from tpsim.layouts.shared import Shared
+    from tpsim.question.memo import Memo
+    from tpsim.question.question import Question
+
+By = Literal["step", "tokens_per_s", "tokens_per_s_chip", "money", "memory"]
+"""What the best layout has the least of, or the most."""
+
+
+class Outcome(NamedTuple):
+    """What a plan comes to, by the names of its parts.
+
+    ok     True if every requirement holds
+    parts  the seconds of its step: compute, exposed communication by role, the bubble, what its rank waits besides
+    """
+
+    ok: bool
+    tokens: int
+    chips: int
+    step_s: Any
+    tokens_per_s: float
+    compute_s: Any
+    exposed_s: Any
+    bubble_s: Any
+    mfu: float
+    peak_bytes: Any
+    fits: bool | None
+    run: TrainingRun | None
+    parts: dict[str, float]
+
+
+def outcome(plan: PlanResult) -> Outcome:
+    """What that plan comes to."""
+    step, memory = plan.step, plan.memory
+    took = step.time_s, step.tokens_per_s, step.compute_s, step.exposed_s, step.bubble_s, step.mfu
+    return Outcome(plan.ok, plan.tokens, plan.chips, *took, memory.peak_bytes, memory.fits, plan.run, _parts(plan))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A layout that was planned; told: what that came to, if another process did it."""
+
+    candidate: Candidate
+    memo: Memo
+    told: Outcome | None = None
+
+    @cached_property
+    def question(self) -> Question:
+        """What it is of."""
+        return filled_up(self.candidate.space.question(self.candidate.layout, self.memo), self.memo)
+
+    @cached_property
+    def plan(self) -> PlanResult:
+        """The plan itself."""
+        return priced(self.question, self.memo, briefly=True)
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """What it comes to."""
+        return self.told or outcome(self.plan)
+
+    def value(self, by: By) -> float:
+        """What it comes to; less is better."""
+        of = self.outcome
+        if by == "memory":
+            return float(of.peak_bytes)
+        if by == "money":
+            return float(of.run.price_per_step) / of.run.step_tokens  # type: ignore[union-attr, arg-type]  # stated
+        return float(of.step_s * per_second(by, of.tokens, of.chips, 0))
+
+    def measures(self, by: By) -> tuple[float, float]:
+        """What it comes to, and what decides between those that are equal: the peak, or of equal peaks the step."""
+        return self.value(by), self.value("step" if by == "memory" else "memory")
+
+
+def planned_by(shared: Shared, space: int, layout: Layout) -> Outcome:
+    """What the plan of a layout comes to, where a process is asked that shares the search."""
+    return outcome(priced(shared.spaces[space].question(layout, shared.memo), shared.memo, briefly=True))
+
+
+def per_second(by: By, tokens: int, chips: int, price: float) -> float:
+    """What a second of a step counts for, in a step of so many tokens; price: of all chips, of a second."""
+    weights = {"tokens_per_s": 1, "tokens_per_s_chip": chips, "money": price}
+    return 1 if by == "step" else weights[by] / tokens
+
+
+def _parts(plan: PlanResult) -> dict[str, float]:
+    names = {axis: WORDS[role] for role, axes in plan.question.layout.roles.items() for axis in axes if role in WORDS}
+    whole = {"compute": plan.step.compute_s, "bubble": plan.step.bubble_s, **plan.step.waits}
+    parts = {name: float(seconds) for name, seconds in whole.items()}
+    for axis, row in plan.totals["by_axis"].items():
+        roles = dict.fromkeys(names.get(name, name) for name in axis.split(","))
+        name = WORDS["dp"] if roles.keys() == SHARDS else " and ".join(roles)
+        parts[name] = parts.get(name, 0) + float(row.exposed_s)
+    return parts
+
+
+WORDS: Mapping[str, str] = {"tp": "tensor", "dp": "data", "pp": "stages", "cp": "context"}
+"""Roles of mesh axes, as losses name them."""
+
+SHARDS = {WORDS["dp"], WORDS["cp"]}
+"""Over what gradients are reduced together: all that have tokens of their own."""

@@ -1,0 +1,122 @@
+"""Copies of this process that work beside it: each has what was known when it was made, and keeps what it finds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tpsim.quantity.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+
+State = TypeVar("State")
+
+MOST = 8
+"""Processes that share a search, whose programs are a few dozen."""
+
+NUMBER = 8
+"""Bytes of a number that processes pass on."""
+
+
+def processors() -> int:
+    """Those that a search may use; one where a process cannot be copied as it stands."""
+    return min(MOST, len(os.sched_getaffinity(0))) if sys.platform == "linux" else 1
+
+
+class Copies(Generic[State]):
+    """Processes forked from this one, which call functions of the state as it stood then.
+
+    A process that runs several threads is not copied, for what these hold would never be let go. Copies end when
+    nothing refers to them any more.
+
+    ends  where each is asked and tells
+    turn  who reads the number in it takes that, and puts in the next one
+    """
+
+    def __init__(self, state: State, count: int) -> None:
+        self.state = state
+        self.ends: list[Connection] = []
+        if count < 1 or threading.active_count() > 1:
+            return
+        from multiprocessing import get_context
+
+        context = get_context("fork")
+        self.turn = context.Pipe(duplex=False)
+        for _ in range(count):
+            here, there = context.Pipe()
+            self.ends.append(here)
+            copy = context.Process(target=_answer, args=(there, state, self.ends), daemon=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of the idle threads of numpy's products
+                copy.start()
+            there.close()
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def ask(self, copy: int, function: Callable[..., Any], *asked: Any) -> None:
+        """Have one of them call a function of its state; `told` gives what that comes to, in the order asked."""
+        self.ends[copy].send((function, asked))
+
+    def told(self, copy: int) -> Any:
+        """What one of them was asked for. Raises what it raised, and InputError if it is no more."""
+        try:
+            value, error = self.ends[copy].recv()
+        except (EOFError, ConnectionError):
+            message = "a process that shared the search was ended by the system, for want of memory perhaps"
+            raise InputError.one("process-ended", message, remedy="search with one: --workers 1") from None
+        if error is not None:
+            raise error
+        return value
+
+    def shared(self, function: Callable[[State, int], Any], count: int) -> list[tuple[int | None, Any]]:
+        """What a function of the state makes of every number below `count`: who is free takes the next one.
+
+        With each stands which copy made it; None if this process did.
+        """
+        if not self.ends:
+            return [(None, function(self.state, at)) for at in range(count)]
+        take, put = (end.fileno() for end in self.turn)
+        os.write(put, bytes(NUMBER))
+        for copy in range(len(self)):
+            self.ask(copy, _taken, take, put, function, count)
+        made = {at: (None, value) for at, value in _taken(self.state, take, put, function, count).items()}
+        for copy in range(len(self)):
+            made |= {at: (copy, value) for at, value in self.told(copy).items()}
+        os.read(take, NUMBER)
+        return [made[at] for at in range(count)]
+
+
+def _taken(state: State, take: int, put: int, function: Callable[[State, int], Any], count: int) -> dict[int, Any]:
+    """What a process makes of the numbers that it takes."""
+    made: dict[int, Any] = {}
+    while True:
+        at = int.from_bytes(os.read(take, NUMBER), "big")
+        os.write(put, (at + 1).to_bytes(NUMBER, "big"))
+        if at >= count:
+            return made
+        made[at] = function(state, at)
+
+
+def _answer(end: Connection, state: Any, others: Sequence[Connection]) -> None:
+    """A copy: call what it is asked for until nobody asks any more."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks is interrupted, and asks no more
+    for other in others:
+        other.close()
+    try:
+        while True:
+            function, asked = end.recv()
+            try:
+                value, failed = function(state, *asked), None
+            except Exception as error:  # noqa: BLE001 - told to who asked
+                value, failed = None, error
+            end.send((value, failed))
+    except (EOFError, ConnectionError):
+        return
