@@ -16,7 +16,7 @@ def main() -> None:
         from tpsim.cli.main import run
 
         code = run(sys.argv[1:])
-        if "multiprocessing" in sys.modules:  # workers are told that there is no more to do
+        if "joblib" in sys.modules:  # workers are told that there is no more to do
             sys.exit(code)
         os._exit(code)  # all is written: to take apart what is in memory takes longer than many an answer
     except KeyboardInterrupt:

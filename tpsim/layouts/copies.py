@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 import threading
 import warnings
@@ -19,8 +20,8 @@ State = TypeVar("State")
 MOST = 8
 """Processes that share a search, whose programs are a few dozen."""
 
-NUMBER = 8
-"""Bytes of a number that processes pass on."""
+LEFT = struct.Struct("qq")
+"""What processes pass on: the first of the numbers that nobody has taken, and the one behind the last."""
 
 
 def processors() -> int:
@@ -77,29 +78,32 @@ class Copies(Generic[State]):
     def shared(self, function: Callable[[State, int], Any], count: int) -> list[tuple[int | None, Any]]:
         """What a function of the state makes of every number below `count`: who is free takes the next one.
 
-        With each stands which copy made it; None if this process did.
+        With each stands which copy made it; None if this process did. Every other process begins with the last number,
+        so that who takes several takes such as lie side by side.
         """
         if not self.ends:
             return [(None, function(self.state, at)) for at in range(count)]
         take, put = (end.fileno() for end in self.turn)
-        os.write(put, bytes(NUMBER))
+        os.write(put, LEFT.pack(0, count))
         for copy in range(len(self)):
-            self.ask(copy, _taken, take, put, function, count)
-        made = {at: (None, value) for at, value in _taken(self.state, take, put, function, count).items()}
+            self.ask(copy, _taken, take, put, copy % 2 == 0, function)
+        made = {at: (None, value) for at, value in _taken(self.state, take, put, False, function).items()}
         for copy in range(len(self)):
             made |= {at: (copy, value) for at, value in self.told(copy).items()}
-        os.read(take, NUMBER)
+        os.read(take, LEFT.size)
         return [made[at] for at in range(count)]
 
 
-def _taken(state: State, take: int, put: int, function: Callable[[State, int], Any], count: int) -> dict[int, Any]:
-    """What a process makes of the numbers that it takes."""
+def _taken(state: State, take: int, put: int, last: bool, function: Callable[[State, int], Any]) -> dict[int, Any]:
+    """What a process makes of the numbers that it takes; last: of those that are left the last one."""
     made: dict[int, Any] = {}
     while True:
-        at = int.from_bytes(os.read(take, NUMBER), "big")
-        os.write(put, (at + 1).to_bytes(NUMBER, "big"))
-        if at >= count:
+        first, behind = LEFT.unpack(os.read(take, LEFT.size))
+        some = first < behind
+        os.write(put, LEFT.pack(first + (some and not last), behind - (some and last)))
+        if not some:
             return made
+        at = behind - 1 if last else first
         made[at] = function(state, at)
 
 
