@@ -202,6 +202,9 @@ class Ranking:
         return Ranked(by, _front(planned, by), count, inf, 0)
 
 
+NEAR = 16
+"""Families of which some are looked at nearer beside the one whose turn it is, if other processes know them."""
+
 Measures = Callable[["Family"], tuple[Any, Any]]
 """What the layouts of a family come to at least, and what decides between those that are equal."""
 
@@ -226,8 +229,10 @@ def _queue(
             yield bound, Candidate(family, int(left[0]))
             left = left[1:]
         else:
-            family.bound()
-            left = left[able(family)[left]]
+            bounded = _at_once(families, [at for *_, at in queue[:NEAR]])
+            for at in bounded:
+                rows.pop(at, None)
+            left = np.flatnonzero(able(family))
         measures = least(family)
         rows[number] = left = left[np.lexsort([measure[left] for measure in measures[::-1]])]
         if left.size:
@@ -235,6 +240,21 @@ def _queue(
             heapreplace(queue, (first, second if family.nearer is None else -inf, number))
         else:
             heappop(queue)
+
+
+def _at_once(families: Sequence[Family], numbers: Sequence[int]) -> list[int]:
+    """Look nearer at the first of some families, and meanwhile at one of every other process that knows some of them.
+
+    Gives their numbers.
+    """
+    some = {families[at].copy: at for at in reversed(numbers) if families[at].nearer} | {
+        families[numbers[0]].copy: numbers[0]
+    }
+    for copy in some:
+        families[some[copy]].begin()
+    for copy in sorted(some, key=lambda copy: copy is not None):
+        families[some[copy]].bound()
+    return [*some.values()]
 
 
 def _front(planned: list[Planned], by: By) -> list[Planned]:

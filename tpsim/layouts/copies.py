@@ -94,6 +94,25 @@ class Copies(Generic[State]):
         return [made[at] for at in range(count)]
 
 
+class Remote:
+    """A function that a copy calls: it may begin before the value is asked for."""
+
+    def __init__(self, copies: Copies[Any], copy: int, function: Callable[..., Any], *asked: Any) -> None:
+        self.copies, self.copy, self.function, self.asked, self.begun = copies, copy, function, asked, False
+
+    def begin(self, *more: Any) -> None:
+        """Have the copy begin; whoever asks for the value next says the same."""
+        self.copies.ask(self.copy, self.function, *self.asked, *more)
+        self.begun = True
+
+    def __call__(self, *more: Any) -> Any:
+        """What the copy says."""
+        if not self.begun:
+            self.begin(*more)
+        self.begun = False
+        return self.copies.told(self.copy)
+
+
 def _taken(state: State, take: int, put: int, last: bool, function: Callable[[State, int], Any]) -> dict[int, Any]:
     """What a process makes of the numbers that it takes; last: of those that are left the last one."""
     made: dict[int, Any] = {}

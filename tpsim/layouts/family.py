@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tpsim.layouts.copies import Remote
 from tpsim.quantity.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -111,6 +112,16 @@ class Family:
         if self.peaked:
             self.peak_bytes, self.room_bytes = self.peaked()
             self.peaked = None
+
+    @property
+    def copy(self) -> int | None:
+        """The copy of this process that works out more of them; None if this one does."""
+        return self.nearer.copy if isinstance(self.nearer, Remote) else None
+
+    def begin(self) -> None:
+        """Have a copy begin to work out what `bound` asks it for."""
+        if isinstance(self.nearer, Remote) and self.peaked is None and self.fitting.any():
+            self.nearer.begin(self.cells[self.fitting])
 
     def bound(self) -> None:
         """Work out what seconds they take at least, as near as can be told without a plan."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tpsim.layouts.copies import Remote
 from tpsim.layouts.evaluator import Evaluator
 from tpsim.layouts.family import Family
 
@@ -68,7 +69,7 @@ class Shared:
         """A family of a copy, which is asked for what works out more of it; which: copy, job, and its number there."""
 
         def more(name: str) -> Any:
-            return partial(_ask, copies, *which, name) if getattr(bare, name) else None
+            return Remote(copies, which[0], _worked_out, *which[1:], name) if getattr(bare, name) else None
 
         group = self.jobs[which[1]].group
         return replace(bare, group=group, nearer=more("nearer"), peaked=more("peaked"))
@@ -89,11 +90,6 @@ def _bare(family: Family) -> Family:
     """A family to be sent: of what works out more of it whether there is anything."""
     more: dict[str, Any] = {name: getattr(family, name) is not None for name in ("nearer", "peaked")}
     return replace(family, group=None, **more)  # type: ignore[arg-type]  # who reads it knows it
-
-
-def _ask(copies: Copies[Shared], copy: int, *asked: Any) -> Any:
-    copies.ask(copy, _worked_out, *asked)
-    return copies.told(copy)
 
 
 def _worked_out(shared: Shared, job: int, number: int, name: str, *some: Any) -> Any:
