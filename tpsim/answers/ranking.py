@@ -113,26 +113,31 @@ class Ranking:
         self.known: dict[tuple[int, int], Planned] = {}
 
     def _plan(self, candidates: Sequence[Candidate]) -> list[Planned]:
-        """Plans of some layouts; processes that share the search plan one each at the same time."""
+        """Plans of some layouts, shared by the processes that share the search."""
         keys = [(id(candidate.family), candidate.at) for candidate in candidates]
         new = [(key, one) for key, one in zip(keys, candidates, strict=True) if key not in self.known]
         copies = self.evaluation.copies
-        sent = [(key, one, copy) for (key, one), copy in zip(new[1:], range(len(copies)), strict=False)]
-        for _, candidate, copy in sent:
-            copies.ask(copy, planned_by, copies.state.spaces.index(candidate.space), candidate.layout)
-        for key, candidate in (*new[:1], *new[1 + len(sent) :]):
+
+        def plan(at: int) -> None:
+            key, candidate = new[at]
             self.known[key] = Planned(candidate, self.memo)
             self.known[key].outcome  # noqa: B018 - worked out while the others plan theirs
-        for key, candidate, copy in sent:
-            self.known[key] = Planned(candidate, self.memo, copies.told(copy))
+
+        spaces = copies.state.spaces
+        told = copies.shared(planned_by, [(spaces.index(one.space), one.layout) for _, one in new], plan)
+        for (key, candidate), (copy, outcome) in zip(new, told, strict=True):
+            if copy is not None:
+                self.known[key] = Planned(candidate, self.memo, outcome)
         return [self.known[key] for key in keys]
 
-    def _at_once(
-        self, queue: Iterator[tuple[float, Candidate]], needed: Callable[[float], bool]
+    def _ahead(
+        self, queue: Iterator[tuple[float, Candidate]], needed: Callable[[float], bool], top: int
     ) -> Iterator[tuple[float, Candidate]]:
-        """The layouts of a queue, of which as many as processes share the search are planned before they are given."""
-        while some := [*islice(queue, 1 + len(self.evaluation.copies))]:
-            self._plan([candidate for least, candidate in some if needed(least)])
+        """The layouts of a queue; where several processes share the search they plan some before these are given."""
+        processes, given = 1 + len(self.evaluation.copies), 0
+        while some := [*islice(queue, 1 if processes == 1 else SEVERAL * processes if given else top)]:
+            self._plan([candidate for least, candidate in some[: self.most - given] if needed(least)])
+            given += len(some)
             yield from some
 
     def smallest(self) -> Planned | None:
@@ -170,7 +175,7 @@ class Ranking:
         def needed(least: float) -> bool:
             return least < (best[-1].value(by) if len(best) == top else under)
 
-        for least, candidate in self._at_once(self._queue(by, sure=sure), needed):
+        for least, candidate in self._ahead(self._queue(by, sure=sure), needed, top):
             if not needed(least) or planned == self.most:
                 return Ranked(by, best, planned, least if needed(least) else inf, violated + self._unable)
             (plan,) = self._plan([candidate])
@@ -201,6 +206,9 @@ class Ranking:
             planned += [plan] if plan.outcome.ok else []
         return Ranked(by, _front(planned, by), count, inf, 0)
 
+
+SEVERAL = 3
+"""Layouts that each process plans, once as many are known as are listed, before it is asked whether any is worth it."""
 
 NEAR = 16
 """Families of which some are looked at nearer beside the one whose turn it is, if other processes know them."""

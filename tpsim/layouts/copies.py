@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
 State = TypeVar("State")
 
 MOST = 8
 """Processes that share a search, whose programs are a few dozen."""
+
+SIDES = LAST, FIRST = 1, 0
+"""The side on which a process takes what is left."""
 
 LEFT = struct.Struct("qq")
 """What processes pass on: the first of the numbers that nobody has taken, and the one behind the last."""
@@ -75,22 +78,27 @@ class Copies(Generic[State]):
             raise error
         return value
 
-    def shared(self, function: Callable[[State, int], Any], count: int) -> list[tuple[int | None, Any]]:
-        """What a function of the state makes of every number below `count`: who is free takes the next one.
+    def shared(
+        self, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]], here: Callable[[int], Any]
+    ) -> list[tuple[int | None, Any]]:
+        """What a function of the state makes of several things: who is free takes the next one.
 
-        With each stands which copy made it; None if this process did. Every other process begins with the last number,
-        so that who takes several takes such as lie side by side.
+        Every other process begins with the last, so that who takes several takes such as lie side by side. With each
+        stands which copy made it; None if this process did.
+
+        here  what this process makes of the one of a number instead
         """
-        if not self.ends:
-            return [(None, function(self.state, at)) for at in range(count)]
-        take, put = (end.fileno() for end in self.turn)
-        os.write(put, LEFT.pack(0, count))
+        count = len(asked)
+        if count < len(SIDES) or not self.ends:
+            return [(None, here(at)) for at in range(count)]
+        turn = tuple(end.fileno() for end in self.turn)
+        os.write(turn[1], LEFT.pack(0, count))
         for copy in range(len(self)):
-            self.ask(copy, _taken, take, put, copy % 2 == 0, function)
-        made = {at: (None, value) for at, value in _taken(self.state, take, put, False, function).items()}
+            self.ask(copy, _taken, turn, SIDES[copy % len(SIDES)], function, asked)
+        made = {at: (None, here(at)) for at in _taking(turn, FIRST)}
         for copy in range(len(self)):
             made |= {at: (copy, value) for at, value in self.told(copy).items()}
-        os.read(take, LEFT.size)
+        os.read(turn[0], LEFT.size)
         return [made[at] for at in range(count)]
 
 
@@ -113,17 +121,22 @@ class Remote:
         return self.copies.told(self.copy)
 
 
-def _taken(state: State, take: int, put: int, last: bool, function: Callable[[State, int], Any]) -> dict[int, Any]:
-    """What a process makes of the numbers that it takes; last: of those that are left the last one."""
-    made: dict[int, Any] = {}
+def _taken(
+    state: Any, turn: tuple[int, int], side: int, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]
+) -> dict[int, Any]:
+    """What a copy makes of those that it takes."""
+    return {at: function(state, *asked[at]) for at in _taking(turn, side)}
+
+
+def _taking(turn: tuple[int, int], side: int) -> Iterator[int]:
+    """The numbers that a process takes, until none is left."""
     while True:
-        first, behind = LEFT.unpack(os.read(take, LEFT.size))
+        first, behind = LEFT.unpack(os.read(turn[0], LEFT.size))
         some = first < behind
-        os.write(put, LEFT.pack(first + (some and not last), behind - (some and last)))
+        os.write(turn[1], LEFT.pack(first + (some and side == FIRST), behind - (some and side == LAST)))
         if not some:
-            return made
-        at = behind - 1 if last else first
-        made[at] = function(state, at)
+            return
+        yield first if side == FIRST else behind - 1
 
 
 def _answer(end: Connection, state: Any, others: Sequence[Connection]) -> None:

@@ -55,9 +55,16 @@ class Shared:
             alike[id(job.prices), split, one.sequence_parallel, one.recompute].append(at)
         return [*alike.values()]
 
+    def evaluate(self, number: int) -> None:
+        """Evaluate some that are alike."""
+        for at in self.alike[number]:
+            job, refused = self.jobs[at], Counter[str]()
+            families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure).families()]
+            self.evaluated[at] = refused, families
+
     def by(self, copies: Copies[Shared]) -> list[Evaluated]:
         """What jobs come to, in their order; families of a copy ask it for what is not known of them yet."""
-        told = copies.shared(_evaluated, len(self.alike))
+        told = copies.shared(_evaluated, [(number,) for number in range(len(self.alike))], self.evaluate)
         for jobs, (copy, made) in zip(self.alike, told, strict=True):
             if copy is not None:
                 for at, (refused, bare) in zip(jobs, made, strict=True):
@@ -77,13 +84,9 @@ class Shared:
 
 def _evaluated(shared: Shared, number: int) -> list[Evaluated]:
     """What some jobs come to, of their families what can be sent."""
-    told = []
-    for at in shared.alike[number]:
-        job, refused = shared.jobs[at], Counter[str]()
-        families = [*Evaluator(job.group, shared.memo, job.prices, refused, shared.measure).families()]
-        shared.evaluated[at] = refused, families
-        told.append((refused, [*map(_bare, families)]))
-    return told
+    shared.evaluate(number)
+    told = [shared.evaluated[at] for at in shared.alike[number]]
+    return [(refused, [*map(_bare, families)]) for refused, families in told]
 
 
 def _bare(family: Family) -> Family:
