@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
@@ -210,7 +211,7 @@ class Ranking:
 SEVERAL = 3
 """Layouts that each process plans, once as many are known as are listed, before it is asked whether any is worth it."""
 
-NEAR = 16
+NEAR, EACH = 16, 2
 """Families of which some are looked at nearer beside the one whose turn it is, if other processes know them."""
 
 Measures = Callable[["Family"], tuple[Any, Any]]
@@ -237,7 +238,7 @@ def _queue(
             yield bound, Candidate(family, int(left[0]))
             left = left[1:]
         else:
-            bounded = _at_once(families, [at for *_, at in queue[:NEAR]])
+            bounded = _at_once(families, number, [at for *_, at in queue[1:NEAR]])
             for at in bounded:
                 rows.pop(at, None)
             left = np.flatnonzero(able(family))
@@ -250,19 +251,24 @@ def _queue(
             heappop(queue)
 
 
-def _at_once(families: Sequence[Family], numbers: Sequence[int]) -> list[int]:
-    """Look nearer at the first of some families, and meanwhile at one of every other process that knows some of them.
+def _at_once(families: Sequence[Family], first: int, others: Sequence[int]) -> list[int]:
+    """Look nearer at the first of some families, and at others where another process has one to look at meanwhile.
 
     Gives their numbers.
     """
-    some = {families[at].copy: at for at in reversed(numbers) if families[at].nearer} | {
-        families[numbers[0]].copy: numbers[0]
-    }
-    for copy in some:
-        families[some[copy]].begin()
-    for copy in sorted(some, key=lambda copy: copy is not None):
-        families[some[copy]].bound()
-    return [*some.values()]
+    by: defaultdict[int | None, list[int]] = defaultdict(list, {families[first].copy: [first]})
+    for at in others:
+        own = by[families[at].copy]
+        if families[at].nearer and at != first and len(own) < EACH:
+            own.append(at)
+    some = [at for copy in sorted(by, key=lambda copy: copy is not None) for at in by[copy]]
+    if len(by) == 1:
+        some = [first]
+    for at in some:
+        families[at].begin()
+    for at in some:
+        families[at].bound()
+    return some
 
 
 def _front(planned: list[Planned], by: By) -> list[Planned]:
