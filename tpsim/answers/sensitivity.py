@@ -160,7 +160,7 @@ class Answered(Record):
         return None if self.best_s is None else self.best_s / self.today_s - 1
 
 
-def answered(result: SearchResult, plans: int, memo: Memo, workers: int) -> Iterator[Answered]:
+def answered(result: SearchResult, plans: int, memo: Memo, workers: int = 1) -> Iterator[Answered]:
     """The best step with each part of its machine better: in its layout, and searched again; with more memory last."""
     if result.best is None:
         return
@@ -178,7 +178,7 @@ def answered(result: SearchResult, plans: int, memo: Memo, workers: int) -> Iter
     yield from filter(None, [unlocked(result, plans, memo, workers)])
 
 
-def unlocked(result: SearchResult, plans: int, memo: Memo, workers: int) -> Answered | None:
+def unlocked(result: SearchResult, plans: int, memo: Memo, workers: int = 1) -> Answered | None:
     """The least memory that a shipped machine has in which a layout is better that does not fit today, and the best."""
     if result.best is None or result.by == "memory":
         return None

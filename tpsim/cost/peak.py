@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import held_bytes, moved_bytes
-from tpsim.program.op import Array, Reshard
+from tpsim.program.op import Array
 from tpsim.program.schedules import turns_of
+from tpsim.program.turnover import Purpose
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Chunk
     from tpsim.program.turnover import Turnover
-
-Purpose = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
-"""What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,
-what another stage sent, gradients on their way to where they are added up, buffers that these or weights lie in, all
-other arrays of an action."""
 
 Held = Counter[Purpose]
 """Bytes of each part."""
@@ -153,13 +149,8 @@ class Courses:
         return self._known[key]
 
     def _told(self, what: Array | Temporary, sign: int, acts: str) -> tuple[Purpose, Any]:
-        part = "buckets" if isinstance(what, Temporary) else self._part(what, acts)
-        return part, sign * self.bytes_of(what)
-
-    @cached_property
-    def _has_backward(self) -> bool:
-        """False for a step of inference."""
-        return any(op.where.act != "F" for op in self.lifetimes.turns)
+        purpose: Purpose = "buckets" if isinstance(what, Temporary) else self.turnover.purpose(what, acts)
+        return purpose, sign * self.bytes_of(what)
 
     def changes(self, chunk: Chunk, acts: str) -> list[tuple[Changes, int]]:
         """What grows and shrinks, in order, and how often that repeats: as `Turnover.runs`, with buffers."""
@@ -201,20 +192,6 @@ class Courses:
             return 0
         return held_bytes(array, self.sizes, self.keeps, self.lifetimes)
 
-    def _part(self, what: Array, acts: str) -> Purpose:
-        maker, readers = self.lifetimes.makers[what], self.lifetimes.readers[what]
-        if what.role == "param":
-            return "weights"
-        if what.role == "gradient":
-            return "gradients"
-        if self.lifetimes.handed_on(what):
-            return "kept" if maker.where.act == "F" and self._has_backward else "activations"
-        if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
-            return "kept"
-        if isinstance(maker, Reshard) and maker.where.place == "cut":
-            return "received"
-        return "logits" if {"b", "v"} <= set(what.dims) else "activations"
-
 
 def _course(changes: Iterable[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Course:
     """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
@@ -223,10 +200,12 @@ def _course(changes: Iterable[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Cou
         start, net = Held(standing), _sum(run)
         for before in sorted({0, times - 1} if times else ()):
             standing = _plus(start, net, before)
+            now = total(standing.values())
             for part, change in run:
                 standing[part] += change
-                if (here := total(standing.values())) > top:
-                    top, most = here, Held(standing)
+                now += change
+                if now > top:
+                    top, most = now, Held(standing)
         standing = _plus(start, net, times)
     return Course(most, standing)
 

@@ -91,7 +91,7 @@ class Copies(Generic[State]):
         count = len(asked)
         if count < len(SIDES) or not self.ends:
             return [(None, here(at)) for at in range(count)]
-        turn = tuple(end.fileno() for end in self.turn)
+        turn = self.turn[0].fileno(), self.turn[1].fileno()
         os.write(turn[1], LEFT.pack(0, count))
         for copy in range(len(self)):
             self.ask(copy, _taken, turn, SIDES[copy % len(SIDES)], function, asked)

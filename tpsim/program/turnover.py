@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress, groupby, zip_longest
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tpsim.program.lifetimes import is_fetched, lifetimes
-from tpsim.program.op import Array, Op
+from tpsim.program.op import Array, Op, Reshard
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.once import Once
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.op import Program
+
+Purpose = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
+"""What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,
+what another stage sent, gradients on their way to where they are added up, buffers that these or weights lie in, all
+other arrays of an action."""
 
 Ops = tuple[Op, ...]
 
@@ -71,6 +76,29 @@ class Turnover(Once):
             return tuple(compress(ops, gathers)), tuple(op for op, flag in zip(ops, gathers, strict=True) if not flag)
 
         return self._once(("layer", kind, acts), split)  # type: ignore[no-any-return]  # put there
+
+    def purpose(self, array: Array, acts: str) -> Purpose:
+        """What an array is for, to acts that run as one."""
+        return self._once(("purpose", array, acts), partial(self._purpose, array, acts))  # type: ignore[no-any-return]  # put there
+
+    def _purpose(self, array: Array, acts: str) -> Purpose:
+        maker, readers = self.lifetimes.makers[array], self.lifetimes.readers[array]
+        if array.role == "param":
+            return "weights"
+        if array.role == "gradient":
+            return "gradients"
+        if self.lifetimes.handed_on(array):
+            return "kept" if maker.where.act == "F" and self._has_backward else "activations"
+        if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
+            return "kept"
+        if isinstance(maker, Reshard) and maker.where.place == "cut":
+            return "received"
+        return "logits" if {"b", "v"} <= set(array.dims) else "activations"
+
+    @cached_property
+    def _has_backward(self) -> bool:
+        """False for a step of inference."""
+        return any(op.where.act != "F" for op in self.lifetimes.turns)
 
     @cached_property
     def _parts(self) -> Mapping[str, list[Op]]:
