@@ -143,9 +143,10 @@ class Courses:
         """One microbatch through a chunk in acts that run as one: F, B, W or BW."""
         key = chunk.stack, chunk.first, chunk.last, acts
         if key not in self._known:
-            self._known[key] = _course(
-                [([self._told(*change, acts) for change in run], times) for run, times in self.changes(chunk, acts)]
-            )
+            runs = self.changes(chunk, acts)
+            unlike = {id(run): run for run, _ in runs}  # of layers that take turns each kind stands there many times
+            told = {name: [self._told(*change, acts) for change in run] for name, run in unlike.items()}
+            self._known[key] = _course([(told[id(run)], times) for run, times in runs])
         return self._known[key]
 
     def _told(self, what: Array | Temporary, sign: int, acts: str) -> tuple[Purpose, Any]:
