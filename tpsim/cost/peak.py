@@ -197,17 +197,15 @@ class Courses:
 def _course(changes: Iterable[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Course:
     """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
     standing, most, top = Held(), Held(), 0
+    nets: dict[int, Held] = {}
     for run, times in changes:
-        start, net = Held(standing), _sum(run)
+        net = nets.get(id(run)) or nets.setdefault(id(run), _sum(run))
         for before in sorted({0, times - 1} if times else ()):
-            standing = _plus(start, net, before)
-            now = total(standing.values())
-            for part, change in run:
-                standing[part] += change
-                now += change
-                if now > top:
-                    top, most = now, Held(standing)
-        standing = _plus(start, net, times)
+            start = _plus(standing, net, before)
+            levels = [*accumulate((change for _, change in run), initial=total(start.values()))][1:]
+            if levels and (here := max(levels)) > top:
+                top, most = here, _plus(start, _sum(run[: levels.index(here) + 1]), 1)
+        standing = _plus(standing, net, times)
     return Course(most, standing)
 
 
@@ -227,7 +225,7 @@ def _undone(changes: Changes) -> Changes:
     return [(what, -sign) for what, sign in changes]
 
 
-def _sum(run: Iterable[tuple[Purpose, Any]]) -> Mapping[Purpose, Any]:
+def _sum(run: Iterable[tuple[Purpose, Any]]) -> Held:
     net = Held()
     for part, change in run:
         net[part] += change
