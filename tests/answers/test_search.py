@@ -446,8 +446,8 @@ def test_gradients_over_data_and_context_are_those_over_data():
     asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 16, "seq": 8192, "batch": 16, "recompute": "full"}
     found = search(**asked, vary=["tp=1", "pp=1", "cp=1,2", "zero=1", "microbatches=1,2"], top=8)
     assert {row.cp for row in found.rows} == {1, 2}
-    assert any("data" in row.planned.parts for row in found.rows if row.cp == 2)
-    assert not any("context" in name and "data" in name for row in found.rows for name in row.planned.parts)
+    assert any("data" in row.planned.outcome.parts for row in found.rows if row.cp == 2)
+    assert not any("context" in name and "data" in name for row in found.rows for name in row.planned.outcome.parts)
 
 
 def test_an_axis_without_a_role_and_one_layout_are_said_as_they_are():

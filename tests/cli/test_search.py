@@ -85,10 +85,14 @@ def test_a_sweep_says_how_far_it_is_and_started_again_has_nothing_to_do(tpsim, t
     assert again.out == first.out.replace("4 of them", "0 of them")
 
 
+def test_a_search_of_several_processes_prints_the_page_of_one(tpsim):
+    assert tpsim(*ASKED, "--workers", "2") == tpsim(*ASKED, "--workers", "1")
+
+
 def test_what_only_a_sweep_has_is_refused_elsewhere_and_what_it_has_not_there(tpsim, tmp_path):
-    alone = tpsim(*ASKED, "--workers", "2")
+    alone = tpsim(*ASKED, "--dask", "tcp://127.0.0.1:8786")
     assert (alone.code, alone.out) == (2, "")
-    assert "error[no-sweep]: --workers and --dask are for a sweep, which is kept in a folder" in alone.err
+    assert "error[no-sweep]: --dask is for a sweep, which is kept in a folder" in alone.err
     more = tpsim(*ASKED, "--sweep", str(tmp_path / "runs"), "--pareto", "step,memory")
     assert (more.code, more.out) == (2, "")
     assert "error[no-sweep]: a sweep keeps the best layouts of every cell, and no more of any" in more.err

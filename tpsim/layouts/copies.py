@@ -7,6 +7,7 @@ import struct
 import sys
 import threading
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tpsim.quantity.errors import InputError
@@ -65,15 +66,13 @@ class Copies(Generic[State]):
 
     def ask(self, copy: int, function: Callable[..., Any], *asked: Any) -> None:
         """Have one of them call a function of its state; `told` gives what that comes to, in the order asked."""
-        self.ends[copy].send((function, asked))
+        with _no_more():
+            self.ends[copy].send((function, asked))
 
     def told(self, copy: int) -> Any:
         """What one of them was asked for. Raises what it raised, and InputError if it is no more."""
-        try:
+        with _no_more():
             value, error = self.ends[copy].recv()
-        except (EOFError, ConnectionError):
-            message = "a process that shared the search was ended by the system, for want of memory perhaps"
-            raise InputError.one("process-ended", message, remedy="search with one: --workers 1") from None
         if error is not None:
             raise error
         return value
@@ -121,6 +120,16 @@ class Remote:
         return self.copies.told(self.copy)
 
 
+@contextmanager
+def _no_more() -> Iterator[None]:
+    """Raise InputError where a copy turns out to be no more."""
+    try:
+        yield
+    except (EOFError, ConnectionError):
+        message = "a process that shared the search was ended by the system, for want of memory perhaps"
+        raise InputError.one("process-ended", message, remedy="search with one: --workers 1") from None
+
+
 def _taken(
     state: Any, turn: tuple[int, int], side: int, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]
 ) -> dict[int, Any]:
@@ -144,15 +153,17 @@ def _answer(end: Connection, state: Any, others: Sequence[Connection]) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks is interrupted, and asks no more
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):  # who reads what is printed need not wait until this process has ended, too
+        os.dup2(nothing, output)
     for other in others:
         other.close()
     try:
         while True:
             function, asked = end.recv()
             try:
-                value, failed = function(state, *asked), None
+                end.send((function(state, *asked), None))
             except Exception as error:  # noqa: BLE001 - told to who asked
-                value, failed = None, error
-            end.send((value, failed))
+                end.send((None, error))
     except (EOFError, ConnectionError):
-        return
+        os._exit(0)

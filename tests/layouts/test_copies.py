@@ -1,0 +1,142 @@
+"""Searches shared by several processes: the answer of one, whoever takes what; what goes wrong in a copy is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from tests.models import SMALL_SCENARIO as SMALL
+from tpsim.answers.search import search
+from tpsim.layouts import copies as rooms
+from tpsim.layouts.copies import Copies, processors
+from tpsim.quantity.errors import InputError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+
+VARY = ["microbatches=4,8", "tp=2,4,8"]
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """How many processes were forked."""
+    made, fork = [], os.fork
+    monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
+    return made
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"pareto": "step,memory"},
+        {"by": "memory", "top": 3},
+        {"plans": 7},
+        {"require": {"step": "< 900 ms"}},
+        {"sensitivity": True, "top": 2},
+        {"by": "tokens_per_s", "vary": [*VARY, "batch=64,128"], "require": {"best": {"tp": 8}}},
+    ],
+    ids=str,
+)
+def test_a_search_says_the_same_whatever_the_number_of_processes(forked, asked):
+    require = asked.pop("require", {})
+    question = {"vary": VARY, **asked}
+    alone = search({**SMALL, "require": require}, **question)
+    assert not forked
+    assert alone.ranked.made or require
+    for workers in (2, 3):
+        several = search({**SMALL, "require": require}, workers=workers, **question)
+        assert len(forked) >= workers - 1
+        assert several.to_json() == alone.to_json()
+        forked.clear()
+
+
+def test_inference_is_shared_too(forked):
+    asked = {"chips": 8, "vary": ["batch=8,32"], "by": "tokens_per_s_chip"}
+    alone, several = (search("llama3-70b-v5e-decode", workers=workers, **asked) for workers in (1, 2))
+    assert forked
+    assert several.to_json() == alone.to_json()
+
+
+def test_each_thing_is_made_once_and_stands_in_its_place():
+    copies = Copies("state", 2)
+    made = copies.shared(_told, [(at,) for at in range(50)], lambda at: _told("here", at))
+    assert [value[1] for _, value in made] == [at**2 for at in range(50)]
+    assert all(value[0] == ("here" if copy is None else "state") for copy, value in made)
+    assert all((value[2] == os.getpid()) == (copy is None) for copy, value in made)
+    again = copies.shared(_told, [(at,) for at in range(3)], lambda at: _told("here", at))
+    assert [value[1] for _, value in again] == [0, 1, 4]
+
+
+def _told(state, at):
+    return state, at**2, os.getpid()
+
+
+def _refused(_state, at):
+    raise InputError.one("refused", f"not {at}", remedy="another")
+
+
+def test_an_error_of_a_copy_is_raised_where_it_was_asked_and_it_goes_on():
+    copies = Copies(None, 1)
+    copies.ask(0, _refused, 7)
+    with pytest.raises(InputError, match="not 7"):
+        copies.told(0)
+    copies.ask(0, _unsendable)
+    with pytest.raises(Exception, match="pickle"):
+        copies.told(0)
+    copies.ask(0, _told, 3)
+    assert copies.told(0)[:2] == (None, 9)
+
+
+def _unsendable(_state):
+    return lambda: 0
+
+
+def test_a_copy_that_was_killed_is_told_with_a_remedy(forked):
+    copies = Copies(None, 1)
+    os.kill(forked[0], signal.SIGKILL)
+    os.waitid(os.P_PID, forked[0], os.WEXITED | os.WNOWAIT)
+    with pytest.raises(InputError, match="--workers 1"):
+        copies.shared(_told, [(1,), (2,)], lambda at: at)
+
+
+def test_copies_end_when_nobody_can_ask_them(forked):
+    copies = Copies(None, 2)
+    assert len(forked) == 2
+    del copies
+    for child in forked:
+        assert os.waitpid(child, 0)[0] == child
+
+
+def test_a_process_with_several_threads_is_not_copied(forked):
+    waiting = threading.Event()
+    thread = threading.Thread(target=waiting.wait)
+    thread.start()
+    try:
+        assert search(SMALL, vary=VARY, workers=2).ranked.made > 0
+        assert not forked
+    finally:
+        waiting.set()
+        thread.join()
+
+
+def test_a_search_takes_the_processors_that_it_may_use(monkeypatch):
+    monkeypatch.setattr(rooms.sys, "platform", "linux")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    assert processors() == 4
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    assert processors() == rooms.MOST
+    monkeypatch.setattr(rooms.sys, "platform", "darwin")
+    assert processors() == 1
+
+
+def test_a_copy_that_ends_while_it_works_is_told_with_a_remedy():
+    copies = Copies(None, 1)
+    copies.ask(0, _ended)
+    with pytest.raises(InputError, match="--workers 1"):
+        copies.told(0)
+
+
+def _ended(_state):
+    os.kill(os.getpid(), signal.SIGKILL)
