@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -194,19 +194,21 @@ class Courses:
         return held_bytes(array, self.sizes, self.keeps, self.lifetimes)
 
 
-def _course(changes: Iterable[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Course:
+def _course(changes: Sequence[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Course:
     """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
-    standing, most, top = Held(), Held(), 0
-    nets: dict[int, Held] = {}
-    for run, times in changes:
-        net = nets.get(id(run)) or nets.setdefault(id(run), _sum(run))
-        for before in sorted({0, times - 1} if times else ()):
-            start = _plus(standing, net, before)
-            levels = [*accumulate((change for _, change in run), initial=total(start.values()))][1:]
-            if levels and (here := max(levels)) > top:
-                top, most = here, _plus(start, _sum(run[: levels.index(here) + 1]), 1)
-        standing = _plus(standing, net, times)
-    return Course(most, standing)
+    levels = {id(run): [*accumulate(change for _, change in run)] for run, _ in changes}
+    level, top, at = 0, 0, (0, 0, 0)
+    for place, (run, times) in enumerate(changes):
+        if (steps := levels[id(run)]) and times:
+            highest_step, net = max(steps), steps[-1]
+            for before in (0, times - 1):
+                if (here := level + net * before + highest_step) > top:
+                    top, at = here, (place, before, steps.index(highest_step) + 1)
+            level += net * times
+    place, before, within = at
+    run = changes[place][0] if changes else ()
+    most = _sum([*changes[:place], (run, before), (run[:within], 1)])
+    return Course(most, _sum(changes))
 
 
 def highest(courses: Courses, chunk: Chunk, acts: str) -> Any:
@@ -225,11 +227,12 @@ def _undone(changes: Changes) -> Changes:
     return [(what, -sign) for what, sign in changes]
 
 
-def _sum(run: Iterable[tuple[Purpose, Any]]) -> Held:
-    net = Held()
-    for part, change in run:
-        net[part] += change
-    return net
+def _sum(changes: Iterable[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Held:
+    held: defaultdict[Purpose, Any] = defaultdict(int)
+    for run, times in changes:
+        for part, change in run:
+            held[part] += change * times
+    return Held(held)
 
 
 def _plus(standing: Held, net: Mapping[Purpose, Any], times: int) -> Held:

@@ -27,7 +27,7 @@ class Length(NamedTuple):
     calls: Mapping[int, int] = {}
 
     def __add__(self, other: Length) -> Length:  # type: ignore[override]  # lengths are put end to end, not joined
-        calls = Counter(self.calls) + Counter(other.calls) if self.calls and other.calls else self.calls or other.calls
+        calls = added(self.calls, other.calls) if self.calls and other.calls else self.calls or other.calls
         return Length(self.seconds + other.seconds, calls)
 
     def times(self, n: int) -> Length:
@@ -126,8 +126,11 @@ class Action:
 
     def late_s(self, seconds: Callable[[Piece], Any], machine: Machine, tied: Any) -> Any:
         """Seconds in which it waits, between its kernels, for the last of so many ranks."""
+        meetings = self.meetings
+        if not meetings:
+            return 0
         worked = total(seconds(piece) * count for piece, count in self._pieces() if not piece.call)
-        return late_s(machine, worked, self.meetings, tied)
+        return late_s(machine, worked, meetings, tied)
 
     def _pieces(self) -> Iterator[tuple[Piece, int]]:
         return ((piece, count) for segment, count in self.runs for step in segment for piece in step.pieces)
