@@ -109,7 +109,7 @@ def test_only_stages_of_a_bundle_that_shares_do():
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_biases_of_experts_are_sharded_like_their_weights(zero):
-    """All but what no rank can have a part of, sinks and the router's bias: DeepSpeed's and Megatron's one line of all."""
+    """All but sinks and the router's bias, which are too short to be split."""
     plan = tpsim.plan(model="gpt-oss-120b", hw="dgx-h100", dp=64, seq=1024, batch=64, zero=zero)
     parameters, short = 116_829_156_672, 36 * (128 + 64)
     assert plan.memory.optimizer_bytes == 12 * ((parameters - short) // 64 + short)

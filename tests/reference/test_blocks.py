@@ -91,7 +91,7 @@ KEYS = ("attention.latents", "attention.rotated_keys")
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_tokens_that_devices_share_travel_as_latents(zero):
     """One gather of latents and one of rotated keys forward, their scatters backward; ZeRO shards what they are."""
-    shared = {"cp": ("C",), "dp": ("D",), "tp": ("X",), "sequence_parallel": True, "latents": ("u", "x")}
+    shared = {"cp": ("C",), "dp": ("D",), "tp": ("X",), "sequence_parallel": True, "besides": ("u", "x")}
     where = layout(**shared, zero=zero)
     sharded = run(DEEPSEEK, where, Practice(), CUBE)
     assert difference(sharded, whole(DEEPSEEK.name, Practice())) < 1e-10

@@ -111,7 +111,7 @@ def _cut_by_roles(
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
     left = whole_dims(model, tp=ways, dp=copies, etp=mesh.size(*etp)) if bare else ()
-    besides = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
+    besides: list[str] = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
     if model.experts and model.experts.bias and "y" not in left:
         besides.append("y")
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
