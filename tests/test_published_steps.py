@@ -139,8 +139,8 @@ def test_bands_are_those_of_the_page_and_lie_about_the_step():
 def test_a_band_holds_80_percent_of_what_sets_left_out_have_and_half_a_band_does_not():
     """Sets alike, as it is for one more of them; of runs alike seven of ten. A band twice as wide fails by its half.
 
-    Of Ampere's runs two of three: 93 of 164 are of one set, and the band that five sets give is the narrower,
-    the nearer they come to what is planned (77 % lay in it while backward of attention was broken off by its replay, now 68 %).
+    Of Ampere's runs two of three: 93 of 164 are of one set, and the band that the other five give is the narrower, the
+    nearer these come to what is planned: 68 % lie in it, and 77 while backward of attention was broken off by its replay.
     Three sets of others hold all: of so few sets that says nothing yet, as their interval has it.
     """
     found = parts("Bands")[1]
