@@ -140,7 +140,7 @@ def test_a_band_holds_80_percent_of_what_sets_left_out_have_and_half_a_band_does
     """Sets alike, as it is for one more of them; of runs alike seven of ten. A band twice as wide fails by its half.
 
     Of Ampere's runs two of three: 93 of 164 are of one set, and the band that the other five give is the narrower, the
-    nearer these come to what is planned: 68 % lie in it, and 77 while backward of attention was broken off by its replay.
+    nearer these come to what is planned: 68 % lie in it, 77 while replays broke backward of attention off.
     Three sets of others hold all: of so few sets that says nothing yet, as their interval has it.
     """
     found = parts("Bands")[1]
