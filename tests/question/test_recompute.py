@@ -198,3 +198,15 @@ def test_what_is_kept_is_told_of_each_kind_of_layer():
 def test_a_recomputed_step_moves_the_bytes_that_are_claimed(scenario, value):
     found = verify(scenario, overrides=[f"recompute={value}"])
     assert [check.check for check in found.checks if not check.ok] == []
+
+
+@pytest.mark.parametrize("model", ["qwen2-7b", "gpt-oss-120b", "deepseek-v3", "gemma-2-27b"])
+@pytest.mark.parametrize("base", ["megatron", "fsdp2", "deepspeed", "xla"])
+def test_backward_of_attention_that_is_recomputed_stays_one_kernel(model, base):
+    """What it misses is there before it begins, so that its scores never leave the chip, where windows hide most."""
+    flags = {"model": model, "hw": "dgx-b200", "seq": 4096, "batch": 1, "practice": base}
+    none, selective, full = (plan(**flags, recompute=name) for name in ("none", "selective", "full"))
+    assert none.step.compute_s < selective.step.compute_s < full.step.compute_s
+    scored = [kernel.where for kernel in selective.lowered.kernels if kernel.on_scores]
+    backward = [where.loops for where in scored if where.phase == "backward" and not where.kernel.endswith(".again")]
+    assert sorted(backward) == sorted({where.loops for where in scored})

@@ -105,3 +105,17 @@ def test_only_stages_of_a_bundle_that_shares_do():
     assert planned(3, "megatron").question.layout.zero == 3
     assert planned(3, "megatron", "practice.staged=shared").question.layout.zero == 1
     assert tpsim.plan(**{**ASKED, "pp": 1}, zero=3, practice="fsdp2").question.layout.zero == 3
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_biases_of_experts_are_sharded_like_their_weights(zero):
+    """All but sinks and the router's bias, which are too short to be split."""
+    plan = tpsim.plan(model="gpt-oss-120b", hw="dgx-h100", dp=64, seq=1024, batch=64, zero=zero)
+    parameters, short = 116_829_156_672, 36 * (128 + 64)
+    assert plan.memory.optimizer_bytes == 12 * ((parameters - short) // 64 + short)
+
+
+def test_biases_of_experts_too_short_for_dp_stay_whole_and_the_plan_says_so():
+    plan = tpsim.plan(model="gpt-oss-120b", hw="dgx-h100", tp=2, dp=64, seq=1024, batch=64, zero=1)
+    note = "biases of experts (2880) do not divide over dp 64: ZeRO leaves them whole"
+    assert note in [one.text for one in plan.assumptions]

@@ -91,7 +91,7 @@ KEYS = ("attention.latents", "attention.rotated_keys")
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_tokens_that_devices_share_travel_as_latents(zero):
     """One gather of latents and one of rotated keys forward, their scatters backward; ZeRO shards what they are."""
-    shared = {"cp": ("C",), "dp": ("D",), "tp": ("X",), "sequence_parallel": True, "latents": ("u", "x")}
+    shared = {"cp": ("C",), "dp": ("D",), "tp": ("X",), "sequence_parallel": True, "besides": ("u", "x")}
     where = layout(**shared, zero=zero)
     sharded = run(DEEPSEEK, where, Practice(), CUBE)
     assert difference(sharded, whole(DEEPSEEK.name, Practice())) < 1e-10
@@ -135,7 +135,7 @@ def moved(program, acts, kind):
 @pytest.mark.parametrize("zero", [0, 3])
 def test_latents_that_are_made_where_the_stream_lies_travel_in_its_place(zero):
     """As Megatron-LM's do: products that compress are duplicated, those behind them gather tokens."""
-    where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=True, latents=("u", "x"))
+    where = layout(tp=("X",), dp=("D",), zero=zero, sequence_parallel=True, besides=("u", "x"))
     practice = PRACTICES["megatron"]
     sharded = run(NARROW, where, practice, CUBE)
     assert difference(sharded, unsharded(NARROW, practice)) < 1e-10
@@ -148,7 +148,7 @@ def test_latents_that_are_made_where_the_stream_lies_travel_in_its_place(zero):
 
 
 def test_what_heads_owe_of_latents_is_settled_at_them_where_tokens_are_whole():
-    where = layout(tp=("X",), dp=("D",), zero=1, latents=("u", "x"))
+    where = layout(tp=("X",), dp=("D",), zero=1, besides=("u", "x"))
     sharded = run(NARROW, where, PRACTICES["megatron"], CUBE)
     assert difference(sharded, unsharded(NARROW, PRACTICES["megatron"])) < 1e-10
     owed = {f"d.{name} {made.replace('_X', '').replace(']', ']{U_X}')}": 1 for name, made in COMPRESSED.items()}
@@ -162,7 +162,7 @@ def test_what_heads_owe_of_latents_is_settled_at_them_where_tokens_are_whole():
 def test_latents_of_the_stream_s_tokens_may_have_context_beside_them(name, sequence_parallel):
     model, practice = {**MODELS, NARROW.name: NARROW}[name], Practice(latents="stream", regather=True)
     shared = {"cp": ("C",), "dp": ("D",), "tp": ("X",), "sequence_parallel": sequence_parallel}
-    sharded = run(model, layout(**shared, zero=2, latents=("u", "x")), practice, CUBE)
+    sharded = run(model, layout(**shared, zero=2, besides=("u", "x")), practice, CUBE)
     assert difference(sharded, unsharded(model, practice)) < 1e-10
 
 

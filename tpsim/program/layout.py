@@ -151,7 +151,7 @@ def layout(
     ep: Axes = (),
     etp: Axes = (),
     whole: Collection[str] = (),
-    latents: Collection[str] = (),
+    besides: Collection[str] = (),
     line: Literal["flat", "rows", "none"] = "none",
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
@@ -169,7 +169,8 @@ def layout(
     ep        axes, of dp, cp and tp, that experts lie on, major first
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
-    latents   dims that ZeRO shards besides: those of latents, which weights may have in the place of h
+    besides   dims that ZeRO shards too: those of latents, which weights may have in the place of h, and y, which biases
+              of experts have
     line      ZeRO shards parameters laid out in a line instead, because dp and cp do not divide their dims
     """
     inside, data = (*tp, *heads), (*dp, *cp) if sharding is None else sharding
@@ -181,7 +182,9 @@ def layout(
         "residual": {"s": (*cp, *tp)} if sequence_parallel else {},
         "cut": cut or {},
     }
-    sharded = {**dict.fromkeys(("h", *latents, "d"), data), "f": (*tp, *data)}
+    sharded = {**dict.fromkeys(("h", *besides, "d"), data), "f": (*tp, *data)}
+    if "y" in besides:
+        sharded["y"] = (*etp, *data)
     split = {dim: axes for dim, axes in sharded.items() if dim not in whole} if line == "none" else {str(line): data}
     zeroed = {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     default = {"b": dp, "g": tp[:kv], "r": tp[kv:], "f": tp, "v": tp, **some}

@@ -15,7 +15,7 @@ from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting, is
 from tpsim.program.practice import FULL
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.op import Again, Where
     from tpsim.program.practice import Practice
@@ -150,6 +150,21 @@ class Saved:
     def _dropped(self, where: Where) -> tuple[str, ...]:
         """What is not kept there: nothing of a kind of layers that keeps all."""
         return () if keeps_all(where.kind) else self.practice.recompute
+
+    def missing(self, op: Op, read: Iterable[Array]) -> Iterator[Array]:
+        """What backward of an op in a fused kernel needs and does not find: it is recomputed before the kernel begins.
+
+        read  what it reads itself
+        """
+        if self.practice.recompute and not (
+            kind(op.where.kernel) == "attention" and self.practice.attention == "plain"
+        ):
+            for x in (self.trace.instead.get(x, x) for x in read):
+                maker = self.trace.producer[x]
+                if self._inside(maker):
+                    yield from self.missing(maker, maker.inputs)
+                elif self._recomputed(maker):
+                    yield x
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""

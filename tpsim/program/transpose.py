@@ -75,10 +75,11 @@ class Backward:
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         beside: dict[Hashable, list[Array]] = defaultdict(list)
         for op in (op for op in forward if op.where.kernel):
-            for x in filter(saved.streamed, op.inputs):
+            for x in (*filter(saved.streamed, op.inputs), *saved.missing(op, _read_of(op))):
                 beside[saved.kernel(op)].append(x)
         for op in reversed(forward):
-            # Blocks come to a kernel side by side, and frameworks gather a dropped group of weights whole, read or not.
+            # Blocks come to a kernel side by side, what it misses is recomputed before it begins, and frameworks gather
+            # a dropped group of weights whole, read or not.
             whole = isinstance(op, Reshard) and op.inputs[0].role == "param"
             come = beside.get(saved.kernel(op), ()) if beside else ()
             if come or whole or op.output in self.bags:
@@ -113,8 +114,7 @@ class Backward:
             others = tuple(self.saved.of(y) for i, y in enumerate(op.inputs) if i != place)
             return self._product(x, dy, *others)
         if isinstance(op, Map):
-            read = (op.output,) if op.fn in BY_OUTPUT else op.inputs
-            pulled = trace.map(_d(x), op.fn, dy, *map(self.saved.of, read), partial=place, dtype=x.dtype)
+            pulled = trace.map(_d(x), op.fn, dy, *map(self.saved.of, _read_of(op)), partial=place, dtype=x.dtype)
             return self._summed(pulled, x)
         if isinstance(op, Lin):
             scaled = self._scaled(dy, op.scales[place], x)
@@ -207,3 +207,13 @@ class Backward:
 def _d(x: Array) -> str:
     """The name of a cotangent: `d.` and the primal's name."""
     return f"d.{x.name}"
+
+
+def _read_of(op: Op) -> Sequence[Array]:
+    """What the backward of an op reads beside cotangents."""
+    active = [place for place, x in enumerate(op.inputs) if x.active]
+    if isinstance(op, Einsum):
+        return [y for place, y in enumerate(op.inputs) if active and active != [place]]
+    if isinstance(op, Map) and active:
+        return [op.output] if op.fn in BY_OUTPUT else op.inputs
+    return ()

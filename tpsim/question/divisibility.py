@@ -141,9 +141,14 @@ def table_problems(
                 )
 
 
-def whole_dims(model: Model, *, tp: int, dp: int) -> tuple[str, ...]:
-    """Dims that ZeRO leaves whole for want of divisibility: the head dim and ffn dim of biases, too short for dp."""
+def whole_dims(model: Model, *, tp: int, etp: int, dp: int) -> tuple[str, ...]:
+    """Dims that ZeRO leaves whole for want of divisibility: those of biases that are too short for dp.
+
+    These are the head dim and the ffn dim, and that of experts where they have biases.
+    """
     candidates = {"d": (model.head_dim, dp), "f": (model.ffn_hidden, tp * dp)}
+    if model.experts and model.experts.bias:
+        candidates["y"] = (model.experts.hidden, etp * dp)
     return tuple(dim for dim, (size, ways) in candidates.items() if size % ways)
 
 

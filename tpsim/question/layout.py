@@ -110,10 +110,12 @@ def _cut_by_roles(
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
-    left = whole_dims(model, tp=ways, dp=copies) if bare else ()
-    latents = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
+    left = whole_dims(model, tp=ways, dp=copies, etp=mesh.size(*etp)) if bare else ()
+    besides: list[str] = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
+    if model.experts and model.experts.bias and "y" not in left:
+        besides.append("y")
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    layout = _laid_out(fields, split, roles, also, whole=left, line=line, latents=latents)
+    layout = _laid_out(fields, split, roles, also, whole=left, line=line, besides=besides)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
     notes = (*whole_notes(model, left, copies, (stated.zero, fields.zero)), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))

@@ -52,6 +52,8 @@ def whole_notes(model: Model, whole: Sequence[str], shards: int, zero: tuple[int
     parameters = [parameter for kind in model.kinds.values() for parameter in layer_parameters(model, kind)]
     biased = {dim for parameter in parameters if parameter.name.startswith("b") for dim in parameter.dims}
     words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
+    if model.experts:
+        words["y"] = f"biases of experts ({model.experts.hidden})"
     for dim in whole:
         if dim in biased:
             yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
