@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tpsim.answers.model import model_show
+from tpsim.program.model import Attention
 from tpsim.program.model_file import load_model, with_fields
 from tpsim.program.transformer import mtp_count, parameter_count
 from tpsim.quantity.errors import InputError
