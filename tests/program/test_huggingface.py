@@ -217,6 +217,20 @@ def test_absent_kv_heads_are_as_many_as_heads() -> None:
     assert (model.heads, model.kv_heads, model.head_dim) == (32, 32, 128)
 
 
+def test_gemma_3_leaves_out_what_its_config_class_has(imported: Any) -> None:
+    """google/gemma-3-4b-it states neither vocabulary nor heads: those of transformers' Gemma3TextConfig are meant."""
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    }
+    model = imported({"model_type": "gemma3", "text_config": text}).model
+    assert (model.vocab, model.heads, model.kv_heads, model.head_dim) == (262_208, 8, 4, 256)
+    assert parameter_count(model) == 3_880_263_168
+
+
 def test_gemma_is_tied_and_gated_with_tanh_gelu_and_a_head_dim_of_its_own() -> None:
     model = load_model(CONFIGS / "gemma-7b.json").model
     assert (mlp(model).kind, model.head_dim, model.tie_embeddings, model.norm) == ("geglu", 256, True, "rmsnorm")

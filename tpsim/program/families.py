@@ -238,7 +238,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         model=SANDWICH,
         attention={"qk_norm": "head"},
         numbers={"softcap": "attn_logit_softcapping", "scale": "query_pre_attn_scalar"},
-        default=GEMMA,
+        default={**GEMMA, "vocab": 262208, "heads": 8, "kv_heads": 4},
         switches=NO_BIAS,
         masks=local_and_global(6, 4096, stated=True),
     ),

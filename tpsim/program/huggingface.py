@@ -69,10 +69,11 @@ class _ConfigReading(Config):
         return Imported(model, tuple(self.notes))
 
     def _model(self) -> Model:
-        family, layers, vocab = self.family, self.size("layers"), self.size("vocab")
+        family, layers = self.family, self.size("layers")
+        vocab = self.size("vocab", family.default.get("vocab"))
         learned = family.model.get("positions") == "learned"
         softcap = self.positive("final_logit_softcapping", family.default.get("final_logit_softcapping"))
-        hidden, heads = self.size("hidden"), self.size("heads")
+        hidden, heads = self.size("hidden"), self.size("heads", family.default.get("heads"))
         attention = self._latent(heads) if family.latent else None
         runs = [self._layer(layer, hidden, heads, attention) for layer in range(layers if self._differ(layers) else 1)]
         kinds = dict.fromkeys(runs) if len(runs) > 1 else {runs[0]: None}
@@ -105,7 +106,7 @@ class _ConfigReading(Config):
         masks = family.masks(self, layer) if family.masks else {}
         attention = latent or Attention(
             heads=heads,
-            kv_heads=self.size("kv_heads", heads),
+            kv_heads=self.size("kv_heads", family.default.get("kv_heads", heads)),
             head_dim=self._head_dim(hidden, heads),
             **{
                 **family.attention,
