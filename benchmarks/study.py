@@ -115,8 +115,9 @@ class Study:
                 it kernels are joined otherwise there. Data shards are several: a plan has no ZeRO over one of them.
         """
         tp = (TENSOR,) if tensor else ()
-        latents = [dim for dim in LATENTS if dim in self.model.dims(sequences=1, seq=self.seq)]
-        laid = {"tp": tp, "etp": tp if self.model.experts else (), "latents": latents}
+        besides = [dim for dim in LATENTS if dim in self.model.dims(sequences=1, seq=self.seq)]
+        besides += ["y"] if self.model.experts and self.model.experts.bias else []
+        laid = {"tp": tp, "etp": tp if self.model.experts else (), "besides": besides}
         placed = layout(dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel and tensor, **laid)
         practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
         program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))

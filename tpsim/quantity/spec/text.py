@@ -29,6 +29,7 @@ MAX_DIGITS = 400
 MAX_UNFOLDED = 10_000
 """Entries that all aliases of a file may stand for together: people write a few, and tpsim none."""
 
+TOO_DEEP = f"the file is nested more than {MAX_DEPTH} deep"
 FLATTER = "is it a tpsim file? None is nested more than ten deep"
 SMALLER = "is it a tpsim file?"
 FIELDS = "write fields: name: value"
@@ -154,7 +155,7 @@ class _Reader:
         if self.entries > self.most.entries:
             self._refuse("file-too-large", f"the file holds more than {self.most.entries:,} entries", place, SMALLER)
         if len(keys) > MAX_DEPTH:
-            self._refuse("too-deep", f"the file is nested more than {MAX_DEPTH} deep", place, FLATTER)
+            self._refuse("too-deep", TOO_DEEP, place, FLATTER)
         if isinstance(event, yaml.AliasEvent):
             self.spots[keys] = Spot(key, place)
             return self._alias(event, keys, place)
@@ -235,6 +236,8 @@ class _Reader:
         if line >= len(self.lines) or not self.lines[line][column:].strip():
             line, column = self._last_written(line, column)
         text = self.lines[line]
+        if "maximum nesting depth" in str(error.problem):  # libyaml's own, of 1,000, before the first event is read
+            self._refuse("too-deep", TOO_DEEP, self._place(line, column, 1), FLATTER)
         problem, remedy, start = str(error.problem), "close what is open, and quote what is text", error.context_mark
         if text[column : column + 1] == "\t" or text[:column].strip(" ") == "\t":
             problem, remedy = "a tab cannot indent YAML", "use spaces"
