@@ -124,15 +124,16 @@ class Buckets:
                 for place in own:
                     stands[place] = at
         reads = _reads(nodes, stands)
-        numbers = {at: number for number, at in enumerate(reads)}
         among = Counter((bisect_right(starts, at), nodes[at].piece.lane) for at in reads if calls[at])
-
-        def renumbered(at: int) -> Node:
-            piece = nodes[at].piece
-            share = 1 / Fraction(among[bisect_right(starts, at), piece.lane]) if calls[at] else piece.share
-            return Node(self._piece(piece, calls[at], share), tuple(sorted(numbers[read] for read in reads[at])))
-
-        return [renumbered(at) for at in reads], [bisect_left([*reads], start) for start in starts]
+        shares = {beside: 1 / Fraction(many) for beside, many in among.items()}
+        pieces = [nodes[at].piece for at in reads]
+        for number, at in enumerate(reads):
+            if call := calls[at]:
+                piece = pieces[number]
+                pieces[number] = self._piece(piece, call, shares[bisect_right(starts, at), piece.lane])
+        numbers = {at: number for number, at in enumerate(reads)}
+        renumbered = (tuple(sorted(numbers[read] for read in read_of)) for read_of in reads.values())
+        return [*map(Node, pieces, renumbered)], [bisect_left([*reads], start) for start in starts]
 
     def _places(self, nodes: Sequence[Node]) -> Mapping[int, list[int]]:
         """Of every call that layers send together its nodes."""
@@ -145,12 +146,13 @@ class Buckets:
     def _arrays(self, call: Collective) -> frozenset[int]:
         return frozenset(id(part.output) for part in call.parts)
 
-    def _piece(self, piece: Piece, call: Collective | None, share: Any) -> Piece:
+    def _piece(self, piece: Piece, call: Collective, share: Any) -> Piece:
         """A piece with the call of a bucket, and its share of the calls that are left beside it."""
+        if piece.call is call and piece.share == share:
+            return piece
         key = id(piece), id(call), share
         if key not in self._known:
-            alike = piece.call is call and piece.share == share
-            self._known[key] = piece if alike else replace(piece, call=call, share=share)
+            self._known[key] = replace(piece, call=call, share=share)
         return self._known[key]  # type: ignore[no-any-return]  # put there above
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,7 +66,7 @@ def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]
     steps: list[tuple[list[Piece], tuple[int, ...]]] = []
     computed: list[Piece] | None = None
     numbers: dict[int, int] = {}
-    flying: dict[int, None] = {}
+    flying: Flying = defaultdict(dict)
     awaited = [piece.call is not None and not piece.settles for piece, _ in nodes]
     cut, *next_begun = _begun(order, [*starts, len(nodes)])
     for at, begun in zip(order, next_begun, strict=True):
@@ -80,17 +81,17 @@ def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]
         numbers[at] = len(steps) - 1
         if piece.beside:
             if not piece.settles:
-                flying[at] = None
+                flying[piece.lane][at] = None
             continue
         if piece.call:
-            waited += [call for call in flying if nodes[call].piece.lane == piece.lane]
+            waited += flying[piece.lane]
         for read in waited:
             _land(nodes, flying, read)
-        if begun > cut and not flying:
+        if begun > cut and not any(flying.values()):
             yield _segment(steps)
             steps, computed, numbers, cut = [], None, {}, begun
-    if flying:
-        steps.append(([END], tuple(sorted(numbers[at] for at in flying))))
+    if left := [numbers[at] for calls in flying.values() for at in calls]:
+        steps.append(([END], tuple(sorted(left))))
     if steps:
         yield _segment(steps)
 
@@ -109,11 +110,15 @@ END = Piece()
 """What stands behind all that an action waits for."""
 
 
-def _land(nodes: Sequence[Node], flying: dict[int, None], at: int) -> None:
-    """A call has been waited for, and with it those before it on its lane and those that it reads."""
-    if at in flying:
-        before = [call for call in flying if nodes[call].piece.lane == nodes[at].piece.lane]
-        for call in before[: before.index(at) + 1]:
-            flying.pop(call, None)
-            for read in nodes[call].reads:
-                _land(nodes, flying, read)
+Flying = dict[str, dict[int, None]]
+"""The calls that nothing has waited for yet, of each lane in the order in which they were issued."""
+
+
+def _land(nodes: Sequence[Node], flying: Flying, at: int) -> None:
+    """A call has been waited for, and with it those before it on its lane and those that they read."""
+    calls = flying[nodes[at].piece.lane]
+    while at in calls:
+        first = next(iter(calls))
+        del calls[first]
+        for read in nodes[first].reads:
+            _land(nodes, flying, read)
