@@ -8,8 +8,8 @@ tasks are kernels, products and collective calls in the order in which a framewo
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.buckets import Buckets
@@ -22,9 +22,10 @@ from tpsim.cost.timed import Action
 from tpsim.program.op import Reshard
 from tpsim.program.stages import Chunk
 from tpsim.program.update import CLIP
+from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
@@ -37,8 +38,8 @@ FEW = 4
 """Equal layers that are issued for all: what is issued for those in the middle is the same for each by then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+@dataclass(eq=False)
+class Actions(Once):
     """All actions of a program, each made once.
 
     calls     its collectives, of one layer each
@@ -53,7 +54,6 @@ class Actions:
     practice: Practice
     shards: int
     elements: Callable[[Collective], Any]
-    _known: dict[Any, Any] = field(default_factory=dict)
 
     def action(self, chunk: Chunk, acts: str, *, first: bool = False, last: bool = False) -> Action:
         """What a chunk does in one microbatch.
@@ -64,10 +64,8 @@ class Actions:
         """
         lane = WEIGHTS if acts == "F" else GRADIENTS
         once = (first if acts == "F" else last and "W" in acts) and self._has(lane)
-        key = (chunk.stack, chunk.first, chunk.last, acts, once)
-        if key not in self._known:
-            self._known[key] = self._action(chunk, acts, once=once)
-        return self._known[key]  # type: ignore[no-any-return]  # put there above
+        key = ("action", chunk.stack, chunk.first, chunk.last, acts, once)
+        return self._once(key, partial(self._action, chunk, acts, once=once))
 
     def layer(self, kind: str, acts: str) -> Part:
         """One run of a layer of a kind."""
@@ -106,9 +104,7 @@ class Actions:
         return LANE[call.op] in (GRADIENTS, WEIGHTS)
 
     def _has(self, lane: str) -> bool:
-        if lane not in self._known:
-            self._known[lane] = any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)
-        return self._known[lane]  # type: ignore[no-any-return]  # put there above
+        return self._once(lane, lambda: any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls))
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
         """The tasks in the order of issue; of many equal layers a few are issued, if one more of them adds one run.
@@ -116,7 +112,11 @@ class Actions:
         What is issued for a layer hangs on those that are near: on what is gathered ahead, and is not yet awaited.
         """
         few = [(kind, n if n <= FEW + 1 else FEW) for kind, n in chunk.stack]
-        issued = partial(self._issued, acts=acts, once=once)
+
+        def issued(chunk: Chunk) -> Runs:
+            key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once)
+            return self._once(key, partial(self._issued, chunk, acts, once=once))
+
         whole = list(issued(replace(chunk, stack=tuple(few))))
         for at, (kind, n) in enumerate(chunk.stack):
             if many := n - few[at][1]:
@@ -127,11 +127,8 @@ class Actions:
                 whole[place] = segment, count + many
         return Action(tuple(whole))
 
-    def _issued(self, chunk: Chunk, *, acts: str, once: bool) -> Runs:
+    def _issued(self, chunk: Chunk, acts: str, *, once: bool) -> Runs:
         """Segments of a chunk, each with how often it follows itself, with buckets and what is gathered ahead."""
-        key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once)
-        if key in self._known:
-            return self._known[key]  # type: ignore[no-any-return]  # put there below
         nodes: list[Node] = []
         starts: list[int] = []
         gives: tuple[int, ...] = ()
@@ -150,67 +147,60 @@ class Actions:
         order = Issue(nodes, frozenset(starts)).order()
         order = list(bucketed(nodes, order, self.buckets.limit(chunk), self._size(bucket.elements is not None)))
         order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
-        self._known[key] = runs(nodes, order, starts)
-        return self._known[key]  # type: ignore[no-any-return]  # put there above
+        return runs(nodes, order, starts)
 
-    @property
+    @cached_property
     def buckets(self) -> Buckets:
         """Which calls layers send together."""
-        if "buckets" not in self._known:
-            self._known["buckets"] = Buckets(self.calls, self.practice, self.shards, self.elements)
-        return self._known["buckets"]  # type: ignore[no-any-return]  # put there above
+        return Buckets(self.calls, self.practice, self.shards, self.elements)
 
     def _size(self, in_elements: bool) -> Callable[[Piece], Any]:
         return lambda piece: self.elements(piece.call) if in_elements and piece.call else piece.share
 
     def _part(self, chunk: Chunk, acts: str, place: str, *, once: bool) -> Part:
-        ends = () if any(kind == place for kind, _ in chunk.stack) else (chunk.first, chunk.last)
-        key = (*ends, acts, place, once)
-        if key not in self._known:
-            ops = [op for op in self._at().get(place, ()) if self._runs(op.where, chunk)]
+        def built() -> Part:
+            ops = [op for op in self._at.get(place, ()) if self._runs(op.where, chunk)]
             often = [op for op in ops if op.where.act in acts and op.where.microbatch is not None]
-            added = [op for op in ops if once and self._once(op, acts)]
-            self._known[key] = Builder(self, chunk, acts, place, often, added).part()
-        return self._known[key]  # type: ignore[no-any-return]  # put there above
+            added = [op for op in ops if once and self._added(op, acts)]
+            return Builder(self, chunk, acts, place, often, added).part()
+
+        ends = () if any(kind == place for kind, _ in chunk.stack) else (chunk.first, chunk.last)
+        return self._once(("part", *ends, acts, place, once), built)
 
     def home(self, call: Collective, chunk: Chunk, acts: str) -> str:
         """The part of the stack where a call of several parts stands: of gradients the last, else the first."""
-        maker = self.maker()
-        wheres = [maker[part.output].where for part in call.parts]
+        wheres = [self.maker[part.output].where for part in call.parts]
         places = [place for place, _ in _places(chunk, acts)]
         places_of = {_place(where) for where in wheres if self._runs(where, chunk)}
         homes = [place for place in places if place in places_of]
         return homes[-1 if LANE[call.op] == GRADIENTS else 0]
 
-    def _at(self) -> dict[str, list[Op]]:
+    @cached_property
+    def _at(self) -> Mapping[str, list[Op]]:
         """The ops of each part of the stack."""
-        if "at" not in self._known:
-            by_place: defaultdict[str, list[Op]] = defaultdict(list)
-            for op in self.ops:
-                by_place[_place(op.where)].append(op)
-            self._known["at"] = by_place
-        return self._known["at"]  # type: ignore[no-any-return]  # put there above
+        by_place: defaultdict[str, list[Op]] = defaultdict(list)
+        for op in self.ops:
+            by_place[_place(op.where)].append(op)
+        return by_place
 
-    def maker(self) -> dict[Array, Op]:
+    @cached_property
+    def maker(self) -> Mapping[Array, Op]:
         """The op of every array."""
-        if "maker" not in self._known:
-            self._known["maker"] = {op.output: op for op in self.ops}
-        return self._known["maker"]  # type: ignore[no-any-return]  # put there above
+        return {op.output: op for op in self.ops}
 
-    def readers(self) -> dict[Array, list[Op]]:
+    @cached_property
+    def readers(self) -> Mapping[Array, list[Op]]:
         """The ops of microbatches that read each array."""
-        if "readers" not in self._known:
-            by_array: defaultdict[Array, list[Op]] = defaultdict(list)
-            for op in self.ops:
-                for x in op.inputs if op.where.microbatch is not None else ():
-                    by_array[x].append(op)
-            self._known["readers"] = by_array
-        return self._known["readers"]  # type: ignore[no-any-return]  # put there above
+        by_array: defaultdict[Array, list[Op]] = defaultdict(list)
+        for op in self.ops:
+            for x in op.inputs if op.where.microbatch is not None else ():
+                by_array[x].append(op)
+        return by_array
 
     def _runs(self, where: Where, chunk: Chunk) -> bool:
         return bool(where.layer is not None or self.stages.times(where, chunk))
 
-    def _once(self, op: Op, acts: str) -> bool:
+    def _added(self, op: Op, acts: str) -> bool:
         """True for a move of the whole step that is issued in this action."""
         lane = WEIGHTS if acts == "F" else GRADIENTS
         calls = self.of(op)
@@ -218,15 +208,16 @@ class Actions:
 
     def of(self, op: Op) -> list[Collective]:
         """The calls that an op's moves travel in, the first first."""
-        if "calls" not in self._known:
-            by_array: defaultdict[Array, list[Collective]] = defaultdict(list)
-            for call in self.calls:
-                for part in call.parts:
-                    by_array[part.output].append(call)
-            self._known["calls"] = {
-                array: sorted(calls, key=lambda call: _order(call, array)) for array, calls in by_array.items()
-            }
-        return self._known["calls"].get(op.output, []) if isinstance(op, Reshard) else []
+        return self._calls.get(op.output, []) if isinstance(op, Reshard) else []
+
+    @cached_property
+    def _calls(self) -> Mapping[Array, list[Collective]]:
+        """The calls that each array travels in, the first first."""
+        by_array: defaultdict[Array, list[Collective]] = defaultdict(list)
+        for call in self.calls:
+            for part in call.parts:
+                by_array[part.output].append(call)
+        return {array: sorted(calls, key=lambda call: _order(call, array)) for array, calls in by_array.items()}
 
 
 def _places(chunk: Chunk, acts: str) -> tuple[tuple[str, int], ...]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.piece import Node
+from tpsim.quantity.once import Once
 from tpsim.quantity.size import largest, smallest
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ Split = tuple["Collective", ...]
 """The calls that a chunk makes instead of one in each layer, in the order of backward: full ones, and what is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
+@dataclass(eq=False)
+class Buckets(Once):
     """The buckets of a program's calls.
 
     calls     of one layer each
@@ -45,20 +46,20 @@ class Buckets:
     practice: Practice
     shards: Any
     elements: Callable[[Collective], Any]
-    _known: dict[Any, Any] = field(default_factory=dict)
 
     def joins(self, call: Collective) -> bool:
         """True if layers may send such a call together.
 
         What every microbatch reduces they do only by elements: until then gradients would stay whole.
         """
-        key = "joins", id(call.single)
-        if key not in self._known:
+
+        def joins() -> bool:
             bucket = self.practice.bucket
             cut = self.practice.coalesce and (bucket.of == "step" or bucket.elements is not None)
             often = bucket.limit(shards=1, first=self._beside) < inf
-            self._known[key] = cut and call.per_layer and call.op in JOINED and (often or not call.per_microbatch)
-        return self._known[key]  # type: ignore[no-any-return]  # put there above
+            return cut and call.per_layer and call.op in JOINED and (often or not call.per_microbatch)
+
+        return self._once(("joins", id(call.single)), joins)
 
     def limit(self, chunk: Chunk) -> Any:
         """How much a bucket of a chunk has, in layers or in elements."""
@@ -76,21 +77,20 @@ class Buckets:
         layers, limit = layers_of(call, chunk), self.limit(chunk)
         if isinstance(limit, float) and limit == inf:
             return 1 if call.per_microbatch else layers
-        key = "elements", id(call)
-        if key not in self._known:
-            alike = [self.elements(other) for other in self.calls if self._arrays(other) == self._arrays(call)]
-            self._known[key] = largest(*alike)
-        return smallest(-(-limit // self._known[key]), layers)
+        alike = (self.elements(other) for other in self.calls if self._arrays(other) == self._arrays(call))
+        elements = self._once(("elements", id(call)), lambda: largest(*alike))
+        return smallest(-(-limit // elements), layers)
 
     def split(self, call: Collective, chunk: Chunk) -> Split:
         """The calls that a chunk makes of one that each layer has."""
-        key = "split", id(call), chunk.stack, chunk.first
-        if key not in self._known:
+
+        def split() -> Split:
             layers = layers_of(call, chunk)
             most = int(self.full(call, chunk)) if self.joins(call) and layers else 1
             rest = (call.joined(layers % most),) * (layers % most > 0)
-            self._known[key] = (call.joined(most),) * (layers // most) + rest
-        return self._known[key]  # type: ignore[no-any-return]  # put there above
+            return (call.joined(most),) * (layers // most) + rest
+
+        return self._once(("split", id(call), chunk.stack, chunk.first), split)
 
     def priced(self, stages: Stages) -> list[Collective]:
         """All calls of some stages, each once."""
@@ -150,10 +150,7 @@ class Buckets:
         """A piece with the call of a bucket, and its share of the calls that are left beside it."""
         if piece.call is call and piece.share == share:
             return piece
-        key = id(piece), id(call), share
-        if key not in self._known:
-            self._known[key] = replace(piece, call=call, share=share)
-        return self._known[key]  # type: ignore[no-any-return]  # put there above
+        return self._once((id(piece), id(call), share), lambda: replace(piece, call=call, share=share))
 
 
 def layers_of(call: Collective, chunk: Chunk) -> int:

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 class Calls(Protocol):
     """Where collectives are issued, and which op makes an array."""
 
-    def maker(self) -> dict[Array, Op]:
+    @property
+    def maker(self) -> Mapping[Array, Op]:
         """The op of every array."""
 
+    @property
     def readers(self) -> Mapping[Array, Sequence[Op]]:
         """The ops of microbatches that read each array."""
 
@@ -68,7 +70,7 @@ class Builder:
 
     def part(self) -> Part:
         """All of it."""
-        producer = self.actions.maker()
+        producer = self.actions.maker
         come = {op.output for op in self.often if any(call.streamed for call in self.actions.of(op))}
         self.streaming = {op.where.kernel for op in self.often if op.where.kernel and come.intersection(op.inputs)}
         if self.acts == "F":
@@ -86,7 +88,7 @@ class Builder:
         """The nodes whose results another part of the stack reads in the same phase."""
         if not self.often:
             return ()
-        phase, ids, readers = self.often[0].where.phase, set(map(id, self.often)), self.actions.readers()
+        phase, ids, readers = self.often[0].where.phase, set(map(id, self.often)), self.actions.readers
         gives = {
             node
             for x, nodes in self.made.items()
@@ -189,7 +191,7 @@ class Builder:
     def _alike(self, op: Op, x: Array) -> bool:
         """True if other products of its act read `x` as well."""
         where = op.where
-        others = (other for other in self.actions.readers().get(x, ()) if other is not op)
+        others = (other for other in self.actions.readers.get(x, ()) if other is not op)
         return any(
             (other.where.act, other.where.again) == (where.act, where.again) and Piece(where.act, (other,)).is_product
             for other in others

@@ -119,7 +119,7 @@ class Figures(Once):
     def _with(self, calls: Sequence[Collective]) -> Actions:
         ops, practice = self.lowered.program.ops, self.example.practice
         actions = partial(Actions, ops, ANYWHERE, calls, practice, 1, lambda _: 1)
-        return self._once(("actions", *map(id, calls)), actions)  # type: ignore[no-any-return]  # put there above
+        return self._once(("actions", *map(id, calls)), actions)
 
     def piece_s(self, piece: Piece) -> Any:
         """Seconds of a kernel, of a part of a product, or of one call."""

@@ -80,7 +80,7 @@ class SentCalls(Once):
             chosen = (sent.call for sent in self.chosen(acts, lane, beside=beside))
             return [call for call in chosen if self.buckets.joins(call)]
 
-        return self._once(("joined", acts, lane, beside), calls)  # type: ignore[no-any-return]  # put there above
+        return self._once(("joined", acts, lane, beside), calls)
 
     def chosen(self, acts: str, lane: str = "", *, ends: bool = False, beside: bool | None = None) -> Iterator[Sent]:
         """Calls of such acts; acts: "" for those that are once per step.

@@ -75,11 +75,11 @@ class Turnover(Once):
             gathers = [is_fetched(op) for op in ops]
             return tuple(compress(ops, gathers)), tuple(op for op, flag in zip(ops, gathers, strict=True) if not flag)
 
-        return self._once(("layer", kind, acts), split)  # type: ignore[no-any-return]  # put there
+        return self._once(("layer", kind, acts), split)
 
     def purpose(self, array: Array, acts: str) -> Purpose:
         """What an array is for, to acts that run as one."""
-        return self._once(("purpose", array, acts), partial(self._purpose, array, acts))  # type: ignore[no-any-return]  # put there
+        return self._once(("purpose", array, acts), partial(self._purpose, array, acts))
 
     def _purpose(self, array: Array, acts: str) -> Purpose:
         maker, readers = self.lifetimes.makers[array], self.lifetimes.readers[array]
@@ -121,7 +121,7 @@ class Turnover(Once):
             ahead = [_is_ahead(op, traced=turns[op] < begin) for op in here]
             return tuple(compress(here, ahead)), tuple(op for op, flag in zip(here, ahead, strict=True) if not flag)
 
-        return self._once(("around", first, last, kinds, acts), split)  # type: ignore[no-any-return]  # put there
+        return self._once(("around", first, last, kinds, acts), split)
 
     def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
         """The cuts over which a chunk receives, and over which it sends."""
@@ -153,7 +153,7 @@ class Turnover(Once):
                     frees[self._last(array, fused)].append(array)
             return frees
 
-        return self._once(("frees", fused), compute)  # type: ignore[no-any-return]  # put there
+        return self._once(("frees", fused), compute)
 
     def _last(self, array: Array, fused: str) -> Op:
         """The reader that comes last: where acts do not run as one, each is behind all of the one before."""

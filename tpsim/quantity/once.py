@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -13,7 +15,7 @@ class Once:
 
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def _once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+    def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
         if key not in self._known:
             self._known[key] = compute()
-        return self._known[key]
+        return self._known[key]  # type: ignore[no-any-return]  # put there above
