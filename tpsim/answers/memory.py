@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.memory import Memory, bucket_bytes, held_in, spare_bytes, standing
+from tpsim.cost.memory import Memory, bucket_bytes, held_in, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
 from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
@@ -124,7 +124,6 @@ class ChipMemory(Memory):
 def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, buffers = question.stages, held_in(question.practice, question.dtypes.activations)
-    program = lowered.program
     courses = Courses(lowered.turnover(), sizes, question.practice.keeps, buffers)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
     capacity = float(question.machine.chip.memory.capacity.value)
@@ -132,7 +131,7 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
     for rank, order in enumerate(question.orders.orders):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
         if here not in known:  # ranks with chunks alike hold the same
-            own, stands = sizes.of_stage(stages.loops(rank)), standing(program, partial(stages.runs, rank=rank))
+            own, stands = sizes.of_stage(stages.loops(rank)), lowered.standing.on(partial(stages.runs, rank=rank))
             states = stands.memory(own)
             last, tied = any(chunk.last for chunk in here), question.model.tie_embeddings
             spare = spare_bytes(stands.parameters, own, dict(question.practice.keeps), last=last, tied=tied)
