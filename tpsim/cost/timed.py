@@ -144,13 +144,15 @@ class Action:
         launches: Callable[[Piece], Any] | None = None,
         *,
         attributed: bool = True,
+        known: dict[Segment, Timed] | None = None,
     ) -> Timed:
         """Its seconds.
 
         launches    seconds in which the host launches a piece; None: in none
         attributed  False where only sums are wanted, as of arrays
+        known       segments of other actions that take their seconds from the same pieces
         """
-        bare = self._timed(seconds, attributed=attributed)
+        bare = self._timed(seconds, {} if known is None else known, attributed=attributed)
         return bare.launched(self._launched(seconds, launches)) if launches else bare
 
     def _launched(self, seconds: Callable[[Piece], Any], launches: Callable[[Piece], Any]) -> Launched:
@@ -164,8 +166,7 @@ class Action:
             whole = whole.then(known[segment].times(count))
         return whole
 
-    def _timed(self, seconds: Callable[[Piece], Any], *, attributed: bool) -> Timed:
-        known: dict[Segment, Timed] = {}
+    def _timed(self, seconds: Callable[[Piece], Any], known: dict[Segment, Timed], *, attributed: bool) -> Timed:
         whole = Timed()
         for segment, count in self.runs:
             if segment not in known:
