@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.cost.memory import Memory, bucket_bytes, held_in, spare_bytes, standing
+from tpsim.cost.memory import Memory, bucket_bytes, held_in, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
 from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
@@ -124,15 +124,13 @@ class ChipMemory(Memory):
 def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMemory]:
     """What a chip of each rank holds, from a program with one traced layer and cut."""
     stages, buffers = question.stages, held_in(question.practice, question.dtypes.activations)
-    program = lowered.program
-    courses = Courses(lowered.turnover(), sizes, question.practice.keeps, buffers)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
     capacity = float(question.machine.chip.memory.capacity.value)
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
-    for rank, order in enumerate(question.orders.orders):
+    for rank, (highest, action) in enumerate(peaks(question, lowered, sizes)):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
         if here not in known:  # ranks with chunks alike hold the same
-            own, stands = sizes.of_stage(stages.loops(rank)), standing(program, partial(stages.runs, rank=rank))
+            own, stands = sizes.of_stage(stages.loops(rank)), lowered.standing.on(partial(stages.runs, rank=rank))
             states = stands.memory(own)
             last, tied = any(chunk.last for chunk in here), question.model.tie_embeddings
             spare = spare_bytes(stands.parameters, own, dict(question.practice.keeps), last=last, tied=tied)
@@ -141,8 +139,6 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
                 "bucket_bytes": bucket_bytes(buffers, states.parameters_bytes, whole),
                 **{field.name: getattr(states, field.name) for field in fields(Memory)},
             }
-        highest = peak(courses, question.orders, rank, stages.chunks)
-        action = _in_words(order[highest.action], several=len(stages.chunks) > 1)
         yield ChipMemory(
             **known[here],
             capacity_bytes=capacity,
@@ -152,6 +148,15 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
             overheads=question.assume.memory,
             margin=margin(question.practice.keeps).share,
         )
+
+
+def peaks(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[tuple[Peak, str]]:
+    """Where each rank holds most beside states, and what it runs there."""
+    stages, buffers = question.stages, held_in(question.practice, question.dtypes.activations)
+    courses = Courses(lowered.turnover(), sizes, question.practice.keeps, buffers)
+    for rank, order in enumerate(question.orders.orders):
+        highest = peak(courses, question.orders, rank, stages.chunks)
+        yield highest, _in_words(order[highest.action], several=len(stages.chunks) > 1)
 
 
 def fullest(chips: Iterable[ChipMemory]) -> ChipMemory:

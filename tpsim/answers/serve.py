@@ -7,7 +7,7 @@ from functools import cached_property
 from math import floor, lcm
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tpsim.answers.memory import ChipMemory, chips, fullest
+from tpsim.answers.memory import ChipMemory, chips, fullest, peaks
 from tpsim.cost.compute import is_bytes_bound, kernel_s
 from tpsim.machine.chip_seconds import pause_s
 from tpsim.program.dims import HELD
@@ -168,12 +168,10 @@ def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[
     if question.workload.kind != "serve":
         return decoding
     prompt = prefill_of(question)
-    read = chips(prompt, memo.lowered(prompt), sizes_of(prompt))
+    read = peaks(prompt, memo.lowered(prompt), sizes_of(prompt))
     return (
-        replace(chip, peak=other.peak, peak_action=f"prefill, {other.peak_action}")
-        if other.peak.total > chip.peak.total
-        else chip
-        for chip, other in zip(decoding, read, strict=True)
+        replace(chip, peak=peak, peak_action=f"prefill, {action}") if peak.total > chip.peak.total else chip
+        for chip, (peak, action) in zip(decoding, read, strict=True)
     )
 
 

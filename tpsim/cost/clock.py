@@ -61,6 +61,7 @@ class Clock:
     tied: int = 1
     _works: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _timed: dict[int, Timed] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _segments: dict[Segment, Timed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _known: dict[Piece, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
@@ -74,7 +75,8 @@ class Clock:
     def timed(self, tasks: Action) -> Timed:
         """What the tasks of an action take, each list of them worked out once."""
         if id(tasks) not in self._timed:
-            alone = tasks.timed(self._piece_s, self._launches_s if self.launch_s else None)
+            launches = self._launches_s if self.launch_s else None
+            alone = tasks.timed(self._piece_s, launches, known=self._segments)
             self._timed[id(tasks)] = alone.waiting(tasks.late_s(self._piece_s, self.machine, self.tied))
         return self._timed[id(tasks)]
 

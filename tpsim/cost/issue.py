@@ -139,14 +139,16 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
     queue = deque(sorted((at for at in fetched if at in first), key=lambda at: (first[at], at)))
     early: deque[tuple[int, Any]] = deque()
     ahead: Any = 0
+    full = False  # until one of those ahead is read, or the next one stands where it is
     for place, at in enumerate(order):
         while early and early[0][0] == place:
-            ahead -= early.popleft()[1]
+            ahead, full = ahead - early.popleft()[1], False
         while queue and first[queue[0]] == place:
+            full = False
             yield from _with_casts(nodes, queue.popleft())
-        while queue and nodes[at].piece.is_product:
+        while queue and not full and nodes[at].piece.is_product:
             piece = nodes[queue[0]].piece
-            if not piece.beside or (then := ahead + (own := size(piece))) > limit:
+            if full := not piece.beside or (then := ahead + (own := size(piece))) > limit:
                 break
             early.append((first[queue[0]], own))
             ahead = then

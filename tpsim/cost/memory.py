@@ -19,7 +19,7 @@ from tpsim.quantity.size import largest, over, product, smallest, total
 from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.cost.sizes import Sizes
@@ -68,7 +68,7 @@ class Memory(Record):
 class Standing:
     """What of a program stands on one chip from step to step, whatever the sizes: arrays, with where each is made.
 
-    widest  of activations with both a batch and a vocabulary dim the one that is least sharded
+    wide  of activations those with both a batch and a vocabulary dim
     """
 
     program: Program
@@ -76,7 +76,17 @@ class Standing:
     gradients: Mapping[Array, Where]
     optimizer: Mapping[Array, Where]
     caches: Mapping[Array, Where]
-    widest: Array | None
+    wide: Mapping[Array, Where]
+
+    def on(self, here: Callable[[Where], bool]) -> Standing:
+        """What of it stands on a stage of a pipeline; here: what that runs."""
+        every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide
+        return Standing(self.program, *({x: where for x, where in some.items() if here(where)} for some in every))
+
+    @property
+    def widest(self) -> Array | None:
+        """Of the wide ones the one that is least sharded."""
+        return min(self.wide, key=lambda array: len(array.type.sharded_axes), default=None)
 
     def memory(self, sizes: Sizes) -> Memory:
         """The bytes of all of it."""
@@ -96,19 +106,21 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
 
     A traced layer's arrays are held by every layer it stands for; microbatches share one buffer.
     """
-    return standing(program, here).memory(sizes)
+    return standing(program).on(here).memory(sizes)
 
 
-def standing(program: Program, here: Callable[[Where], bool] = lambda _: True) -> Standing:
-    """What of `program` stands on one chip; arguments as of `memory`."""
-    ops = [op for op in program.ops if here(op.where)]
+def standing(program: Program) -> Standing:
+    """What of `program` stands on one chip that has all of it."""
     buffers = {*_gradients(program)}
     arrays: defaultdict[Role, dict[Array, Where]] = defaultdict(dict)
-    for op in ops:
-        if isinstance(op, Leaf) or op.output in buffers:
-            role: Role = "gradient" if op.output in buffers else op.output.role
-            arrays[role][op.output] = op.where.outside("microbatches")
-    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], _widest(ops))
+    wide: dict[Array, Where] = {}
+    for op in program.ops:
+        x = op.output
+        if isinstance(op, Leaf) or x in buffers:
+            arrays["gradient" if x in buffers else x.role][x] = op.where.outside("microbatches")
+        if x.role == "activation" and {"b", "v"} <= {*x.dims}:
+            wide[x] = op.where
+    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide)
 
 
 def _gradients(program: Program) -> list[Array]:
@@ -129,9 +141,9 @@ def _added_up_in(x: Array, makers: Mapping[Array, Op]) -> list[Array]:
 
 
 def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
-    alike = {where.repeats: where for where in homes.values()}
-    runs = {loops: program.times(where, sizes.loops) for loops, where in alike.items()}
-    return total(local_bytes(array, sizes) * runs[where.repeats] for array, where in homes.items())
+    repeats = [where.repeats for where in homes.values()]
+    runs = {loops: program.times(where, sizes.loops) for loops, where in zip(repeats, homes.values(), strict=True)}
+    return total(local_bytes(array, sizes) * runs[loops] for array, loops in zip(homes, repeats, strict=True))
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:
@@ -141,11 +153,6 @@ def local_bytes(array: Array, sizes: Sizes) -> Any:
         (type_.portion, dtype),
         lambda: product((sizes.local_elements(type_), DTYPE_BYTES[dtype], sizes.peak(type_.dims))),
     )
-
-
-def _widest(ops: Iterable[Op]) -> Array | None:
-    wide = [op.output for op in ops if {"b", "v"} <= {*op.output.dims} and op.output.role == "activation"]
-    return min(wide, key=lambda array: len(array.type.sharded_axes)) if wide else None
 
 
 def spare_bytes(

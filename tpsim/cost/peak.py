@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, islice
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from tpsim.program.turnover import Purpose
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize, Extra
@@ -35,50 +35,71 @@ Held = Counter[Purpose]
 class Course:
     """What an action does to memory.
 
-    most  bytes of each part where they are most together, beside what stood before
-    net   what is more, or less, when it ends
+    top     bytes of all parts where they are most together, beside what stood before
+    left    of all parts that it adds
+    runs    what it changes
+    at      where they are most: behind so many of these, in the next one so often done, and so far into it
+    summed  what changes come to, part by part: worked out when it is asked for
     """
 
-    most: Held
-    net: Held
+    top: Any
+    left: Any
+    runs: Runs
+    at: tuple[int, int, int]
+    summed: Callable[[Runs], Held]
 
     @cached_property
-    def top(self) -> Any:
-        """Bytes of all parts where they are most."""
-        return total(self.most.values())
+    def most(self) -> Held:
+        """Bytes of each part where they are most together."""
+        place, before, within = self.at
+        run = self.runs[place][0]
+        return self.summed([*self.runs[:place], (run, before), (run[:within], 1)])
 
     @cached_property
-    def left(self) -> Any:
-        """Bytes of all parts that it adds."""
-        return total(self.net.values())
+    def net(self) -> Held:
+        """Of each part what is more, or less, when it ends."""
+        return self.summed(self.runs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Peak:
     """Where a rank holds most, beside states.
 
-    action  its place in the order of the rank
-    parts   bytes of each part there
+    total   bytes there
+    passed  courses of actions that have ended by then
     kinds   of its actions, in order
     does    what each kind does to memory, one behind the other
     """
 
-    action: int
-    parts: Held
+    total: Any
+    passed: int
     kinds: Sequence[int]
     does: Mapping[int, Sequence[Course]] = field(compare=False)
 
     @property
+    def action(self) -> int:
+        """Its place in the order of the rank."""
+        return next(islice((place for place, _ in self._run), self.passed, None))
+
+    @cached_property
+    def parts(self) -> Held:
+        """Bytes of each part."""
+        run = [course for _, course in self._run]
+        before: Held = Held()
+        for course, times in Counter(run[: self.passed]).items():
+            before = _plus(before, course.net, times)
+        return _plus(before, run[self.passed].most, 1)
+
+    @property
     def course(self) -> list[tuple[int, Any, Any]]:
         """Of every action its place, the bytes at its highest point, and those when it ends: worked out when asked."""
-        run = [(place, course) for place, kind in enumerate(self.kinds) for course in self.does[kind]]
+        run = [*self._run]
         levels = accumulate((course.left for _, course in run), initial=0)
         return [(place, now + course.top, now + course.left) for now, (place, course) in zip(levels, run, strict=False)]
 
     @property
-    def total(self) -> Any:
-        """Bytes of all parts."""
-        return total(self.parts.values())
+    def _run(self) -> Iterator[tuple[int, Course]]:
+        return ((place, course) for place, kind in enumerate(self.kinds) for course in self.does[kind])
 
     @property
     def kept(self) -> Any:
@@ -97,15 +118,11 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
         kind: [courses.of(chunks[chunk], acts) for chunk, _, acts in turns_of(examples[kind])]
         for kind in {*kinds}
     }
-    places = (place for place, kind in enumerate(kinds) for _ in known[kind])
     run = [course for kind in kinds for course in known[kind]]
-    levels = list(accumulate(map(attrgetter("left"), run), initial=0))
+    levels = accumulate(map(attrgetter("left"), run), initial=0)
     tops = list(map(add, levels, map(attrgetter("top"), run)))
-    passed = tops.index(max(tops))
-    before: Held = Held()
-    for course, times in Counter(run[:passed]).items():
-        before = _plus(before, course.net, times)
-    return Peak(next(islice(places, passed, None)), _plus(before, run[passed].most, 1), kinds, known)
+    highest = max(tops)
+    return Peak(highest, tops.index(highest), kinds, known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +134,9 @@ class Temporary:
 
 Changes = Sequence[tuple[Array | Temporary, int]]
 """One after the other what grows or shrinks memory: 1 where it comes, -1 where it goes."""
+
+Runs = Sequence[tuple[Changes, int]]
+"""Changes in order, each with how often they repeat."""
 
 
 @dataclass(frozen=True)
@@ -143,15 +163,30 @@ class Courses:
         """One microbatch through a chunk in acts that run as one: F, B, W or BW."""
         key = chunk.stack, chunk.first, chunk.last, acts
         if key not in self._known:
-            runs = self.changes(chunk, acts)
-            unlike = {id(run): run for run, _ in runs}  # of layers that take turns each kind stands there many times
-            told = {name: [self._told(*change, acts) for change in run] for name, run in unlike.items()}
-            self._known[key] = _course([(told[id(run)], times) for run, times in runs])
+            self._known[key] = self._course(self.changes(chunk, acts), acts)
         return self._known[key]
 
-    def _told(self, what: Array | Temporary, sign: int, acts: str) -> tuple[Purpose, Any]:
-        purpose: Purpose = "buckets" if isinstance(what, Temporary) else self.turnover.purpose(what, acts)
-        return purpose, sign * self.bytes_of(what)
+    def _course(self, runs: Runs, acts: str) -> Course:
+        """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
+        unlike = {id(run): run for run, _ in runs}  # of layers that take turns each kind stands there many times
+        levels = {name: [*accumulate(sign * self.bytes_of(what) for what, sign in run)] for name, run in unlike.items()}
+        level, top, at = 0, 0, (0, 0, 0)
+        for place, (run, times) in enumerate(runs):
+            if (steps := levels[id(run)]) and times:
+                highest_step, net = max(steps), steps[-1]
+                for before in (0, times - 1):
+                    if (here := level + net * before + highest_step) > top:
+                        top, at = here, (place, before, steps.index(highest_step) + 1)
+                level += net * times
+        return Course(top, level, runs, at, partial(self._summed, acts))
+
+    def _summed(self, acts: str, runs: Runs) -> Held:
+        held: defaultdict[Purpose, Any] = defaultdict(int)
+        for run, times in runs:
+            for what, sign in run:
+                part: Purpose = "buckets" if isinstance(what, Temporary) else self.turnover.purpose(what, acts)
+                held[part] += sign * self.bytes_of(what) * times
+        return Held(held)
 
     def changes(self, chunk: Chunk, acts: str) -> list[tuple[Changes, int]]:
         """What grows and shrinks, in order, and how often that repeats: as `Turnover.runs`, with buffers."""
@@ -194,25 +229,8 @@ class Courses:
         return held_bytes(array, self.sizes, self.keeps, self.lifetimes)
 
 
-def _course(changes: Sequence[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Course:
-    """The highest point of a row of changes: of those that repeat alike, it is in the first run or in the last."""
-    levels = {id(run): [*accumulate(change for _, change in run)] for run, _ in changes}
-    level, top, at = 0, 0, (0, 0, 0)
-    for place, (run, times) in enumerate(changes):
-        if (steps := levels[id(run)]) and times:
-            highest_step, net = max(steps), steps[-1]
-            for before in (0, times - 1):
-                if (here := level + net * before + highest_step) > top:
-                    top, at = here, (place, before, steps.index(highest_step) + 1)
-            level += net * times
-    place, before, within = at
-    run = changes[place][0] if changes else ()
-    most = _sum([*changes[:place], (run, before), (run[:within], 1)])
-    return Course(most, _sum(changes))
-
-
 def highest(courses: Courses, chunk: Chunk, acts: str) -> Any:
-    """The bytes at the highest point of an action, numbers or arrays; of one alone `_course` knows the parts."""
+    """The bytes at the highest point of an action, numbers or arrays; of one alone `Course` knows the parts."""
     level, top = 0, 0
     for run, times in courses.changes(chunk, acts):
         changes = [sign * courses.bytes_of(what) for what, sign in run]
@@ -225,14 +243,6 @@ def highest(courses: Courses, chunk: Chunk, acts: str) -> Any:
 
 def _undone(changes: Changes) -> Changes:
     return [(what, -sign) for what, sign in changes]
-
-
-def _sum(changes: Iterable[tuple[Sequence[tuple[Purpose, Any]], int]]) -> Held:
-    held: defaultdict[Purpose, Any] = defaultdict(int)
-    for run, times in changes:
-        for part, change in run:
-            held[part] += change * times
-    return Held(held)
 
 
 def _plus(standing: Held, net: Mapping[Purpose, Any], times: int) -> Held:

@@ -34,6 +34,7 @@ class Sizes:
     letters: bool = True
     peaks: Mapping[str, Size] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _symbols: list[Sizes] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def repeats(self) -> Any:
@@ -49,13 +50,19 @@ class Sizes:
         return self.once(CAPACITY, lambda: completed(fewer))  # type: ignore[no-any-return]  # dims
 
     def of_stage(self, layers: Mapping[str, int]) -> Sizes:
-        """The same on a device with so many layers of each kind."""
-        return self if layers.items() <= self.loops.items() else replace(self, loops={**self.loops, **layers})
+        """The same on a device with so many layers of each kind; what is evaluated once knows none of these."""
+        if layers.items() <= self.loops.items():
+            return self
+        stage = replace(self, loops={**self.loops, **layers})
+        object.__setattr__(stage, "_known", self._known)
+        return stage
 
     @property
     def symbols(self) -> Sizes:
         """The same as symbols, for formulas. Loads sympy."""
-        return self.once("symbols", lambda: _symbols(self) if self.letters else _by_name(self))  # type: ignore[no-any-return]  # sizes
+        if not self._symbols:
+            self._symbols.append(_symbols(self) if self.letters else _by_name(self))
+        return self._symbols[0]
 
     @property
     def known(self) -> dict[str, Any]:
@@ -74,7 +81,7 @@ class Sizes:
         return product(self.peaks[dim] for dim in dims if dim in self.peaks) if self.peaks else 1
 
     def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """What `compute` gives, evaluated once for equal keys."""
+        """What `compute` gives of dims and axes, evaluated once for equal keys."""
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = compute()

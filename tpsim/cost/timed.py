@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -99,6 +100,8 @@ class Timed(NamedTuple):
 
     def times(self, n: int) -> Timed:
         """The same n times over: the lane of gradients is bound by its first call, or by its last."""
+        if n == 1:
+            return self
         behind = longer(self.through, self.busy).times(n - 1)
         exposed = {call: seconds * n for call, seconds in self.exposed.items()}
         own = self.host_s * n, self.stragglers_s * n
@@ -110,7 +113,7 @@ def added(amounts: Mapping[int, Any], other: Mapping[int, Any]) -> dict[int, Any
     return {key: amounts.get(key, 0) + other.get(key, 0) for key in {**amounts, **other}}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Action:
     """The tasks of an action, cut where all that was issued has been waited for: equal segments are run once.
 
@@ -119,7 +122,7 @@ class Action:
 
     runs: tuple[tuple[Segment, int], ...]
 
-    @property
+    @cached_property
     def meetings(self) -> Any:
         """How often ranks meet in it over weights, to gather them, and over gradients: once for all of a layer."""
         return total(piece.share * count for piece, count in self._pieces() if piece.fetches or piece.settles)
@@ -141,13 +144,15 @@ class Action:
         launches: Callable[[Piece], Any] | None = None,
         *,
         attributed: bool = True,
+        known: dict[Segment, Timed] | None = None,
     ) -> Timed:
         """Its seconds.
 
         launches    seconds in which the host launches a piece; None: in none
         attributed  False where only sums are wanted, as of arrays
+        known       segments of other actions that take their seconds from the same pieces
         """
-        bare = self._timed(seconds, attributed=attributed)
+        bare = self._timed(seconds, {} if known is None else known, attributed=attributed)
         return bare.launched(self._launched(seconds, launches)) if launches else bare
 
     def _launched(self, seconds: Callable[[Piece], Any], launches: Callable[[Piece], Any]) -> Launched:
@@ -161,8 +166,7 @@ class Action:
             whole = whole.then(known[segment].times(count))
         return whole
 
-    def _timed(self, seconds: Callable[[Piece], Any], *, attributed: bool) -> Timed:
-        known: dict[Segment, Timed] = {}
+    def _timed(self, seconds: Callable[[Piece], Any], known: dict[Segment, Timed], *, attributed: bool) -> Timed:
         whole = Timed()
         for segment, count in self.runs:
             if segment not in known:

@@ -18,7 +18,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes, standing
+from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
 from tpsim.layouts import in_line
@@ -279,7 +279,7 @@ class Figures(Once):
     def standing_bytes(self, rank: Chunk) -> Any:
         """What a chip of a rank with all of this holds from step to step, its stack's copies among them."""
         example, keeps = self.example, dict(self.example.practice.keeps)
-        stands = self._once("stands", lambda: standing(self.lowered.program))
+        stands = self.lowered.standing
         here = {array: where for array, where in stands.parameters.items() if ANYWHERE.times(where, rank) > 0}
         spare = spare_bytes(here, self.sizes, keeps, last=rank.last, tied=example.model.tie_embeddings)
         parameters = self._stacked("parameters", lambda: self._bytes(stands.parameters), rank)

@@ -48,7 +48,7 @@ class Turnover(Once):
     lifetimes: Lifetimes
     ahead: int
 
-    def runs(self, chunk: Chunk, acts: str) -> list[tuple[Changes, int]]:
+    def runs(self, chunk: Chunk, acts: str) -> Sequence[tuple[Changes, int]]:
         """What changes, in order, and how often that repeats: what is received, ends, layers, ends, what is sent.
 
         acts  that run as one, of one microbatch through a chunk: F, B, W or BW
@@ -56,6 +56,10 @@ class Turnover(Once):
         A layer reads what the one before it hands on, and that is as large as what it is handed itself: so its own
         changes, repeated, are those of all layers.
         """
+        key = "runs", chunk.stack, chunk.first, chunk.last, acts
+        return self._once(key, partial(self._runs, chunk, acts))  # type: ignore[no-any-return]  # put there
+
+    def _runs(self, chunk: Chunk, acts: str) -> Sequence[tuple[Changes, int]]:
         layers = [(self.layer(kind, acts), times) for kind, times in chunk.stack if times]
         layers = layers if acts == "F" else layers[::-1]
         before, after = self._around(chunk.first, chunk.last, tuple([kind for kind, _ in chunk.stack]), acts)

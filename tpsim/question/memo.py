@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import collectives
 from tpsim.cost.kernels import kernels
+from tpsim.cost.memory import standing
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
+    from tpsim.cost.memory import Standing
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.parts import Machine
     from tpsim.program.kinds import Layers
@@ -51,6 +53,7 @@ class Lowered:
     path      how arrays that must change their type get there
     once      gives what was made of a part of it for others
     known     its actions as tasks, by what they are made for
+    turned    what its actions make and free, by the axes of one device
     """
 
     program: Program
@@ -58,6 +61,7 @@ class Lowered:
     path: Paths
     once: Callable[..., Any]
     known: dict[Hashable, Actions] = field(default_factory=dict)
+    turned: dict[frozenset[str], Turnover] = field(default_factory=dict)
 
     @cached_property
     def collectives(self) -> tuple[Collective, ...]:
@@ -69,10 +73,17 @@ class Lowered:
         """Its kernels; of layouts that no chip holds nobody asks for them."""
         return kernels(self.program, self.practice)
 
+    @cached_property
+    def standing(self) -> Standing:
+        """What of it stands on a chip from step to step."""
+        return standing(self.program)
+
     def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
         """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
-        known = alone, self.program.ahead, self.program.units, *microbatches(self.program)
-        return self.once("turnover", lambda: turnover(self.program.without(alone)), *known)  # type: ignore[no-any-return]
+        if alone not in self.turned:
+            known = alone, self.program.ahead, self.program.units, *microbatches(self.program)
+            self.turned[alone] = self.once("turnover", lambda: turnover(self.program.without(alone)), *known)
+        return self.turned[alone]
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
