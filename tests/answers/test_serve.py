@@ -251,6 +251,15 @@ def test_a_prompt_of_8192_tokens_sends_and_computes_what_was_worked_out():
     assert plan.serve.ttft_s == plan.step.time_s
 
 
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_the_last_token_is_taken_out_of_a_prompt_and_no_other_is_read_for_it(sequence_parallel):
+    """4 prompts of 2,048 tokens: 4 rows of 8,192 numbers are read and written."""
+    split = [f"layout.sequence_parallel={sequence_parallel}"]
+    plan = served(kind="prefill", batch=4, prompt=2048, overrides=split)
+    (taken,) = (one for one in plan.lowered.kernels if {x.name for x in one.writes} == {"head.last"})
+    assert taken.memory_bytes(plan.sizes) == 2 * 4 * 8192 * 2
+
+
 def test_a_cache_split_by_tokens_pays_a_max_a_sum_and_a_weighted_sum():
     plan = served(batch=32, context=4096, overrides=["layout.cache=sequence"])
     volumes = {row.array.removeprefix("attention."): row.logical_bytes for row in plan.rows if row.block == "attention"}
