@@ -387,6 +387,25 @@ def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
     assert "bound by stages that work one after the other" in staged.verdict
 
 
+@pytest.mark.parametrize("work", [{"batch": 8, "context": 512}, {"kind": "prefill", "batch": 8, "prompt": 512}])
+@pytest.mark.parametrize("stages", [2, 8])
+def test_a_step_in_stages_is_all_their_work_and_every_message_between_them(stages, work):
+    """The message to the last stage, which sends none itself, is one of them."""
+    cut = ["layout={tp: tensor, pp: pipe}"]
+    one, staged = (
+        served("llama-3-8b", overrides=[f"mesh={{pipe: {ranks}, tensor: 2}}", *cut], **work) for ranks in (1, stages)
+    )
+    parts = staged.pipeline.parts_s
+    hops = [name for name in parts if name.startswith("send")]
+    sent_s = parts["send"] * (stages - 1) if hops == ["send"] else sum(parts[name] for name in hops)
+    assert sent_s > 0
+    assert staged.step.time_s == pytest.approx(one.step.time_s + sent_s, rel=1e-9)
+    assert staged.step.time_s == pytest.approx(staged.pipeline.step.time_s, rel=1e-12)
+    for stage in staged.stages:
+        own_s = stage.compute_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
+        assert own_s == pytest.approx(staged.step.time_s, rel=1e-9)
+
+
 def test_the_largest_batch_is_the_last_one_with_room():
     most = served(batch=1, context=4096, overrides=["layout.cache=sequence"]).serve.largest_batch
     rooms = [
