@@ -14,6 +14,7 @@ from tpsim.cost.memory import local_bytes
 from tpsim.pages.plan import page
 from tpsim.program.dims import BUSY
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
 
 DATASHEET = {"extends": "dgx-h100", "chip": {"memory_efficiency": 1}}
 """A DGX of H100 whose memory is as fast as its datasheet says: 3.35 TB/s."""
@@ -404,6 +405,20 @@ def test_a_step_in_stages_is_all_their_work_and_every_message_between_them(stage
     for stage in staged.stages:
         own_s = stage.compute_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
         assert own_s == pytest.approx(staged.step.time_s, rel=1e-9)
+
+
+def test_what_a_prompt_takes_is_said_with_all_that_it_is_made_of():
+    """In stages, and launched by a slow host, its compute and communication are not all of it."""
+    stages = ["mesh={pipe: 2, tensor: 4}", "layout={tp: tensor, pp: pipe}", "assume.kernel_launch=50 us"]
+    reply = served("llama-3-8b", kind="serve", batch=1, prompt=64, output=8, overrides=stages)
+    step = reply.prefill.step
+    parts = (step.compute_s, step.exposed_s, step.bubble_s, step.host_s)
+    assert step.time_s == pytest.approx(sum(parts))
+    assert min(parts) > 0
+    compute, exposed, bubble, host = (show(float(part), "seconds") for part in parts)
+    made_of = f"compute {compute} + exposed communication {exposed} + bubble {bubble} + host {host}"
+    notes = [note for note in page(reply, verbose=False).notes if note.startswith("prompts ")]
+    assert notes == [f"prompts {show(step.time_s, 'seconds')} = {made_of}; all are read at once"]
 
 
 def test_the_largest_batch_is_the_last_one_with_room():
