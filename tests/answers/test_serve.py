@@ -211,6 +211,13 @@ def test_a_step_of_short_kernels_is_bound_by_the_pauses_between_them():
     assert f"bound by pauses between kernels ({percent(share)})" in small.verdict
 
 
+def test_pauses_are_those_of_the_stage_that_the_step_hangs_on():
+    """Of four the last: 8 layers of 14 kernels, a norm and the head; no embedding, which is on the first."""
+    stages = ["mesh={pipe: 4, tensor: 2}", "layout={tp: tensor, pp: pipe}"]
+    plan = served("llama-3-8b", batch=4, context=512, overrides=stages)
+    assert plan.serve.pauses_share == pytest.approx((8 * 14 + 2) * 2e-6 / plan.step.compute_s)
+
+
 def test_a_prompt_s_rate_has_its_unit():
     prompt = served(kind="prefill", batch=1, prompt=512)
     assert f"; {512 / prompt.step.time_s / 8:,.0f} tokens/s per chip; largest batch" in prompt.verdict
