@@ -40,7 +40,8 @@ def layouts(chips, experts):
                 continue  # there is nothing that these split
             mesh = {"pipe": pp, "data": dp // ep, "expert": ep, "tensor": tp}
             roles = {"pp": "pipe", "dp": ["data", "expert"], "tp": "tensor"}
-            roles["ep"] = (["expert"] if ep > 1 else []) + (["tensor"] if over else [])
+            parts = [*(["expert"] if ep > 1 else []), *(["tensor"] if over else [])]
+            roles["ep"] = parts if sp else parts[::-1]
             yield {"mesh": mesh, "layout": {**roles, "sequence_parallel": sp, "cache": cache}}
 
 
@@ -74,6 +75,21 @@ def test_the_best_layouts_are_those_of_brute_force(scenario, chips):
     assert all(row.at_least_s == row.step_s for row in few.rows)  # it was planned before
     rates = sorted((plan.serve.tokens_per_s_chip for plan in fitting), reverse=True)
     assert [row.tokens_per_s_chip for row in found.rows] == pytest.approx(rates, rel=1e-9)
+
+
+def test_no_other_order_of_the_axes_that_experts_lie_on_is_faster_than_those_that_are_searched():
+    """Of 128 experts over both axes: where all devices of tp have all tokens, each sends to its own experts alone."""
+    scenario = {**DECODE, "model": "qwen3-235b-a22b", "workload": {"kind": "decode", "batch": 512, "context": 1024}}
+    best = search(scenario, chips=8, top=1).best
+    steps = []
+    for one in layouts(8, experts=True):
+        if len(one["layout"]["ep"]) > 1 and not one["layout"]["sequence_parallel"]:
+            for ep in (["expert", "tensor"], ["tensor", "expert"]):
+                plan = tpsim.plan({**scenario, **one, "layout": {**one["layout"], "ep": ep}})
+                steps += [float(plan.step.time_s)] * (plan.memory.room_bytes >= 0)
+    assert len(steps) > 10
+    assert best.ep_over == "dp and tp"
+    assert best.step_s == pytest.approx(min(steps), rel=1e-9)
 
 
 def test_no_number_of_plans_ends_a_search_of_inference_before_its_best_are_known():

@@ -14,6 +14,7 @@ from tpsim.cost.memory import local_bytes
 from tpsim.pages.plan import page
 from tpsim.program.dims import BUSY
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import show
 
 DATASHEET = {"extends": "dgx-h100", "chip": {"memory_efficiency": 1}}
 """A DGX of H100 whose memory is as fast as its datasheet says: 3.35 TB/s."""
@@ -210,6 +211,13 @@ def test_a_step_of_short_kernels_is_bound_by_the_pauses_between_them():
     assert f"bound by pauses between kernels ({percent(share)})" in small.verdict
 
 
+def test_pauses_are_those_of_the_stage_that_the_step_hangs_on():
+    """Of four the last: 8 layers of 14 kernels, a norm and the head; no embedding, which is on the first."""
+    stages = ["mesh={pipe: 4, tensor: 2}", "layout={tp: tensor, pp: pipe}"]
+    plan = served("llama-3-8b", batch=4, context=512, overrides=stages)
+    assert plan.serve.pauses_share == pytest.approx((8 * 14 + 2) * 2e-6 / plan.step.compute_s)
+
+
 def test_a_prompt_s_rate_has_its_unit():
     prompt = served(kind="prefill", batch=1, prompt=512)
     assert f"; {512 / prompt.step.time_s / 8:,.0f} tokens/s per chip; largest batch" in prompt.verdict
@@ -249,6 +257,15 @@ def test_a_prompt_of_8192_tokens_sends_and_computes_what_was_worked_out():
     assert plan.compute.useful_flops == pytest.approx(1.156e15 - 2 * table + scores, rel=2e-3)
     assert plan.serve.tpot_s is None
     assert plan.serve.ttft_s == plan.step.time_s
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_the_last_token_is_taken_out_of_a_prompt_and_no_other_is_read_for_it(sequence_parallel):
+    """4 prompts of 2,048 tokens: 4 rows of 8,192 numbers are read and written."""
+    split = [f"layout.sequence_parallel={sequence_parallel}"]
+    plan = served(kind="prefill", batch=4, prompt=2048, overrides=split)
+    (taken,) = (one for one in plan.lowered.kernels if {x.name for x in one.writes} == {"head.last"})
+    assert taken.memory_bytes(plan.sizes) == 2 * 4 * 8192 * 2
 
 
 def test_a_cache_split_by_tokens_pays_a_max_a_sum_and_a_weighted_sum():
@@ -376,6 +393,39 @@ def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
     alone = float(first.compute.time_s + first.exposed_s)  # its message on the way, too
     assert staged.step.time_s == pytest.approx(alone + last.compute.time_s + last.exposed_s, rel=1e-3)
     assert "bound by stages that work one after the other" in staged.verdict
+
+
+@pytest.mark.parametrize("work", [{"batch": 8, "context": 512}, {"kind": "prefill", "batch": 8, "prompt": 512}])
+@pytest.mark.parametrize("stages", [2, 8])
+def test_a_step_in_stages_is_all_their_work_and_every_message_between_them(stages, work):
+    """The message to the last stage, which sends none itself, is one of them."""
+    cut = ["layout={tp: tensor, pp: pipe}"]
+    one, staged = (
+        served("llama-3-8b", overrides=[f"mesh={{pipe: {ranks}, tensor: 2}}", *cut], **work) for ranks in (1, stages)
+    )
+    parts = staged.pipeline.parts_s
+    hops = [name for name in parts if name.startswith("send")]
+    sent_s = parts["send"] * (stages - 1) if hops == ["send"] else sum(parts[name] for name in hops)
+    assert sent_s > 0
+    assert staged.step.time_s == pytest.approx(one.step.time_s + sent_s, rel=1e-9)
+    assert staged.step.time_s == pytest.approx(staged.pipeline.step.time_s, rel=1e-12)
+    for stage in staged.stages:
+        own_s = stage.compute_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
+        assert own_s == pytest.approx(staged.step.time_s, rel=1e-9)
+
+
+def test_what_a_prompt_takes_is_said_with_all_that_it_is_made_of():
+    """In stages, and launched by a slow host, its compute and communication are not all of it."""
+    stages = ["mesh={pipe: 2, tensor: 4}", "layout={tp: tensor, pp: pipe}", "assume.kernel_launch=50 us"]
+    reply = served("llama-3-8b", kind="serve", batch=1, prompt=64, output=8, overrides=stages)
+    step = reply.prefill.step
+    parts = (step.compute_s, step.exposed_s, step.bubble_s, step.host_s)
+    assert step.time_s == pytest.approx(sum(parts))
+    assert min(parts) > 0
+    compute, exposed, bubble, host = (show(float(part), "seconds") for part in parts)
+    made_of = f"compute {compute} + exposed communication {exposed} + bubble {bubble} + host {host}"
+    notes = [note for note in page(reply, verbose=False).notes if note.startswith("prompts ")]
+    assert notes == [f"prompts {show(step.time_s, 'seconds')} = {made_of}; all are read at once"]
 
 
 def test_the_largest_batch_is_the_last_one_with_room():

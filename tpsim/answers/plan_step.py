@@ -58,6 +58,12 @@ class PlanStep(Step):
         return {"host": self.host_s, "stragglers": self.stragglers_s}
 
     @property
+    def all_waits(self) -> str:
+        """What its rank waits for as terms of the step: others first, with stages, then its host and stragglers."""
+        bubble = f" + bubble {show(float(self.bubble_s), 'seconds')}" if self.plan.pipeline else ""
+        return f"{bubble}{self.own_waits}"
+
+    @property
     def own_waits(self) -> str:
         """These as terms of the step: `` + host 3 ms``."""
         return "".join(f" + {name} {show(float(s), 'seconds')}" for name, s in self.waits.items() if s)

@@ -101,10 +101,13 @@ class Serve(Record):
     @cached_property
     def _shares(self) -> tuple[float, float]:
         """Of compute: kernels that take as long as their bytes, and the pauses behind all kernels."""
-        sizes, question = self.plan.sizes, self.plan.question
+        sizes, question, pipeline = self.plan.sizes, self.plan.question, self.plan.pipeline
         priced_on = (question.machine, question.products, question.matmul_efficiency)
+        rank = pipeline.pacing_rank if pipeline else 0
         whole_s = bytes_s = pauses_s = 0.0
         for kernel in self.plan.lowered.kernels:
+            if not question.stages.runs(kernel.where, rank):
+                continue
             count = float(kernel.count(sizes))
             took_s = count * float(kernel_s(kernel, sizes, *priced_on))
             paused_s = count * pause_s(question.machine) * (1 + len(kernel.passes))

@@ -130,7 +130,7 @@ class _Gathering:
         skips = self.practice.causal == "skip" and self.practice.attention == "fused"
         masks = {op.where.kind: x.name for op in self.program.ops for x in op.inputs if x.name in MASKS}
         for number, arrays in enumerate(reads):
-            for x in arrays:
+            for x in arrays.values():
                 self.readers.setdefault(x, set()).add(number)
         shared = any(op.output.role == "cache" for op in self.program.ops)
         for x in self.program.results.values():
@@ -248,17 +248,14 @@ class _Gathering:
         self.groups.append([])
         return self.numbers[key]
 
-    def _reads(self, number: int) -> tuple[Array, ...]:
-        """What a kernel takes from memory: of a lookup as much as it finds."""
-        reads: dict[Array, None] = {}
+    def _reads(self, number: int) -> dict[Array, Array]:
+        """What a kernel takes from memory, and the array that it is of: of a lookup as much as it finds."""
+        reads: dict[Array, Array] = {}
         for op in self.groups[number]:
-            lookup = isinstance(op, Einsum) and any(x.role == "index" and x.dims for x in op.inputs)
             for x in map(self._source, op.inputs[1:] if isinstance(op, Append) else op.inputs):
-                if x.role == "index" or self.maker.get(x) == number:
-                    continue
-                looked_up = lookup and x.role == "param" and not op.where.kernel
-                reads |= dict.fromkeys([op.output if looked_up else x])
-        return tuple(reads)
+                if x.role != "index" and self.maker.get(x) != number:
+                    reads[op.output if _looks_up(op, x) else x] = x
+        return reads
 
     def _writes(self, number: int) -> Iterator[Array]:
         """What a kernel puts into memory: what others read, and what takes the place of a state."""
@@ -284,6 +281,14 @@ def _stands(where: Where) -> Hashable:
 def _drops(op: Op) -> bool:
     """True for what makes a mask of dropout, or applies one."""
     return any(x.name.rpartition(".")[::2] == ("attention", "mask") for x in (op.output, *op.inputs))
+
+
+def _looks_up(op: Op, x: Array) -> bool:
+    """True if an op finds in `x` what an index array names: rows of a table, or some of its tokens."""
+    indices = [index for index in op.inputs if index.role == "index" and index.dims]
+    if not isinstance(op, Einsum) or not indices or op.where.kernel:
+        return False
+    return x.role == "param" or any({*index.dims} <= {*x.dims} - {*op.output.dims} for index in indices)
 
 
 def _selects_slots(op: Op) -> bool:

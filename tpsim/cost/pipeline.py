@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 Hop = Callable[[int, int], Any]
 """Seconds on the way of what a cut sends from one rank to another."""
 
+UNSENT = 0
+"""In place of the call that sends, of a rank that sends none; no call has it as its id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -42,7 +45,8 @@ class Stage:
     rows       the collectives that it takes part in, its own calls counted; what it waits for a message that is on its
                way is exposed, sent or received
     compute    its kernels
-    bubble_s   seconds in which it waits for other ranks, from the step's start to its end
+    bubble_s   seconds in which it waits for other ranks, from the step's start to its end; for messages on their way,
+               too, where it sends none itself
     host_s     seconds by which its actions take longer since a host launches them
     stragglers_s  and since gathers of weights wait for the last rank
     in_flight  microbatches of all its chunks between forward and backward, at most
@@ -271,7 +275,7 @@ class Work:
         )
         met = span.end - full.end - own.shared_s
         first = 0 if ran.late[rank][0] else idle
-        bubble_s = waits.wait_s + met + first
+        bubble_s = waits.wait_s + met + first + walked[UNSENT]
         in_order = in_flight(self.schedule, rank)
         kinds = Counter(self.schedule.kinds.of[rank])
         host_s, late_s = (
@@ -282,7 +286,10 @@ class Work:
         return Stage(rank, layers, tuple(rows), own.compute, bubble_s, in_order, full.end, host_s, late_s)
 
     def _walked(self, waits: Waits, full: FullLinks) -> Counter[int]:
-        """Seconds that a rank waits for each collective beside compute, and for each message, by the call."""
+        """Seconds that a rank waits for each collective beside compute, and for each message, by the call.
+
+        For messages UNSENT where it sends none itself, as the last stage of inference does.
+        """
         exposed: Counter[Any] = Counter(full.tail.exposed)
         for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():
             for call, seconds in self.kinds[kind].exposed.items():
@@ -290,7 +297,7 @@ class Work:
         rows = self.own[full.rank].rows
         sent = {row.call.where.act: id(row.call) for row in rows if row.call.where.place == "cut"}
         # A rank at an end of the stack sends one way only, and receives the other way.
-        calls: dict[str, int] = dict.fromkeys("FB", next(iter(sent.values()), 0)) | sent
+        calls: dict[str, int] = dict.fromkeys("FB", next(iter(sent.values()), UNSENT)) | sent
         for act, flight_s in waits.flight_s.items():
             exposed[calls[act]] += flight_s
         return exposed

@@ -68,11 +68,15 @@ class Layout(NamedTuple):
         return {axis: sizes[role] for role, axis in ROLES.items() if role in needed}
 
     def roles(self, also: Roles = ()) -> dict[str, tuple[str, ...]]:
-        """The axes of each role that has any."""
+        """The axes of each role that has any.
+
+        Experts follow first the axes that tokens are not split over: so no device makes rows that others send as well.
+        """
         mesh = self.mesh(also)
         roles = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
         shards = roles.get(EXPERTS, ())
-        over = {EXPERTS: (*shards, *roles["tp"])} if self.over_tp else {}
+        both = (*shards, *roles["tp"]) if self.sequence_parallel else (*roles["tp"], *shards)
+        over = {EXPERTS: both} if self.over_tp else {}
         return {**roles, "dp": (*roles["dp"], *shards), **over}
 
 

@@ -187,9 +187,8 @@ def _memory_table(result: PlanResult, *, verbose: bool) -> Table:
 def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     step = result.step
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
-    bubble = f" + bubble {show(float(step.bubble_s), 'seconds')}" if result.pipeline else ""
     whole = show(float(step.time_s), "seconds")
-    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{bubble}{step.own_waits}"
+    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{step.all_waits}"
     if result.pipeline:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""

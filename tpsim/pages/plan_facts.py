@@ -224,7 +224,8 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
     if prompt:
         parts = (prompt.step.time_s, prompt.step.compute_s, prompt.step.exposed_s)
         whole, compute, exposed = (show(float(part), "seconds") for part in parts)
-        yield f"prompts {whole} = compute {compute} + exposed communication {exposed}; all are read at once"
+        made_of = f"compute {compute} + exposed communication {exposed}{prompt.step.all_waits}"
+        yield f"prompts {whole} = {made_of}; all are read at once"
     if serve.reply_s:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"
     if serve.copies > 1:
