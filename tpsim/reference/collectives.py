@@ -135,8 +135,11 @@ EXCHANGES: Mapping[str, Mapping[str, str]] = {
     "rotated": {"ring": "shortest", "line": "lockstep"},
     "in-turn": {"ring": "shortest", "line": "farthest-first"},
 }
-"""The all-to-all along an axis of a torus. Pieces that wait for their own data alone take a hop each, whatever others do
-on the links; where all wait for all, chunks go one by one, so that the busiest link is never idle."""
+"""The all-to-all along an axis of a torus.
+
+Pieces that wait for their own data alone take a hop each, whatever else the links carry. Where all wait for all, chunks
+go one by one, so that the busiest link is never idle.
+"""
 
 TORI: Mapping[str, Callable[[Sequence[Axis], Sequence[bool], MoveKind], Schedule]] = {
     "rotated": levels.rotated,
