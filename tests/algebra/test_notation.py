@@ -60,6 +60,10 @@ def test_without_a_mesh_each_letter_is_an_axis_and_braces_hold_long_names(text, 
         ("A[I_xy]", ("X", "Y"), ("X", "Y")),
         ("A[I_x]", ("X", "x"), ("x",)),
         ("A[I_{Data}]", ("data",), ("data",)),
+        ("A[I_{XY}]", ("X", "Y"), ("X", "Y")),
+        ("A[I_{xy}]", ("X", "Y"), ("X", "Y")),
+        ("A[I_{XY,Z}]", ("X", "Y", "Z"), ("X", "Y", "Z")),
+        ("A[I_{XY}]", ("X", "Y", "XY"), ("XY",)),
     ],
 )
 def test_a_known_mesh_cuts_the_subscript_into_its_axes(text, mesh, axes):
@@ -74,6 +78,7 @@ def test_a_dim_may_bear_the_name_of_the_array_or_of_an_axis():
 def test_owed_sums_and_maxima_are_read_from_the_braces():
     assert parse_array("C[I, K]{U_XY}").type.owes == {("X", "sum"), ("Y", "sum")}
     assert parse_array("C[I]{M_XY}").type.owes == {("X", "max"), ("Y", "max")}
+    assert parse_array("C[I]{U_{XY}}", MESH).type.owes == {("X", "sum"), ("Y", "sum")}
 
 
 @pytest.mark.parametrize("sign", [".", "@", "*", "·", " . ", " @ "])

@@ -153,9 +153,13 @@ def test_a_ring_level_closes_only_when_it_is_full():
     assert lines(ring, {"X": 4}) == ["X 4 = loop 4 (line)"]
 
 
-def test_part_of_a_one_way_ring_is_refused():
-    with pytest.raises(InputError, match=r"part of the one-way ring loop is no ring"):
-        place((WireLevel("loop", "one_way_ring", (8,)),), Mesh({"X": 2, "Y": 4})).route(["Y"])
+@pytest.mark.parametrize(
+    ("mesh", "binding"),
+    [({"X": 2, "Y": 4}, {}), ({"Y": 4}, {}), ({"Y": 4}, {"Y": ["loop:line"]}), ({"Y": 8}, {"Y": ["loop:line"]})],
+)
+def test_part_of_a_one_way_ring_is_refused(mesh, binding):
+    with pytest.raises(InputError, match=r"part of the one-way ring loop is no ring, and no line either"):
+        place((WireLevel("loop", "one_way_ring", (8,)),), Mesh(mesh), binding).route(["Y"])
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import chdir
+from contextlib import ExitStack, chdir
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,9 @@ from tpsim.guard.diff import diff
 from tpsim.guard.drift import UNKNOWN, at_least, drift
 from tpsim.guard.drift_result import sizes
 from tpsim.guard.moved_numbers import change, relative, same
+from tpsim.machine.algorithms import FORMS
 from tpsim.pages.drift import FEW, check_page
+from tpsim.quantity.size import where_many
 from tpsim.quantity.units import parse
 from tpsim.report import markdown
 
@@ -422,3 +425,23 @@ def test_a_verdict_holds_no_formula_s_text():
     other = made.formulas.but(wire={**made.formulas.wire, "all_gather": moved})
     found = drift(made, made.but(formulas=other))
     assert CheckResult(found, Path("tpsim.lock"), updated=False).verdict == "formula wire.all_gather"
+
+
+def slower_by_a_step(form):
+    """A gather that has one step more than it had."""
+    return lambda V, n: (traffic := form(V, n))._replace(steps=traffic.steps + where_many(n, 1))
+
+
+def test_a_form_explains_what_runs_it_and_one_of_other_wires_that_moves_too_explains_nothing(tmp_path):
+    shutil.copytree(GUARDED, tmp_path / "guarded")
+    with chdir(tmp_path / "guarded"), ExitStack() as moved:
+        Path("tpsim.lock").write_text(check(["scenarios"], update=True).text, encoding="utf-8")
+        for wires in ("host", "switch"):
+            gathers = FORMS[wires]["all_gather"]
+            moved.enter_context(patch.dict(gathers, ring=slower_by_a_step(gathers["ring"])))
+        causes = check().causes
+    assert [(cause.name, bool(cause.scenarios), cause.note) for cause in causes] == [
+        ("form.switch.all_gather.ring", True, "2 formulas made of it follow"),
+        ("form.host.all_gather.ring", False, None),
+    ]
+    assert set(causes[0].scenarios) == {"scenarios/node", "scenarios/shards"}  # and not those of the pod, a torus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -177,6 +178,30 @@ def test_an_axis_with_shared_links_comes_last_and_on_the_least():
     V, shared, own = 2**30, Segment("ici", "ici.0", "ring", 4, 4), Segment("ici", "ici.1", "ring", 16)
     timed = timing.time(machine("tpu-v5e"), (shared, own), "all_gather", V)
     assert [stage.traffic.link_serial for stage in timed.stages] == [V * 15 // 16 // 2, 4 * (V // 16) * 3 // 4 // 2]
+
+
+@given(
+    st.sampled_from(["all_gather", "reduce_scatter", "all_to_all"]),
+    st.sampled_from(MODELS),
+    st.lists(st.tuples(st.integers(3, 16), st.sampled_from(["ring", "line"])), min_size=2, max_size=3),
+    st.integers(0, 30),
+)
+def test_axes_of_a_torus_together_take_no_longer_than_one_after_another(kind, model, sides, size):
+    axes = [Segment("ici", f"ici.{at}", topology, n) for at, (n, topology) in enumerate(sides)]
+    N, seconds, gathered = prod(axis.n for axis in axes), 0.0, 1
+    V = 2**size * N * N
+    for axis in sorted(axes, key=lambda axis: axis.topology == "ring"):  # open axes gather the smallest parts
+        gathered *= axis.n
+        here = V * axis.n // N if kind == "all_to_all" else V * gathered // N
+        seconds += timing.time(machine("tpu-v5p"), (axis,), kind, here, cost_model=model).time_s
+    together = timing.time(machine("tpu-v5p"), tuple(axes), kind, V, cost_model=model).time_s
+    assert together <= seconds * (1 + 1e-9)
+
+
+def test_a_small_exchange_takes_the_hops_of_both_axes_of_a_torus():
+    axes = Segment("ici", "ici.0", "line", 8), Segment("ici", "ici.1", "line", 8)
+    timed = timing.time(machine("tpu-v5e"), axes, "all_to_all", 64 * 64 * 2, cost_model="book")
+    assert timed.time_s == pytest.approx(14e-6)
 
 
 def test_an_open_axis_of_a_torus_gathers_the_smallest_parts():

@@ -107,8 +107,8 @@ Expression = Single | Conversion | Product
 def parse_expression(text: str, mesh_axes: Collection[str] | None = None) -> Expression:
     """A single array, a reshard ``A[I_X] -> A[I]``, or a product ``A[I, J] . B[J, K] -> C[I, K]``.
 
-    mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data`` and ``I_x`` included. None when
-               the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
+    mesh_axes  the names of the mesh's axes: subscripts are cut into these, ``I_data``, ``I_x`` and ``I_{XY}`` included.
+               None when the mesh is not known: every letter (with its digits) is an axis, longer names stand in braces
     The product's sign is ``.``, ``@``, ``*`` or ``·``, and may name what it sums over, ``*_J``; without ``->`` the
     result's type is left open. Raises NotationError.
 
@@ -301,25 +301,21 @@ class _Cursor:
         axes = []
         while True:
             word, span = self.word(_AXIS, "an axis is missing", "axes in braces have commas between: I_{dp,tp}")
-            axis = word if self.mesh_axes is None else _known(word, self.mesh_axes)
-            axes.append((axis if axis is not None else self._unknown(word, span), span))
+            axes += [(word, span)] if self.mesh_axes is None else self._of_the_mesh(word, span)
             if self.expect((",", "}"), "a comma or } is missing", "write I_{dp,tp}") == "}":
                 return axes
 
     def _segmented(self) -> list[tuple[str, Span]]:
-        word, (start, end) = self.word(_SUBSCRIPT, "the axes are missing after _", "write I_X, or I without the _")
-        if self.mesh_axes is None:
-            pieces = _LETTER.findall(word) if _LETTER.sub("", word) == "" else None
-        else:
-            pieces = _segments(word, self.mesh_axes)
-        if pieces is None:
-            self._unknown(word, (start, end))
-        axes = []
-        for piece in pieces:
-            axis = piece if self.mesh_axes is None else _known(piece, self.mesh_axes)
-            axes.append((axis or piece, (start, start + len(piece))))
-            start += len(piece)
-        return axes
+        word, span = self.word(_SUBSCRIPT, "the axes are missing after _", "write I_X, or I without the _")
+        if self.mesh_axes is not None:
+            return self._of_the_mesh(word, span)
+        if _LETTER.sub("", word):
+            self._unknown(word, span)
+        return [(letter.group(), letter.span()) for letter in _LETTER.finditer(self.text, *span)]
+
+    def _of_the_mesh(self, word: str, span: Span) -> list[tuple[str, Span]]:
+        """A subscript, in braces or not, cut into axes of the mesh."""
+        return _segments(word, self.mesh_axes or (), span[0]) or self._unknown(word, span)
 
     def _unknown(self, word: str, span: Span) -> NoReturn:
         if self.mesh_axes is None:
@@ -338,13 +334,13 @@ def _known(word: str, axes: Collection[str]) -> str | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def _segments(word: str, axes: Collection[str]) -> list[str] | None:
-    """`word` cut into names of axes, long names first; None if that is impossible."""
+def _segments(word: str, axes: Collection[str], start: int) -> list[tuple[str, Span]] | None:
+    """The axes whose names make up `word`, long names first, with their places; None if that is impossible."""
     if not word:
         return []
     for length in range(len(word), 0, -1):
-        if _known(word[:length], axes):
-            rest = _segments(word[length:], axes)
-            if rest is not None:
-                return [word[:length], *rest]
+        axis = _known(word[:length], axes)
+        rest = None if axis is None else _segments(word[length:], axes, start + length)
+        if axis is not None and rest is not None:
+            return [(axis, (start, start + length)), *rest]
     return None

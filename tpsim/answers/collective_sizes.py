@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
 from tpsim.fabric.wires import Wires, ranks_text
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.inputs import asked
 from tpsim.report.numbers import counted
@@ -30,6 +30,8 @@ MOST = 10_000
 AS_NCCL = re.compile(r"([0-9.]+)\s*([kmg])", re.IGNORECASE)
 """A size without its B: nccl-tests, whose prefixes are powers of 1024 (src/common.cu, parsesize)."""
 
+FLAG = "--sizes"
+
 RANGE = "FROM:TO doubles, FROM:TO:x4 grows fourfold, FROM:TO:+1MB by steps; each ends at TO"
 
 
@@ -44,19 +46,35 @@ class ByteSizes:
 def read_sizes(text: str) -> ByteSizes:
     """The sizes of a list; entries are separated by a comma or a bar, and each is a size or a range, see `RANGE`.
 
-    Raises UnitError.
+    Raises InputError.
 
     >>> read_sizes("1kB:5kB,64kB").bytes, read_sizes("1kB:4kB:+1kB").bytes
     ((1000, 2000, 4000, 5000, 64000), (1000, 2000, 3000, 4000))
     >>> read_sizes("1M")
     ByteSizes(bytes=(1048576,), notes=('1M is 1 MiB, as nccl-tests writes it',))
     """
-    entries = [entry.strip() for entry in re.split(r"[,|]", text)]
-    sizes = {size for entry in entries for size in _entry(entry)}
-    ends = [part.strip().removeprefix("+") for entry in entries for part in entry.split(":")]
+    entries = list(_entries(text))
+    sizes = {size for entry in entries for size in _read(text, *entry)}
+    ends = [part.strip().removeprefix("+") for _, entry in entries for part in entry.split(":")]
     short = next((match for end in ends if (match := AS_NCCL.fullmatch(end))), None)
     notes = () if short is None else (f"{short[0]} is {_with_b(short)}, as nccl-tests writes it",)
     return ByteSizes(tuple(sorted(sizes)), notes)
+
+
+def _entries(text: str) -> Iterator[tuple[int, str]]:
+    """What commas and bars part, and where it begins."""
+    start = 0
+    for part in re.split(r"[,|]", text):
+        yield start + len(part) - len(part.lstrip()), part.strip()
+        start += len(part) + 1
+
+
+def _read(text: str, start: int, entry: str) -> list[int]:
+    try:
+        return list(_entry(entry))
+    except UnitError as error:
+        place = Place("command line", 1, len(f"{FLAG} ") + start + 1, f"{FLAG} {text}", len(entry))
+        raise InputError.one(error.slug, error.message, place, error.remedy) from None
 
 
 def _entry(entry: str) -> Iterator[int]:
@@ -94,10 +112,10 @@ def _factor(entry: str, by: str) -> Fraction:
 
 def _whole(text: str) -> int:
     written = text.strip()
-    short = AS_NCCL.fullmatch(written)
-    if re.fullmatch(r"[0-9]+", written):
+    short, bare = AS_NCCL.fullmatch(written), re.fullmatch(r"[0-9]+", written)
+    if bare and int(written):
         raise UnitError("missing-unit", f"{written} has no unit", f"write {written} B, {written} kB or {written} MB")
-    value = parse(written if short is None else _with_b(short), "bytes")
+    value = parse(f"{written} B" if bare else written if short is None else _with_b(short), "bytes")
     if not value.is_integer():
         raise UnitError("bad-number", f'"{written}" is not a whole number of bytes', "write 8 MB")
     return int(value)
@@ -115,10 +133,7 @@ def sizes_of(sizes: str | float | Sequence[float]) -> ByteSizes:
             if number != int(number):
                 raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy="write 8e6")
         return ByteSizes(tuple(map(int, numbers)))
-    try:
-        return read_sizes(sizes)
-    except UnitError as error:
-        raise InputError.one(error.slug, error.message, remedy=error.remedy) from None
+    return read_sizes(sizes)
 
 
 def whole(size: int, shares: int, width: int) -> int:

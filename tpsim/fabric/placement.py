@@ -307,6 +307,7 @@ def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[AxisPiece
             raise InputError.one("no-closed-form", message, remedy=remedy)
         reach *= piece.n
     whole = reach == carrier.extent
-    if carrier.topology == "one_way_ring" and not whole:
-        raise InputError.one("no-closed-form", f"part of the one-way ring {carrier.name} is no ring", remedy="fill it")
+    if carrier.topology == "one_way_ring" and not (whole and carrier.closed):
+        message = f"part of the one-way ring {carrier.name} is no ring, and no line either: nothing goes back"
+        raise InputError.one("no-closed-form", message, remedy="take all of it, as a ring")
     return Segment(level, carrier.name, carrier.topology if whole else "line", n, stride)

@@ -139,9 +139,8 @@ class _Slice:
         """The carriers and pieces; physical axes in `lines` are not closed though they could be."""
         names = axis_names(self.level)
         closed = [self.closes(index) and index not in lines for index in range(len(self.shape))]
-        open_ring: SegmentTopology = "one_way_ring" if self.level.topology == "one_way_ring" else "ring"
         carriers = {
-            names[index]: Carrier(place_of, names[index], open_ring if closed[index] else "line", extent, closed[index])
+            names[index]: Carrier(place_of, names[index], self._joined(closed[index]), extent, closed[index])
             for index, extent in enumerate(self.shape)
             if extent > 1
         }
@@ -153,6 +152,12 @@ class _Slice:
                 reached[index] *= n
         share = Fraction(prod(self.shape), prod(self.whole))
         return LaidLevel(carriers, pieces, _remarks(self.level, self.whole, closed), tuple(self._idle()), share)
+
+    def _joined(self, closed: bool) -> SegmentTopology:
+        """How the devices along an axis are joined; where nothing goes back, an open one is no line."""
+        if self.level.topology == "one_way_ring":
+            return "one_way_ring"
+        return "ring" if closed else "line"
 
     def _idle(self) -> Iterator[str]:
         chips = prod(self.whole)

@@ -14,6 +14,7 @@ from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
 from tpsim.guard.moved_numbers import change, few, in_both, keys
 from tpsim.guard.uses import PROFILE
 from tpsim.quantity.units import parse
+from tpsim.report.numbers import counted
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class CauseOfDrift(Record):
 
     Its name is ``dgx-h100.levels.nvlink.link.bandwidth`` or the scenario's field, of the section of a file; its note
     what else a reader should know; the scenarios are those whose numbers moved and that use it. A figure of a machine
-    has a dimension. Formulas follow that moved because they are made of it; one that is silent moves no number.
+    has a dimension. Formulas follow that moved because they are made of it: numbers made with them are, too. One that
+    is silent moves no number.
 
     collectives  kinds over axes, e.g. `all_gather over tensor`
     step_relative  the largest relative change of a step that it touches
@@ -104,6 +106,7 @@ def causes(old: Lock, new: Lock) -> list[CauseOfDrift]:
         *_formulas(
             [formula for formula in formulas if None in formula or formula.old.samples != formula.new.samples],
             structures,
+            (old, new),
         ),
         *_machines(constants),
         *(CauseOfDrift(change.fact.kind, str(change.fact), change.old, change.new) for change in [*models, *switches]),
@@ -163,14 +166,16 @@ def _of_machine(fact: Fact, old: ConstantFact | None, new: ConstantFact | None) 
 
 # Formulas ---------------------------------------------------------------------------------------------------------
 
-MADE_OF: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {("form",): {("wire",)}, ("seconds",): {("wire",), ("form",)}}
+FORM = ("form",)
+MADE_OF: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {FORM: {("wire",)}, ("seconds",): {("wire",), FORM}}
 """Formulas that are made of others, by the owners of both: closed forms of wire bytes, seconds of both."""
 
 
-def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[CauseOfDrift]:
+def _formulas(changes: Sequence[FactChange], structures: set[str], locks: tuple[Lock, Lock]) -> Iterator[CauseOfDrift]:
     """Formulas whose samples moved; those that are made of another one that moved follow from it.
 
     structures  machines whose properties moved
+    locks       that say what numbers are made with
     """
     moved = [change for change in changes if None not in change]
     families = {formula.fact.owner[:1] for formula in moved}
@@ -179,17 +184,30 @@ def _formulas(changes: Sequence[FactChange], structures: set[str]) -> Iterator[C
         made_of = MADE_OF.get(fact.owner[:1], set())
         return not families.isdisjoint(made_of) or (fact.owner[:1] == ("seconds",) and fact.owner[-1] in structures)
 
-    following = tuple(str(formula.fact) for formula in moved if follows(formula.fact))
-    note = f"{len(following)} formulas made of it follow" if following else None
+    following = [formula.fact for formula in moved if follows(formula.fact)]
     for formula in moved:
         if not follows(formula.fact):
-            yield CauseOfDrift("formula", str(formula.fact), *_texts(formula.old, formula.new), note, follows=following)
+            brought = tuple(_made_of(formula.fact, following, locks))
+            verb = "follows" if len(brought) == 1 else "follow"
+            note = f"{counted(len(brought), 'formula')} made of it {verb}" if brought else None
+            # What runs a form is told so: it need not be known by its seconds, which have other forms as well.
+            instead = () if formula.fact.owner[:1] == FORM else brought
+            yield CauseOfDrift("formula", str(formula.fact), *_texts(formula.old, formula.new), note, follows=instead)
     gone = tuple(str(change.fact) for change in changes if change.new is None)
     came = tuple(str(change.fact) for change in changes if change.old is None)
     # A number that was there before is not made with a new one.
     for names, note, silent in ((gone, "gone", False), (came, f"new: {STILL}", True)):
         if names:
             yield CauseOfDrift("formula", few(names, 1), None, None, note, follows=names, silent=silent)
+
+
+def _made_of(root: Fact, following: Iterable[Fact], locks: tuple[Lock, Lock]) -> Iterator[str]:
+    """Those that are made of a formula; of a closed form the seconds beside which numbers are made with it."""
+    beside = [used for lock in locks for used in lock.listed.values() if str(root) in used]
+    for fact in following:
+        own = root.owner[:1] in MADE_OF.get(fact.owner[:1], ())
+        if own and (root.owner[:1] != FORM or any(str(fact) in used for used in beside)):
+            yield str(fact)
 
 
 def _texts(old: FormulaFact, new: FormulaFact) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from tpsim.machine.forms import (
     in_turn,
     line_all_reduce,
     line_all_to_all,
+    line_all_to_all_lockstep,
     line_gather,
     permute,
     ring_all_to_all,
@@ -90,21 +91,20 @@ def _axis_by_axis(V: Size, axes: Sequence[TorusAxis], closed: Form, line: Form) 
 
 
 def torus_all_to_all(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-to-all axis by axis in rotated parts, so that the axes work at once: the busiest axis counts."""
-    runs = _torus_all_to_all_runs(V, axes)
-    return Traffic(
-        total(run.steps for run in runs),
-        wire("all_to_all", V, product(axis.n for axis in axes)),
-        total(run.carried for run in runs),
-        largest(*(run.link_total for run in runs)),
-        largest(*(run.link_serial for run in runs)),
-    )
+    """All-to-all axis by axis in rotated parts, so that the axes work at once: the busiest axis counts.
+
+    A chunk waits for nothing but its own way: floor(n/2) hops along a closed axis, n-1 along a line, summed.
+    """
+    run = _exchanges(V, axes, line_all_to_all_lockstep)
+    return run._replace(link_serial=run.link_total)
 
 
 def torus_all_to_all_in_turn(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
-    """All-to-all axis by axis, one after another: the axes' times add up, each link works in its turn only."""
-    runs = _torus_all_to_all_runs(V, axes)
-    return torus_all_to_all(V, axes)._replace(link_serial=total(run.link_serial for run in runs))
+    """All-to-all axis by axis, one after another: the axes' times add up, each link works in its turn only.
+
+    On a line all wait for each slot of one chunk, see `line_all_to_all`.
+    """
+    return _exchanges(V, axes, line_all_to_all)
 
 
 def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
@@ -112,6 +112,8 @@ def torus_permute(V: Size, axes: Sequence[TorusAxis]) -> Traffic:
     return permute(V, product(axis.n for axis in axes))
 
 
-def _torus_all_to_all_runs(V: Size, axes: Sequence[TorusAxis]) -> list[Traffic]:
+def _exchanges(V: Size, axes: Sequence[TorusAxis], line: Form) -> Traffic:
+    """All-to-alls along all axes, each of the whole array over them; those with open ends as `line`."""
     n = product(axis.n for axis in axes)
-    return [(ring_all_to_all if axis.closed else line_all_to_all)(over(V * axis.n, n), axis.n) for axis in axes]
+    runs = [(ring_all_to_all if axis.closed else line)(over(V * axis.n, n), axis.n) for axis in axes]
+    return in_turn(runs)._replace(wire=wire("all_to_all", V, n))

@@ -64,7 +64,7 @@ def algorithms(kind: MoveKind, segments: Sequence[Segment]) -> list[str]:
         return list(FAMILIES[segments[0].topology].get(kind, {}))
     if _two_levels(segments):
         return _over_two_levels(kind, segments)
-    return list(TORI) if all(segment.topology in PLAIN for segment in segments) else []
+    return list(TORI) if all(segment.topology in {"ring", "line"} for segment in segments) else []
 
 
 def _axes(parts: Sequence[Stretch]) -> list[Axis]:
@@ -89,7 +89,8 @@ def _of_part(part: Stretch, kind: MoveKind) -> Schedule:
     if _two_levels(part.segments):
         return _pair(part, kind)
     closed = [segment.topology == "ring" for segment in part.segments]
-    axes = [Axis(whole(wire.n), (at,), partial(_on_torus_axis, wire)) for at, wire in enumerate(part.segments)]
+    along = partial(_on_torus_axis, part.algorithm)
+    axes = [Axis(whole(wire.n), (at,), partial(along, wire)) for at, wire in enumerate(part.segments)]
     return TORI[part.algorithm](axes, closed, kind)
 
 
@@ -97,8 +98,8 @@ def _single(segment: Segment, kind: MoveKind, algorithm: str) -> Schedule:
     return FAMILIES[segment.topology][kind][algorithm](whole(segment.n))
 
 
-def _on_torus_axis(segment: Segment, kind: MoveKind) -> Schedule:
-    return _single(segment, kind, PLAIN[segment.topology][kind == "all_to_all"])
+def _on_torus_axis(algorithm: str, segment: Segment, kind: MoveKind) -> Schedule:
+    return _single(segment, kind, EXCHANGES[algorithm][segment.topology] if kind == "all_to_all" else segment.topology)
 
 
 def _pair(part: Stretch, kind: MoveKind) -> Schedule:
@@ -130,8 +131,15 @@ SUMMED: Mapping[str, Callable[[int, int], Schedule]] = {
 }
 """All-reduces over two levels of switches of which the inner ones sum."""
 
-PLAIN: Mapping[str, tuple[str, str]] = {"ring": ("ring", "shortest"), "line": ("line", "farthest-first")}
-"""What an axis of a torus runs: gathers, and all-to-alls."""
+EXCHANGES: Mapping[str, Mapping[str, str]] = {
+    "rotated": {"ring": "shortest", "line": "lockstep"},
+    "in-turn": {"ring": "shortest", "line": "farthest-first"},
+}
+"""The all-to-all along an axis of a torus.
+
+Pieces that wait for their own data alone take a hop each, whatever else the links carry. Where all wait for all, chunks
+go one by one, so that the busiest link is never idle.
+"""
 
 TORI: Mapping[str, Callable[[Sequence[Axis], Sequence[bool], MoveKind], Schedule]] = {
     "rotated": levels.rotated,
