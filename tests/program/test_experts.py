@@ -133,6 +133,16 @@ def test_the_order_in_which_axes_of_experts_are_named_sends_nothing_more():
     assert len({tuple(sent(derive(where), "forward", ROWS)) for where in orders}) == 1
 
 
+@pytest.mark.parametrize("gates", ["experts", "tokens"])
+@pytest.mark.parametrize("sp", [False, True])
+def test_biases_of_experts_that_are_split_send_no_more_rows(sp, gates):
+    where = layout(dp=("E",), tp=("X",), sequence_parallel=sp, ep=("E",), etp=("X",))
+    practice = Practice(rows=Rows(gates=gates))
+    with_, without = (derive(where, practice, mixture(bias=bias)) for bias in (True, False))
+    for phase in ("forward", "backward"):
+        assert sent(with_, phase, (*ROWS, "experts.")) == sent(without, phase, (*ROWS, "experts."))
+
+
 def test_gates_travel_with_their_rows_unless_they_are_applied_where_tokens_are():
     where = WAYS["over all of dp"][0]
     assert sent(derive(where), "forward", ("dispatch.gates",)) == ["all_to_all_E [n, c_E]"]
