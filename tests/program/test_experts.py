@@ -74,6 +74,15 @@ WAYS = {
         ["all_gather_X [b_R, s, i_X]", "all_reduce_X [b_R, s, h]{U_X}"],
         ["all_reduce_R [n_X, h, y]{U_R}"],
     ),
+    "over dp and tp, tokens on every tp rank": (  # a rank sends the rows of its share of the experts alone
+        layout(dp=("E",), tp=("X",), ep=("E", "X")),
+        ["all_to_all_E [n_X, c_E, h]", "all_to_all_E [n_XE, c, h]", "all_reduce_X [b_E, s, h]{U_X}"],
+        [
+            *("all_to_all_E [n_X, c_E, h]", "all_to_all_E [n_XE, c, h]", "all_gather_X [b_E, s, i_X]"),
+            "all_reduce_X [b_E, s, h]{U_X}",
+        ],
+        [],
+    ),
     "each split over tp, none elsewhere": (
         layout(dp=("R",), tp=("X",), sequence_parallel=True, etp=("X",)),
         ["all_gather_X [n, c_RX, h]", "reduce_scatter_X [n, c_R, h]{U_X}"],
@@ -117,6 +126,21 @@ def test_rows_go_the_ways_that_the_table_says(name):
     assert sent(program, "backward", ROWS) == backward
     assert sent(program, "backward", ("grad.W1_experts",)) == gradients
     assert all(op.because for op in program.ops if isinstance(op, Reshard) and op.moves and op.output.filled)
+
+
+def test_the_order_in_which_axes_of_experts_are_named_sends_nothing_more():
+    orders = [layout(dp=("E",), tp=("X",), ep=order) for order in (("E", "X"), ("X", "E"))]
+    assert len({tuple(sent(derive(where), "forward", ROWS)) for where in orders}) == 1
+
+
+@pytest.mark.parametrize("gates", ["experts", "tokens"])
+@pytest.mark.parametrize("sp", [False, True])
+def test_biases_of_experts_that_are_split_send_no_more_rows(sp, gates):
+    where = layout(dp=("E",), tp=("X",), sequence_parallel=sp, ep=("E",), etp=("X",))
+    practice = Practice(rows=Rows(gates=gates))
+    with_, without = (derive(where, practice, mixture(bias=bias)) for bias in (True, False))
+    for phase in ("forward", "backward"):
+        assert sent(with_, phase, (*ROWS, "experts.")) == sent(without, phase, (*ROWS, "experts."))
 
 
 def test_gates_travel_with_their_rows_unless_they_are_applied_where_tokens_are():

@@ -300,7 +300,7 @@ def test_a_row_without_a_copy_of_its_token_is_found(monkeypatch):
 def test_copies_for_devices_that_have_all_tokens_are_refused():
     with pytest.raises(ShardingError) as error:
         program_of(layout(dp=("R",), tp=("E",), ep=("R", "E")), levelled(NODE), NODES)
-    assert str(error.value) == ("experts lie on RE, and tokens are not split over all of it: there is no copy to send")
+    assert str(error.value) == ("experts lie on ER, and tokens are not split over all of it: there is no copy to send")
 
 
 def test_rows_that_do_not_lie_as_the_copies_that_they_were_made_of_are_refused(monkeypatch):

@@ -166,7 +166,8 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
-    ep        axes, of dp, cp and tp, that experts lie on, major first
+    ep        axes, of dp, cp and tp, that experts lie on, major first; before them those that have all tokens: rows are
+              born on them for the experts there alone
     etp       axes of tp that split each expert
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     besides   dims that ZeRO shards too: those of latents, which weights may have in the place of h, and y, which biases
@@ -175,7 +176,8 @@ def layout(
     """
     inside, data = (*tp, *heads), (*dp, *cp) if sharding is None else sharding
     kv = len(inside) if kv_split is None else kv_split
-    experts = {"n": ep, "y": etp, "z": tp if ep or etp else ()}
+    home = tuple(sorted(ep, key=lambda axis: axis not in tp)) if not sequence_parallel else ep
+    experts = {"n": home, "y": etp, "z": tp if ep or etp else ()}
     some = {dim: axes for dim, axes in {**experts, "s": cp, LAYERS: pp}.items() if axes}
     rows: dict[str, Mapping[str, Axes]] = {
         "heads": {"s": cp[: -len(heads)], "g": inside[:kv], "r": inside[kv:]} if heads else {},

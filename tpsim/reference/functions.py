@@ -181,6 +181,7 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "one": lambda *_: np.float64(1.0),
     "one_hot": lambda _sizes, _b, _s, v, ids: (v == ids) * 1.0,
     "position_one_hot": lambda sizes, s, p: (s + past(sizes) == p) * 1.0,
+    "first_slot": lambda _, y: (y == 0) * 1.0,
     "last": lambda sizes, s: (s == sizes["s"] - 1) * 1.0,
     "dropout": _dropout,
     "causal_mask": lambda sizes, s, t: np.where(t > s + past(sizes), MASKED, 0.0),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Array
     from tpsim.program.practice import Practice
     from tpsim.program.text import Text
+    from tpsim.program.trace import Trace
 
 SCORES = ("b", "s", "i")
 INNER = ("n", "c", "y")
@@ -115,8 +116,18 @@ def _made(text: Text, block: Moe, rows: Array, gates: Array | None) -> Array:
     out = text.linear("experts.out", ("n", "c", "h"), act, "W2_experts")
     if not block.bias:
         return out
-    bias = text.use("b2_experts")
-    return trace.lin("experts.out", out, bias if gates is None else trace.einsum("experts.b2", out.dims, gates, bias))
+    bias = _once(trace, text.use("b2_experts"))
+    rows = trace.einsum("experts.b2", out.dims, gates, bias) if gates else trace.bcast("experts.b2", bias, out.type)
+    return trace.lin("experts.out", out, rows)
+
+
+def _once(trace: Trace, bias: Array) -> Array:
+    """A bias that every device with a part of an expert has, as a sum that these owe: one of them adds it, no other.
+
+    So is what their products make of their parts, and rows need not be complete for it (vLLM, gpt_oss.py; torchtitan
+    adds an equal share of each).
+    """
+    return trace.einsum("experts.b2.once", bias.dims, bias, trace.index("first_slot", ("y",), bias.dtype))
 
 
 def _shared(text: Text, block: Moe, x: Array) -> Array:
