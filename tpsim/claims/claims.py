@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check
-from tpsim.claims.trial import BOOK, RanCall, by_sort, exact_bytes, injected, parts, planned, sent, staged
+from tpsim.claims.trial import BOOK, by_sort, exact_bytes, injected, parts, planned, sent, staged
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY, STREAMED
 from tpsim.program.op import Leaf
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tpsim.machine.timing import Timing
     from tpsim.reference.calls import Call
     from tpsim.reference.linkload import Load
-    from tpsim.reference.run import Run
+    from tpsim.reference.run import RanCollective, Run
 
 
 OWN_WIRE = frozenset(check.name for check in EVERY if check.copies)
@@ -82,7 +82,7 @@ class Ledger:
     """
 
     claims: Sequence[Claim]
-    made: Sequence[RanCall]
+    made: Sequence[RanCollective]
     known: Mapping[str, int]
     way: str = ""
     calls: Mapping[Sort, Sequence[Call]] = field(init=False)

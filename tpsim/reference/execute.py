@@ -171,7 +171,7 @@ def _moved(run: Run, op: Reshard) -> Blocks:
             blocks, call = streamed.scattered(run, move, blocks, parts, op)
         else:
             blocks, call = _played(run, move, blocks, parts, op)
-        run.causes.append(RanCollective(op, call))
+        run.causes.append(RanCollective(op, move, call))
     return run.grid.unlined(blocks, line, run.sizes) if line and line in x.dims else blocks
 
 
@@ -221,4 +221,4 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     size = next(iter(blocks.values())).size
     ends = ((place[homes[run.like(to)]], place[to], size) for to in run.holders(cut.where))
     call = _a_block_each(blocks, move, cut.output, run.wiring.network.uplink(ends))
-    run.causes.append(RanCollective(cut, call))
+    run.causes.append(RanCollective(cut, move, call))

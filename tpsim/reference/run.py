@@ -115,9 +115,10 @@ Inputs = Callable[[str, tuple[int, ...]], Block]
 
 @dataclass(frozen=True, slots=True)
 class RanCollective:
-    """A collective of the run: the op that caused it, and what it sent."""
+    """A collective of the run: the op that caused it, which of its moves it is, and what it sent."""
 
     op: Reshard
+    move: Move
     call: Call
 
 
