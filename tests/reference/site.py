@@ -106,4 +106,4 @@ def hold(grid, blocks, type_, whole):
     paid = blocks
     for kind in {kind for _, kind in type_.owes}:
         paid = grid.reduced(paid, sorted(type_.owed_axes), kind)
-    return all(np.array_equal(paid[at], whole[grid.window(at, type_, sizes)]) for at in grid.devices)
+    return all(np.array_equal(block, whole[grid.window(at, type_, sizes)]) for at, block in paid.items())

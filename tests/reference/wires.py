@@ -73,7 +73,8 @@ def start(devices, change, rows, columns, seed=0):
     for device in grid.devices:
         value = whole
         if value is None:
-            owed = [before[other] for other in grid.group(device, change.axes)]
+            fixed = [place for place, axis in enumerate(grid.mesh.order) if axis not in change.axes]
+            owed = [before[other] for other in grid.devices if all(other[at] == device[at] for at in fixed)]
             value = (
                 np.max(owed, axis=0) if ("max" in {kind for _, kind in change.before.owes}) else np.sum(owed, axis=0)
             )
