@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Cuts, Move
-    from tpsim.reference.blocks import Block, Grid
+    from tpsim.reference.blocks import Block, Blocks, Grid
     from tpsim.reference.network import Index
 
 
@@ -20,8 +20,9 @@ class MoveGroups:
     along the mesh axes.
     """
 
-    def __init__(self, grid: Grid, move: Move, members: Index, blocks: Block) -> None:
-        self.grid, self.move, self.members, self.blocks = grid, move, members, blocks
+    def __init__(self, grid: Grid, move: Move, members: Index, blocks: Blocks) -> None:
+        self.grid, self.move, self.members = grid, move, members
+        self.blocks = np.stack([blocks[device] for device in grid.devices])
         places = np.array([self.grid.rank(device, move.axes) for device in self.grid.devices])
         self.order = places[members[0]]
         self.n = members.shape[1]
