@@ -170,7 +170,7 @@ def _mirrored(gathers: Mapping[str, ScheduleOf]) -> Mapping[str, ScheduleOf]:
 
 RING = {"ring": rings.two_way_gather, "two-rings": rings.opposite_gather}
 LINE = {"line": rings.line_gather}
-MESH = {"ring": rings.mesh_gather, "direct": switches.direct_gather}
+MESH = {"ring": partial(switches.flat_ring_gather, nodes=1), "direct": switches.direct_gather}
 HOST = {"ring": switches.ring_gather}
 SWITCH = {
     "ring": switches.ring_gather,

@@ -160,20 +160,6 @@ def _chunks(n: int, source: int, first: int, end: int) -> tuple[int, int]:
     return source * n + first, source * n + end
 
 
-def mesh_gather(n: int) -> Schedule:
-    """One-way rings over all devices at once, each with an equal part of every chunk."""
-    orders = mesh_rings(n)
-    steps = tuple(
-        tuple(
-            Send(order[place], order[(place + 1) % n], (unit(order[(place - step) % n] * len(orders) + ring),))
-            for ring, order in enumerate(orders)
-            for place in range(n)
-        )
-        for step in range(n - 1)
-    )
-    return Schedule(n, n, len(orders), steps)
-
-
 def mesh_rings(n: int) -> list[list[int]]:
     """One-way rings over n devices that cross every cable equally often each way: once for odd n, else twice.
 
