@@ -55,7 +55,8 @@ class Site:
     def played(self, blocks, move):
         """The blocks after a move and what was counted, with the bytes injected held against the claim."""
         route, claim = self.placement.route(move.axes), self.claim(move)
-        moved, call = self.devices.play(move, blocks, [Stretch(route, claim.algorithm)], DTYPE)
+        moved, sent = self.devices.play(move, blocks, [Stretch(route, claim.algorithm)])
+        call = sent.in_bytes(DTYPE)
         if move.kind == "permute":  # a shard that stays where it is travels nowhere
             assert set(call.injected) <= {0, claim.wire}
         else:

@@ -41,7 +41,7 @@ def parts(placement, axes, *algorithms):
 def on_rings(mesh, change, blocks):
     """The blocks after a move over closed rings, one per mesh axis."""
     network = Network.rings(Mesh(mesh))
-    return Devices(network).play(change, blocks, parts_on_rings(Mesh(mesh), change), "f32")[0]
+    return Devices(network).play(change, blocks, parts_on_rings(Mesh(mesh), change))[0]
 
 
 def move(kind, axes, owed="sum"):

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tpsim.program.op import Again, Phase, Program, Reshard
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
-    from tpsim.reference.calls import Call
     from tpsim.reference.run import Inputs, RanCollective, Run
 
 
@@ -77,26 +76,26 @@ def sort_of(op: Reshard, move: Move) -> Sort:
 def made(run: Run) -> list[RanCollective]:
     """Every call of a run, in order; free slices and calls of one device are none."""
     axes = run.grid.mesh.axes
-    return [ran for ran in run.causes if ran.call.kind != "slice" and ran.move.ranks(axes) > 1]
+    return [ran for ran in run.causes if ran.move.kind != "slice" and ran.move.ranks(axes) > 1]
 
 
-def by_sort(calls: Iterable[RanCollective]) -> dict[Sort, list[Call]]:
+def by_sort(calls: Iterable[RanCollective]) -> dict[Sort, list[RanCollective]]:
     """Calls by their sort, each list in order."""
-    sorts: dict[Sort, list[Call]] = {}
+    sorts: dict[Sort, list[RanCollective]] = {}
     for ran in calls:
-        sorts.setdefault(sort_of(ran.op, ran.move), []).append(ran.call)
+        sorts.setdefault(sort_of(ran.op, ran.move), []).append(ran)
     return sorts
 
 
-def injected(call: Call) -> Fraction:
+def injected(ran: RanCollective) -> Fraction:
     """Bytes that a device injects: the mean; of a permute the most, since it moves no shard that is in its place."""
-    per_device = call.injected.tolist()
-    return Fraction(max(per_device)) if call.kind == "permute" else _mean(per_device)
+    per_device = ran.call.injected.tolist()
+    return Fraction(max(per_device)) if ran.move.kind == "permute" else _mean(per_device)
 
 
-def sent(call: Call) -> Fraction:
+def sent(ran: RanCollective) -> Fraction:
     """Bytes that a device sends, on average, forwarded ones included."""
-    return _mean(call.sent.tolist())
+    return _mean(ran.call.sent.tolist())
 
 
 def _mean(counts: Sequence[int | Fraction]) -> Fraction:

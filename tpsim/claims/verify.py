@@ -158,7 +158,7 @@ def _claims(seen: Trial) -> Iterator[Check]:
         for row in plan.rows
     ]
     ledger = Ledger(claims, made(seen.sharded), known)
-    sent = exact_bytes(sum((injected(ran_call.call) for ran_call in ledger.made), Fraction(0)))
+    sent = exact_bytes(sum(map(injected, ledger.made), Fraction(0)))
     both = f"{counted(ran([ledger]), 'call')} of {counted(len(claims), 'planned collective')}"
     yield collectives_check([ledger], f"{both}, {sent} injected per device: none missing, none extra")
     yield links_check([ledger])
@@ -188,7 +188,7 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
     for ran_call in ledger.made:
         where = ran_call.op.where
         for phase in (where.phase, "total"):
-            sums[where.layer, where.microbatch, phase] += injected(ran_call.call)
+            sums[where.layer, where.microbatch, phase] += injected(ran_call)
     here = [kind for kind in dict.fromkeys(kinds) if loops[kind] != 0]
     for (phase, total), kind in product(plan.per_layer.items(), here):
         text = replace(total, rows=tuple(row for row in total.rows if row.call.where.kind == kind)).formula

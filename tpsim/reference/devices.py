@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.fabric.wires import Segment
     from tpsim.reference.blocks import Block, Blocks, Grid
-    from tpsim.reference.calls import Call, Sized
+    from tpsim.reference.calls import Sized
     from tpsim.reference.collectives import Stretch
     from tpsim.reference.network import Index, Network
     from tpsim.reference.schedule import Schedule, Send
@@ -54,13 +54,12 @@ class Devices:
         move: Move,
         blocks: Blocks,
         parts: Sequence[Stretch],
-        dtype: str,
         array: str = "",
         *,
         plan: Schedule | None = None,
         filled: Blocks | None = None,
-    ) -> tuple[Blocks, Call]:
-        """Every device's block after one move of an array, and what was sent for it.
+    ) -> tuple[Blocks, Tally]:
+        """Every device's block after one move of an array, and the elements that were sent for it.
 
         parts   how it runs, innermost first
         plan    another schedule than that of the parts: a test's wrong one
@@ -69,9 +68,9 @@ class Devices:
         Raises ValueError, naming array and device, if a device is left without what it should hold.
         """
         if move.kind == "slice":
-            return self.grid.sliced(blocks, move), self._idle().call(move, dtype, array)
+            return self.grid.sliced(blocks, move), self._idle()
         if self.grid.mesh.size(*move.axes) == 1:
-            return dict(blocks), self._idle().call(move, dtype, array)
+            return dict(blocks), self._idle()
         segments, members = self._wires(move, parts)
         group = MoveGroups(self.grid, move, members, blocks)
         run = plan or self._plan(move, group, parts, segments)
@@ -83,7 +82,7 @@ class Devices:
             tally = self._tally(run, move, segments, members, stores.shape[-1])
         else:
             tally = self._ragged(run, move, segments, MoveGroups(self.grid, move, members, filled))
-        return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, dtype, array)
+        return dict(zip(self.grid.devices, moved, strict=True)), tally
 
     def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Blocks, Tally]:
         """Every device's block on the next device along the axes of a move, and what was sent for it."""

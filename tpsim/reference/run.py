@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tpsim.program.lifetimes import BUFFERS, Lifetimes, in_microbatch, lifetimes
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
-from tpsim.reference.calls import Call, bytes_of
+from tpsim.reference.calls import Tally, bytes_of
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -115,11 +115,11 @@ Inputs = Callable[[str, tuple[int, ...]], Block]
 
 @dataclass(frozen=True, slots=True)
 class RanCollective:
-    """A collective of the run: the op that caused it, which of its moves it is, and what it sent."""
+    """A collective of the run: the op that caused it, which of its moves it is, and the bytes that it sent."""
 
     op: Reshard
     move: Move
-    call: Call
+    call: Tally
 
 
 @dataclass(slots=True)
@@ -197,11 +197,6 @@ class Run:
         """Bytes of an array's block on a device, rows that nothing fills among them; 0 where it has none."""
         block = self.blocks[array].get(device)
         return 0 if block is None else block.size * bytes_of(array.dtype)
-
-    @property
-    def calls(self) -> list[Call]:
-        """Every collective in the order of the ops."""
-        return [cause.call for cause in self.causes]
 
     def value(self, array: Array) -> Block:
         """The global value of `array`, owed sums and maxima paid.
