@@ -116,8 +116,7 @@ class Grid:
     def unlined(self, blocks: Blocks, line: FlatDim, shape: Mapping[str, int]) -> Blocks:
         """What each device has of a line as it was before: without what fills it up."""
         order = [(*line.merged, *line.rest).index(dim) for dim in line.of.dims]
-        (own, *_) = (self.window(device, line.of, shape) for device in self.devices[:1])
-        lengths = dict(zip(line.of.dims, (part.stop - part.start for part in own), strict=True))
+        lengths = dict(zip(line.of.dims, self.tiling(line.of, shape).shape, strict=True))
         sizes = [lengths[dim] for dim in (*line.merged, *line.rest)]
         many = prod(lengths[dim] for dim in line.merged)
         return {device: block[:many].reshape(sizes).transpose(order) for device, block in blocks.items()}

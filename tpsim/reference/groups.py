@@ -121,18 +121,13 @@ class MoveGroups:
             dim: size * self.grid.mesh.size(*axes)
             for dim, size, axes in zip(self.move.before.dims, self.blocks.shape[1:], self.move.before.on, strict=True)
         }
+        before, after = (self.grid.tiling(type_, shape) for type_ in (self.move.before, self.move.after))
         coordinates = [self.grid.devices[device] for device in devices]
-        wanted = {
-            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.after, shape)): rank
-            for rank, device in enumerate(coordinates)
-        }
-        windows = [
-            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.before, shape))
-            for device in coordinates
-        ]
-        if len(wanted) != len(devices) or set(windows) != set(wanted):
+        wanted = {after.at[device]: rank for rank, device in enumerate(coordinates)}
+        tiles = [before.at[device] for device in coordinates]
+        if before.shape != after.shape or len(wanted) != len(devices) or set(tiles) != set(wanted):
             raise ValueError(f"{self.move.before} -> {self.move.after} is no permute over {self.move.axes}")
-        return [wanted[window] for window in windows]
+        return [wanted[tile] for tile in tiles]
 
 
 class ShiftedGroup(MoveGroups):

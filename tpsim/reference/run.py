@@ -213,14 +213,11 @@ class Run:
 
     def _unlike(self, array: Array) -> Device:
         """The device whose block is farthest from what most of its replicas hold."""
-        paid = self.grid.paid(self.blocks[array], array.type)
-        replicas: dict[tuple[tuple[int, int], ...], list[Block]] = {}
-        windows = {}
+        paid, tile = self.grid.paid(self.blocks[array], array.type), self.grid.tiling(array.type, self.sizes).at
+        replicas: dict[int, list[Block]] = defaultdict(list)
         for device, block in paid.items():
-            cuts = self.grid.window(device, array.type, self.sizes)
-            windows[device] = tuple((cut.start, cut.stop) for cut in cuts)
-            replicas.setdefault(windows[device], []).append(block)
-        return max(paid, key=lambda device: gap(paid[device], np.median(replicas[windows[device]], axis=0)))
+            replicas[tile[device]].append(block)
+        return max(paid, key=lambda device: gap(paid[device], np.median(replicas[tile[device]], axis=0)))
 
 
 SAME = 1e-9
