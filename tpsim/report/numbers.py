@@ -39,18 +39,18 @@ class UnitScale:
     divisor: float
 
 
-def significant(value: float, digits: int = DIGITS) -> str:
-    """`value` with `digits` significant digits, never with an exponent.
+def significant(value: float) -> str:
+    """`value` with `DIGITS` significant digits, never with an exponent.
 
     >>> [significant(v) for v in (0, 45, 0.0123456, 134.2177, 98765.4)]
     ['0', '45.00', '0.01235', '134.2', '98770']
     """
     if not value:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")
+    rounded = float(f"{value:.{DIGITS - 1}e}")
     if not isfinite(rounded):
         return str(rounded)
-    decimals = digits - 1 - floor(log10(abs(rounded)))
+    decimals = DIGITS - 1 - floor(log10(abs(rounded)))
     return f"{rounded:.{max(0, decimals)}f}"
 
 
