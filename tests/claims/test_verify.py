@@ -231,7 +231,7 @@ def test_wrong_link_bytes_of_an_algorithm_are_seen(monkeypatch):
     assert "link serial on nvlink claimed 32, counted 48" in found["links"]
 
 
-def test_a_link_that_carries_more_on_the_devices_than_the_schedule_says_is_seen(monkeypatch):
+def test_a_link_that_carries_an_element_more_on_the_devices_than_the_schedule_says_is_seen(monkeypatch):
     play = Devices.play
 
     def busier(self, *rest, **named):
@@ -242,7 +242,7 @@ def test_a_link_that_carries_more_on_the_devices_than_the_schedule_says_is_seen(
     monkeypatch.setattr(Devices, "play", busier)
     found = failing(SMALL)
     assert set(found) == {"links"}
-    assert "devices' link total on nvlink claimed 48, counted 49" in found["links"]
+    assert "devices' link total on nvlink claimed 48, counted 50" in found["links"]
 
 
 def test_a_formula_that_is_printed_wrong_is_seen(monkeypatch):

@@ -100,6 +100,17 @@ def test_a_saved_result_is_compared_with_a_scenario_and_with_another_result(tpsi
     ]
 
 
+def test_numbers_of_saved_results_have_the_names_and_units_of_those_of_scenarios(tpsim, saved, tmp_path):
+    shorter = ("--set", "workload.seq=2048")
+    assert tpsim("plan", BASE, *shorter, "-o", str(tmp_path / "shorter.json")).code == 0
+    pages = [
+        tpsim("diff", *sides, "-v").out for sides in ((saved[0], str(tmp_path / "shorter.json")), (BASE, *shorter))
+    ]
+    told = [[line.split("the step")[1].split() for line in page.splitlines() if " the step " in line] for page in pages]
+    assert told[0] == told[1]
+    assert ("flops", "PFLOP") in {(line[0], line[2]) for line in told[0]}
+
+
 @pytest.mark.parametrize("name", ["mixtral-8x7b-h100", "deepseek-v3-h100-decode"])
 def test_a_saved_result_of_layers_of_several_kinds_is_compared_too(tpsim, tmp_path, name):
     (file := tmp_path / "plan.json").write_text(json.dumps(plan(name).to_json()))

@@ -55,7 +55,8 @@ class Site:
     def played(self, blocks, move):
         """The blocks after a move and what was counted, with the bytes injected held against the claim."""
         route, claim = self.placement.route(move.axes), self.claim(move)
-        moved, call = self.devices.play(move, blocks, [Stretch(route, claim.algorithm)], DTYPE)
+        moved, sent = self.devices.play(move, blocks, [Stretch(route, claim.algorithm)])
+        call = sent.in_bytes(DTYPE)
         if move.kind == "permute":  # a shard that stays where it is travels nowhere
             assert set(call.injected) <= {0, claim.wire}
         else:
@@ -106,4 +107,4 @@ def hold(grid, blocks, type_, whole):
     paid = blocks
     for kind in {kind for _, kind in type_.owes}:
         paid = grid.reduced(paid, sorted(type_.owed_axes), kind)
-    return all(np.array_equal(paid[at], whole[grid.window(at, type_, sizes)]) for at in grid.devices)
+    return all(np.array_equal(block, whole[grid.window(at, type_, sizes)]) for at, block in paid.items())

@@ -33,11 +33,11 @@ def on_devices(devices, placement, change):
     """The blocks after a change, what they must be, and what was counted on the way."""
     rows = CHUNK * placement.mesh.devices
     before, wanted = start(devices, change, rows, 1)
-    after, call = devices.play(change, before, [Stretch(placement.route(change.axes), "permute")], "f32", "A")
+    after, sent = devices.play(change, before, [Stretch(placement.route(change.axes), "permute")], "A")
     return (
         [after[at].tolist() for at in devices.grid.devices],
         [wanted[at].tolist() for at in devices.grid.devices],
-        call,
+        sent.in_bytes("f32"),
     )
 
 

@@ -82,7 +82,7 @@ def test_a_device_holds_its_own_stage_and_nothing_else():
 def test_every_message_is_counted_with_its_bytes():
     p, m, tp = 3, 4, 2
     staged, _ = runs(LLAMA, "1f1b", p=p, m=m, tp=tp)
-    sends = [cause for cause in staged.causes if cause.call.kind == "send"]
+    sends = [cause for cause in staged.causes if cause.move.kind == "send"]
     ways = Counter((cause.op.where.act, cause.op.where.chunks[0]) for cause in sends)
     assert ways == {("F", 1): m, ("F", 2): m, ("B", 0): m, ("B", 1): m}
     volume = 2 * 4 * LLAMA.hidden * 2
@@ -91,7 +91,7 @@ def test_every_message_is_counted_with_its_bytes():
 
 def test_the_gradient_of_a_tied_embedding_goes_between_the_two_stages_that_hold_it():
     staged, _ = runs(GPT, "1f1b", p=3, m=3)
-    summed = [cause for cause in staged.causes if cause.call.axes == ("pipe",) and cause.call.kind == "all_reduce"]
+    summed = [cause for cause in staged.causes if cause.move.axes == ("pipe",) and cause.move.kind == "all_reduce"]
     calls = [cause.call for cause in summed if cause.op.where.block != "clip"]
     assert [tuple(call.injected) for call in calls] == [(GPT.hidden * GPT.vocab_padded * 4,) * 2]
 

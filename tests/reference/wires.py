@@ -41,7 +41,7 @@ def parts(placement, axes, *algorithms):
 def on_rings(mesh, change, blocks):
     """The blocks after a move over closed rings, one per mesh axis."""
     network = Network.rings(Mesh(mesh))
-    return Devices(network).play(change, blocks, parts_on_rings(Mesh(mesh), change), "f32")[0]
+    return Devices(network).play(change, blocks, parts_on_rings(Mesh(mesh), change))[0]
 
 
 def move(kind, axes, owed="sum"):
@@ -73,7 +73,8 @@ def start(devices, change, rows, columns, seed=0):
     for device in grid.devices:
         value = whole
         if value is None:
-            owed = [before[other] for other in grid.group(device, change.axes)]
+            fixed = [place for place, axis in enumerate(grid.mesh.order) if axis not in change.axes]
+            owed = [before[other] for other in grid.devices if all(other[at] == device[at] for at in fixed)]
             value = (
                 np.max(owed, axis=0) if ("max" in {kind for _, kind in change.before.owes}) else np.sum(owed, axis=0)
             )

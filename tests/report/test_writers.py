@@ -81,8 +81,12 @@ def test_a_refused_answer_is_red_where_there_are_colours():
     assert page.getvalue() == "\x1b[1;31mno\x1b[0m\n"
 
 
+def texts(table, width):
+    return ["".join(text for text, _ in line) for line in lines(table, width)]
+
+
 def laid(columns, width, *rows):
-    return [line.text for line in lines(Table(tuple(columns), rows), width)]
+    return texts(Table(tuple(columns), rows), width)
 
 
 def test_texts_at_the_right_end_go_under_their_rows_before_columns_go_on_below():
@@ -106,7 +110,7 @@ def test_the_heading_of_a_group_is_wrapped_as_any_text():
     columns = (Column("what", "number"), Column("text", ""))
     row = {"what": "wire bytes of one all_gather", "text": "8"}
     table = Table(columns, [row], group="what")
-    assert [line.text for line in lines(table, 20)] == ["wire bytes of one", "all_gather", " 8"]
+    assert texts(table, 20) == ["wire bytes of one", "all_gather", " 8"]
 
 
 def test_numbers_that_are_too_many_go_on_in_a_table_below_in_the_same_units():
@@ -215,7 +219,7 @@ def test_json_has_no_infinity():
 def test_a_long_text_stands_under_its_row_on_a_terminal_and_in_its_column_elsewhere():
     columns = (Column("name", "name"), Column("why", "because", below=True))
     table = Table(columns, [{"name": "y", "why": "case 3: both operands are split on J over X"}, {"name": "z"}])
-    assert [line.text for line in lines(table, 30)] == [
+    assert texts(table, 30) == [
         "name",
         "y",
         "    because: case 3: both",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpsim.answers.collective import kind_of
 from tpsim.answers.collective_sizes import placed
@@ -37,33 +37,46 @@ WIDE = 0.2
 
 
 def hw_fit(
-    logs: str | Path | Sequence[str | Path],
+    logs: str | Path | Sequence[str | Path] = (),
     *,
     base: str,
-    level: str | None = None,
+    runs: str | Path | None = None,
     name: str | None = None,
+    level: str | None = None,
     collective: str | None = None,
     ranks: int | None = None,
-) -> FitResult:
-    """Fit a machine's launches, latencies and bandwidths to measured collectives.
+) -> FitResult | StepFitResult:
+    """Fit a machine to measured collectives, or what its chips reach of their peaks to measured steps.
 
     logs   one or several, of nccl-tests, rccl-tests (text, ``-J`` JSON) or the OSU micro-benchmarks
-    base   a machine of the library, or a profile's file: what the logs cannot determine stays as it has it
-    level  where the ranks lay; None: innermost levels first
+    runs   a list of steps instead, of which nothing else is said: `tpsim.calibrate.step_fit.hw_fit_runs`
+    base   a machine of the library, or a profile's file: what they cannot determine stays as it has it
     name   of the new machine; None: the base's, and ``-measured``
+    level  where the ranks lay; None: innermost levels first
     collective, ranks  of logs that do not say theirs
 
-    Raises InputError for logs that cannot be trusted, and runs that the machine cannot price.
+    Raises InputError for logs that cannot be trusted, runs that the machine cannot price, and for both or neither.
     """
+    if runs is not None:
+        of_logs = {"logs": logs or None, "level": level, "collective": collective, "ranks": ranks}
+        beside = [name for name, value in of_logs.items() if value is not None]
+        if beside:
+            message = f"of measured steps there are no {', '.join(beside)}"
+            remedy = "fit the logs first, then --runs with that machine as --base"
+            raise InputError.one("logs-beside-runs", message, remedy=remedy)
+        return hw_fit_runs(runs, base=base, name=name)
+    if not logs:
+        message, remedy = "neither logs of collectives nor measured steps are given", "give logs, or --runs FILE"
+        raise InputError.one("nothing-to-fit", message, remedy=remedy)
     machine, document = read_profile(base)
     kind = None if collective is None else kind_of(collective)
     every = [logs] if isinstance(logs, str | Path) else logs
-    runs, again = _once([read(log, collective=kind, ranks=ranks) for log in every])
-    usable = [run for run in runs if run.priced]
+    made, again = _once([read(log, collective=kind, ranks=ranks) for log in every])
+    usable = [run for run in made if run.priced]
     if not usable:
-        kinds = ", ".join(dict.fromkeys(run.kind for run in runs)) or "no run"
+        kinds = ", ".join(dict.fromkeys(run.kind for run in made)) or "no run"
         raise InputError.one("nothing-to-fit", f"the logs hold {kinds}, for which tpsim has no price")
-    warnings = [*again, *(text for run in runs for text in _remarks(run))]
+    warnings = [*again, *(text for run in made for text in _remarks(run))]
     pairs = [laid(machine, run, level) for run in usable]
     warnings += [text for _, texts in pairs for text in texts]
     calibrated = calibrate(machine, [run for run, _ in pairs])
@@ -191,35 +204,3 @@ def _too_fast(machine: Machine, curve: MeasuredCurve) -> Iterator[str]:
                 f"rate ({timed.algorithm}): are ranks, collective and level those that were measured?"
             )
             return
-
-
-def hw_fit_any(
-    logs: str | Path | Sequence[str | Path] = (),
-    *,
-    base: str,
-    runs: str | Path | None = None,
-    name: str | None = None,
-    level: str | None = None,
-    collective: str | None = None,
-    ranks: int | None = None,
-) -> FitResult | StepFitResult:
-    """Fit a machine to measured collectives, or what its chips reach of their peaks to measured steps.
-
-    logs   of collectives, one or several; level, collective and ranks are of these: `tpsim.calibrate.fit.hw_fit`
-    runs   a list of steps instead: `tpsim.calibrate.step_fit.hw_fit_runs`
-    base   a machine of the library, or a profile's file: what they cannot determine stays as it has it
-    name   of the new machine; None: the base's, and ``-measured``
-
-    Raises InputError as these do, and for both or neither.
-    """
-    of_logs: dict[str, Any] = {"level": level, "collective": collective, "ranks": ranks}
-    if runs is None:
-        if not logs:
-            message, remedy = "neither logs of collectives nor measured steps are given", "give logs, or --runs FILE"
-            raise InputError.one("nothing-to-fit", message, remedy=remedy)
-        return hw_fit(logs, base=base, name=name, **of_logs)
-    beside = ["logs"] * bool(logs) + [name for name, value in of_logs.items() if value is not None]
-    if beside:
-        remedy = "fit the logs first, then --runs with that machine as --base"
-        raise InputError.one("logs-beside-runs", f"of measured steps there are no {', '.join(beside)}", remedy=remedy)
-    return hw_fit_runs(runs, base=base, name=name)

@@ -68,7 +68,7 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
         effects = _effects(asked, starts, launched, shares.by, memo)
         shares = moved(effects, [run.seconds for run in listed], likely, known.noise)
     rows = tuple(
-        StepRow(run, *_planned(question, {}, memo), *_planned(question, shares.by, memo))
+        StepRow(run, _planned(question, {}, memo)[0], *_planned(question, shares.by, memo))
         for run, question in zip(listed, asked, strict=True)
     )
     figures = {**starts, **({LAUNCH: launched.value} if launched else {})}

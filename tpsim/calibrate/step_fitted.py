@@ -48,7 +48,6 @@ class StepRow(Record):
 
     listed: Listed
     base_s: Seconds
-    base_bytes: Bytes
     fitted_s: Seconds
     peak_bytes: Bytes
 

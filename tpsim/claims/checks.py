@@ -158,9 +158,8 @@ class Verified(Record):
     mesh, dims   the sizes that were run
     placement    where the mesh axes lay, in words
     layers, microbatches  of the step that was run; 0 for an expression
-    arrays       arrays compared with those of one device
+    compared     every array beside that of one device; none of a run that could not go on
     collectives  collective calls that the devices made
-    difference   the largest relative one of any array
     notes        in what the run differs from the full sizes
     """
 
@@ -176,9 +175,8 @@ class Verified(Record):
     placement: tuple[str, ...]
     devices: Count
     checks: tuple[Check, ...]
-    arrays: Count = 0
+    compared: Sequence[Compared] = ()
     collectives: Count = 0
-    difference: float = 0.0
     layers: Count = 0
     microbatches: Count = 0
     is_expression: bool = False
@@ -194,6 +192,16 @@ class Verified(Record):
     def failed(self) -> list[Check]:
         """The checks that do not hold."""
         return [check for check in self.checks if not check.ok]
+
+    @property
+    def arrays(self) -> Count:
+        """Arrays compared with those of one device."""
+        return distinct(self.compared)
+
+    @property
+    def difference(self) -> float:
+        """The largest relative one of any array."""
+        return max((array.difference for array in self.compared), default=0.0)
 
     @property
     def largest_relative_difference(self) -> float | None:

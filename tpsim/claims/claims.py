@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check
-from tpsim.claims.trial import BOOK, RanCall, by_sort, exact_bytes, injected, parts, planned, sent, staged
+from tpsim.claims.trial import BOOK, by_sort, exact_bytes, injected, parts, planned, sent, staged
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY, STREAMED
 from tpsim.program.op import Leaf
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from tpsim.machine.groups import LevelGroup
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import Timing
-    from tpsim.reference.calls import Call
+    from tpsim.reference.calls import Tally
     from tpsim.reference.linkload import Load
-    from tpsim.reference.run import Run
+    from tpsim.reference.run import RanCollective, Run
 
 
 OWN_WIRE = frozenset(check.name for check in EVERY if check.copies)
@@ -65,7 +65,7 @@ class Claim:
         return not OWN_WIRE & {timing.algorithm, *(stage.algorithm for stage in timing.stages)}
 
     @property
-    def measures(self) -> Iterator[tuple[str, Any, Callable[[Call], Fraction]]]:
+    def measures(self) -> Iterator[tuple[str, Any, Callable[[RanCollective], Fraction]]]:
         """What is claimed of one call, and how it is counted in a run: what devices inject, and what they send."""
         if self.least_injected:
             yield "wire", self.row.wire_bytes_per_device, injected
@@ -82,15 +82,15 @@ class Ledger:
     """
 
     claims: Sequence[Claim]
-    made: Sequence[RanCall]
+    made: Sequence[RanCollective]
     known: Mapping[str, int]
     way: str = ""
-    calls: Mapping[Sort, Sequence[Call]] = field(init=False)
+    calls: Mapping[Sort, Sequence[RanCollective]] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "calls", by_sort(self.made))
 
-    def of(self, claim: Claim) -> list[Sequence[Call]]:
+    def of(self, claim: Claim) -> list[Sequence[RanCollective]]:
         """The calls of each array that travels in a claimed one, of each layer; none if those of any are missing."""
         layers = claim.row.call.layers
         counted_calls = [self.calls.get(sort, ())[at::layers] for sort in claim.sorts for at in range(layers)]
@@ -191,7 +191,7 @@ class LinkClaim:
     what: str
     claim: Claim
     machine: Machine
-    calls: Sequence[Call]
+    calls: Sequence[Tally]
     uplink: int
 
     @property
@@ -236,7 +236,7 @@ class LinkClaim:
 def links_check(ledgers: Sequence[Ledger]) -> Check:
     """Steps, carried bytes, and bytes on the busiest link of every level, against the schedule message by message."""
     claims = [
-        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0] for calls in ways], _up(ways))
+        LinkClaim(f"{ledger.way}{claim.sorts[0]}", claim, claim.machine, [calls[0].call for calls in ways], _up(ways))
         for ledger in ledgers
         for claim in ledger.claims
         if claim.machine
@@ -263,9 +263,9 @@ def links_check(ledgers: Sequence[Ledger]) -> Check:
     return Check("links", seen, len(known) + len(alone), wrong)
 
 
-def _up(calls: Sequence[Sequence[Call]]) -> int:
+def _up(calls: Sequence[Sequence[RanCollective]]) -> int:
     """Bytes on the busiest uplink of the calls that devices made, those that travel together added up."""
-    return max((sum(call.uplink for call in together) for together in zip(*calls, strict=False)), default=0)
+    return max((sum(made.call.uplink for made in together) for together in zip(*calls, strict=False)), default=0)
 
 
 def _wrong_links(claim: LinkClaim) -> Iterator[str]:

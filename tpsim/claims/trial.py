@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.answers.plan import priced
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Again, Phase, Program, Reshard
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
-    from tpsim.reference.calls import Call
-    from tpsim.reference.run import Inputs, Run
+    from tpsim.reference.run import Inputs, RanCollective, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +73,29 @@ def sort_of(op: Reshard, move: Move) -> Sort:
     return Sort(where.phase, where.block, array.name, array.dtype, move, where.again, where.repeats)
 
 
-class RanCall(NamedTuple):
-    """A call that devices made: the op that caused it, which of its moves, and what was sent."""
-
-    op: Reshard
-    move: Move
-    call: Call
-
-
-def made(run: Run) -> list[RanCall]:
+def made(run: Run) -> list[RanCollective]:
     """Every call of a run, in order; free slices and calls of one device are none."""
-    moves = {cause.op: iter(cause.op.moves) for cause in run.causes}
-    made_calls = [RanCall(cause.op, next(moves[cause.op]), cause.call) for cause in run.causes]
     axes = run.grid.mesh.axes
-    return [call for call in made_calls if call.call.kind != "slice" and call.move.ranks(axes) > 1]
+    return [ran for ran in run.causes if ran.move.kind != "slice" and ran.move.ranks(axes) > 1]
 
 
-def by_sort(calls: Iterable[RanCall]) -> dict[Sort, list[Call]]:
+def by_sort(calls: Iterable[RanCollective]) -> dict[Sort, list[RanCollective]]:
     """Calls by their sort, each list in order."""
-    sorts: dict[Sort, list[Call]] = {}
-    for call in calls:
-        sorts.setdefault(sort_of(call.op, call.move), []).append(call.call)
+    sorts: dict[Sort, list[RanCollective]] = {}
+    for ran in calls:
+        sorts.setdefault(sort_of(ran.op, ran.move), []).append(ran)
     return sorts
 
 
-def injected(call: Call) -> Fraction:
+def injected(ran: RanCollective) -> Fraction:
     """Bytes that a device injects: the mean; of a permute the most, since it moves no shard that is in its place."""
-    per_device = call.injected.tolist()
-    return Fraction(max(per_device)) if call.kind == "permute" else _mean(per_device)
+    per_device = ran.call.injected.tolist()
+    return Fraction(max(per_device)) if ran.move.kind == "permute" else _mean(per_device)
 
 
-def sent(call: Call) -> Fraction:
+def sent(ran: RanCollective) -> Fraction:
     """Bytes that a device sends, on average, forwarded ones included."""
-    return _mean(call.sent.tolist())
+    return _mean(ran.call.sent.tolist())
 
 
 def _mean(counts: Sequence[int | Fraction]) -> Fraction:

@@ -20,7 +20,6 @@ from tpsim.claims.checks import (
     VerifyResult,
     arising,
     blocks_check,
-    distinct,
     slopes_check,
     stopped,
     value_checks,
@@ -105,17 +104,12 @@ def verified(question: Question) -> Verified:
         seen = trial(small, full)
         arrays = tuple(compared(seen.sharded, seen.whole))
     except (Stopped, Misaligned) as error:
-        return _verdict(question, small, (stopped(error),))
+        return _verdict(question, small, [stopped(error)])
     lost = tuple(_not_home(seen.sharded.program))
     right = (*value_checks(arrays), blocks_check(arrays, lost), slopes_check(tuple(slopes(seen.whole))))
     cached = (cache_check(small, work),) if (work := small.inference) and work.serving.phase == "decode" else ()
-    return replace(
-        _verdict(question, small, (*right, *_claims(seen), *cached)),
-        arrays=distinct(arrays),
-        collectives=len(made(seen.sharded)),
-        difference=max(array.difference for array in arrays),
-        notes=tuple(_notes(full, seen)),
-    )
+    checks, notes = [*right, *_claims(seen), *cached], tuple(_notes(full, seen))
+    return _verdict(question, small, checks, compared=arrays, collectives=len(made(seen.sharded)), notes=notes)
 
 
 def _not_home(program: Program) -> Iterator[str]:
@@ -127,8 +121,8 @@ def _not_home(program: Program) -> Iterator[str]:
             yield f"{name} lies as {array.type}, what it replaces as {before}"
 
 
-def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> Verified:
-    """What was run, nothing counted yet."""
+def _verdict(question: Question, small: Question, checks: Sequence[Check], **seen: Any) -> Verified:
+    """What was run, with what was `seen` of it."""
     return Verified(
         name=question.name,
         asked=question.asked,
@@ -140,6 +134,7 @@ def _verdict(question: Question, small: Question, checks: tuple[Check, ...]) -> 
         devices=small.mesh.devices,
         full_size=", ".join(_sizes(question)),
         checks=arising(checks),
+        **seen,
     )
 
 
@@ -163,7 +158,7 @@ def _claims(seen: Trial) -> Iterator[Check]:
         for row in plan.rows
     ]
     ledger = Ledger(claims, made(seen.sharded), known)
-    sent = exact_bytes(sum((injected(ran_call.call) for ran_call in ledger.made), Fraction(0)))
+    sent = exact_bytes(sum(map(injected, ledger.made), Fraction(0)))
     both = f"{counted(ran([ledger]), 'call')} of {counted(len(claims), 'planned collective')}"
     yield collectives_check([ledger], f"{both}, {sent} injected per device: none missing, none extra")
     yield links_check([ledger])
@@ -193,7 +188,7 @@ def _layer_formulas(plan: PlanResult, ledger: Ledger) -> Iterator[str]:
     for ran_call in ledger.made:
         where = ran_call.op.where
         for phase in (where.phase, "total"):
-            sums[where.layer, where.microbatch, phase] += injected(ran_call.call)
+            sums[where.layer, where.microbatch, phase] += injected(ran_call)
     here = [kind for kind in dict.fromkeys(kinds) if loops[kind] != 0]
     for (phase, total), kind in product(plan.per_layer.items(), here):
         text = replace(total, rows=tuple(row for row in total.rows if row.call.where.kind == kind)).formula

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh, as_flag, sized
 from tpsim.answers.shard import ShardResult, shard
-from tpsim.claims.checks import Check, Verified, VerifyResult, arising, blocks_check, distinct, equal_arrays, stopped
+from tpsim.claims.checks import Check, Verified, VerifyResult, arising, blocks_check, equal_arrays, stopped
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, links_check, ran
 from tpsim.claims.shrink import DEVICES, PAIR, POWER, telling
 from tpsim.claims.trial import Stopped, machine_wiring, made, run
@@ -107,16 +107,11 @@ def _verified(asked: ShardResult, progress: Progress | None) -> Verified:
                 progress(len(runs), len(ways), way.ops or asked.expression.text)
             runs.append(_run(asked, way))
     except (Stopped, Misaligned) as error:
-        return _verdict(asked, (stopped(error),))
+        return _verdict(asked, [stopped(error)])
     ledgers, compared = [ledger for ledger, _ in runs], [array for _, arrays in runs for array in arrays]
     lost = [text for way in asked.alternatives for text in _astray(asked, way)]
-    checks = (equal_arrays("values", compared), blocks_check(compared, lost), *_claims(ledgers))
-    return replace(
-        _verdict(asked, checks),
-        arrays=distinct(compared),
-        collectives=ran(ledgers),
-        difference=max(array.difference for array in compared),
-    )
+    checks = [equal_arrays("values", compared), blocks_check(compared, lost), *_claims(ledgers)]
+    return _verdict(asked, checks, compared=compared, collectives=ran(ledgers))
 
 
 def _claims(ledgers: Sequence[Ledger]) -> Iterator[Check]:
@@ -136,8 +131,8 @@ def _astray(asked: ShardResult, way: Way) -> Iterator[str]:
         yield f"{asked_for[0]} is asked for, but a way ends in {ends}"
 
 
-def _verdict(asked: ShardResult, checks: tuple[Check, ...]) -> Verified:
-    """What was run, nothing counted yet."""
+def _verdict(asked: ShardResult, checks: Sequence[Check], **seen: Any) -> Verified:
+    """What was run, with what was `seen` of it."""
     return Verified(
         name=asked.expression.text,
         asked=_asked(asked),
@@ -147,6 +142,7 @@ def _verdict(asked: ShardResult, checks: tuple[Check, ...]) -> Verified:
         placement=tuple(asked.clock.placement.describe()) if asked.clock else (),
         devices=asked.mesh.devices,
         checks=arising(checks),
+        **seen,
     )
 
 

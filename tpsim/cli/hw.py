@@ -93,9 +93,9 @@ def fit(output: Output, **asked: Any) -> None:
     \b
     tpsim hw fit --runs runs.csv --base dgx-h100 -o my-h100.yaml
     """
-    from tpsim.calibrate.fit import hw_fit_any
+    from tpsim.calibrate.fit import hw_fit
     from tpsim.pages.fit import page
 
-    result = hw_fit_any(**asked)
+    result = hw_fit(**asked)
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
     output.write(result, partial(page, profile=profile, level=asked["level"]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tpsim.guard.drift import UNKNOWN, drift
 from tpsim.guard.drift_result import Drifted
-from tpsim.guard.lock import LOCK_FILE, TOLERANCE, Lock, lock_text, older_lock, read_lock
+from tpsim.guard.lock import LOCK_FILE, TOLERANCE, Lock, lock_text, naming, older_lock, read_lock
 from tpsim.guard.lock_of_plans import current_lock
 from tpsim.guard.lock_parts import BASE
 from tpsim.guard.moved_numbers import STATES_FIT, is_outcome, outcome
@@ -95,8 +95,7 @@ class CheckResult(Drifted):
 
         verbose  True where all numbers are shown
         """
-        named = () if str(self.path) == LOCK_FILE else ("--lock", str(self.path))
-        again = ["tpsim", "check", *self.asked, *named]
+        again = ["tpsim", "check", *self.asked, *naming(self.path)]
         code = next((cause.scenarios for cause in self.drift.causes if cause.name == UNKNOWN), ())
         if self.updated:
             words = again
@@ -180,10 +179,9 @@ def _nearest(lock: Path) -> Path:
 
 def _how_to_write(paths: Sequence[str], lock: Path) -> str:
     """The command that writes a lock of the scenarios that are named, or that stand where they usually do."""
-    named = () if str(lock) == LOCK_FILE else ("--lock", str(lock))
     if paths or (lock.parent / HOME).is_dir():
-        return f"write it: {shlex.join(['tpsim', 'check', '--update', *paths, *named])}"
-    return " ".join([WHAT, *map(shlex.quote, named)])
+        return f"write it: {shlex.join(['tpsim', 'check', '--update', *paths, *naming(lock)])}"
+    return f"{WHAT} {shlex.join(naming(lock))}".rstrip()
 
 
 WHAT = "name your scenarios, files or folders: tpsim check --update PATH"

@@ -79,18 +79,15 @@ def at_least(whole: Drift, share: float) -> Drift:
 
 def _touched(cause: CauseOfDrift, moved: Sequence[Moved], old: Lock, new: Lock) -> CauseOfDrift:
     """The cause with the scenarios and collectives whose numbers moved and that use it."""
-    if cause.silent:
-        return cause
-    hits = [number for number in moved if cause.makes(number, old, new)]
+    return cause if cause.silent else _moving(cause, [number for number in moved if cause.makes(number, old, new)])
+
+
+def _moving(cause: CauseOfDrift, hits: Sequence[Moved]) -> CauseOfDrift:
+    """The cause with the scenarios and collectives of these numbers, and the largest change of a step among them."""
     names = tuple(dict.fromkeys([*cause.scenarios, *(hit.scenario for hit in hits)]))
-    over = dict.fromkeys(hit.part.over for hit in hits if hit.part)
-    return replace(cause, scenarios=names, collectives=tuple(over), step_relative=_effect(hits))
-
-
-def _effect(hits: Sequence[Moved]) -> float | None:
-    """The largest change of a step among these numbers."""
-    steps = [hit.relative for hit in hits if hit.quantity == "step_s"]
-    return max((step for step in steps if step is not None), key=abs, default=None)
+    over = tuple(dict.fromkeys(hit.part.over for hit in hits if hit.part))
+    steps = [hit.relative for hit in hits if hit.quantity == "step_s" and hit.relative is not None]
+    return replace(cause, scenarios=names, collectives=over, step_relative=max(steps, key=abs, default=None))
 
 
 def _unexplained(
@@ -99,10 +96,8 @@ def _unexplained(
     """Numbers that moved though no fact did that they use: other code of tpsim is to blame, and is said to be."""
     left = [number for number in moved if not any(cause.makes(number, old, new) for cause in causes)]
     if left:
-        names = tuple(dict.fromkeys(number.scenario for number in left))
-        over = tuple(dict.fromkeys(number.part.over for number in left if number.part))
         sentence = "moved: " + ", ".join(sorted({number.quantity for number in left}))
-        yield CauseOfDrift("formula", UNKNOWN, None, None, sentence, names, over, step_relative=_effect(left))
+        yield _moving(CauseOfDrift("formula", UNKNOWN, None, None, sentence), left)
 
 
 ALIKE = 0.5

@@ -115,6 +115,13 @@ def _facts(kind: FactKind, owner: Names, section: Any) -> Iterator[tuple[Fact, A
 
 
 LOCK_FILE = "tpsim.lock"
+
+
+def naming(lock: Path | str) -> tuple[str, ...]:
+    """The words by which a command names a lock; none for that of the usual name."""
+    return () if str(lock) == LOCK_FILE else ("--lock", str(lock))
+
+
 OLDER = ("lock/1",)
 """The formats of locks that said less: what moved since cannot be said of them."""
 
@@ -129,8 +136,7 @@ def read_lock(path: Path | str) -> Lock:
         message = (
             f"this is a {document.data['tpsim']}, which does not say what its numbers are made with as {VERSION} does"
         )
-        named = () if str(path) == LOCK_FILE else ("--lock", str(path))
-        remedy = f"write it again: {shlex.join(['tpsim', 'check', '--update', *named])}"
+        remedy = f"write it again: {shlex.join(['tpsim', 'check', '--update', *naming(path)])}"
         raise InputError.one("older-lock", message, document.place("tpsim"), remedy)
     lock, document = spec.read(document, Lock)
     if _parts(lock.version) > _parts(__version__):

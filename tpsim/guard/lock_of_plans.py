@@ -163,6 +163,12 @@ def _formulas(
 
 # Scenarios --------------------------------------------------------------------------------------------------------
 
+STEP = {"step_s": "time_s", "compute_s": "compute_s", "exposed_s": "exposed_s"}
+"""Seconds of a step that every plan has, and what its document calls them."""
+
+FLOPS = "flops_per_device"
+"""What a plan's document calls the arithmetic of a step."""
+
 REPLY = ("ttft_s", "reply_s")
 """Seconds of what is asked for beside a step of decoding."""
 
@@ -179,9 +185,11 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     bare = ScenarioFact(inputs=inputs, uses=(), results={}, collectives=())
     uses = Uses(plan, bare, lists)
     uses_of = uses.of_results()
+    placement = in_one_line(plan.question.resolved["placement"])
+    results = {**results_of(plan.result, placement), **_best(plan.question)}
     return bare.but(
         uses=uses.shared(),
-        results={name: ResultFact(value=value, uses=uses_of[name]) for name, value in _results(plan).items()},
+        results={name: ResultFact(value=value, uses=uses_of[name]) for name, value in results.items()},
         collectives=tuple(_calls(plan, uses)),
     )
 
@@ -226,19 +234,21 @@ def _flat(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
             yield f"{above}{name}", value
 
 
-def _results(plan: PlanResult) -> dict[str, Any]:
+def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[str, Any]:
+    """What a plan came to, as its document says it, by the names that a lock has; nothing of what it does not say.
+
+    placement  in words; None where nobody asks for it
+    """
+    step, memory = result["step"], result["memory"]
     return {
-        "step_s": plan.step["time_s"],
-        "compute_s": plan.step["compute_s"],
-        "exposed_s": plan.step["exposed_s"],
-        **{name: seconds for name in WAITS if (seconds := plan.step[name])},
-        **replied(plan.serve),
-        "flops": plan.step["flops_per_device"],
-        **{name: size for name in (*MEMORY, CACHE) if (size := plan.memory[name]) is not None},
-        "placement": in_one_line(plan.question.resolved["placement"]),
-        STATES_FIT: plan.memory.states_fit,
-        **{f"require.{demand.name}": demand.ok for demand in plan.require if demand.name not in BANDED},
-        **_best(plan.question),
+        **{name: step[told] for name, told in STEP.items()},
+        **{name: step[name] for name in WAITS if step.get(name)},
+        **replied(result.get("serve")),
+        "flops": step[FLOPS],
+        **{name: memory[name] for name in (*MEMORY, CACHE) if memory.get(name) is not None},
+        **({} if placement is None else {"placement": placement}),
+        STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"],
+        **{f"require.{demand['name']}": demand["ok"] for demand in result["require"] if demand["name"] not in BANDED},
     }
 
 

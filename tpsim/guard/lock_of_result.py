@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_plans import CACHE, MEMORY, calls_of, inputs_of, model_facts, replied
+from tpsim.guard.lock_of_plans import CACHE, FLOPS, MEMORY, STEP, calls_of, inputs_of, model_facts, replied, results_of
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
-from tpsim.guard.moved_numbers import HELD, STATES_FIT, WAITS
+from tpsim.guard.moved_numbers import HELD, WAITS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.requirements import BANDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.quantity.spec import Document, Keys
 
-RESULTS = ("time_s", "compute_s", "exposed_s", "flops_per_device")
 NUMBERS = ("count", "logical_bytes", "wire_bytes_per_device", "time_s")
 NAMES = ("phase", "op", "block", "array", "collective", "axis", "algorithm")
 
@@ -60,7 +58,7 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
     yield ("resolved",), ("name", "hardware"), "name"
     yield ("resolved", "model"), ("name",), "name"
     step, memory = data["result"]["step"], data["result"]["memory"]
-    yield ("result", "step"), [*RESULTS, *(key for key in WAITS if key in step)], "number"
+    yield ("result", "step"), [*STEP.values(), FLOPS, *(key for key in WAITS if key in step)], "number"
     if reply := [*replied(data["result"].get("serve"))]:
         yield ("result", "serve"), reply, "number"
     later = [key for key in (*MEMORY, CACHE) if key not in HELD and memory.get(key) is not None]
@@ -109,7 +107,7 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
     fact = ScenarioFact(
         inputs={"model": model, "hardware": machine, **inputs_of(rest)},
         uses=(ALL,),
-        results={name: ResultFact(value=value) for name, value in _results(result).items()},
+        results={name: ResultFact(value=value) for name, value in results_of(result).items()},
         collectives=tuple(calls_of(result["collectives"])),
     )
     return lock.but(uses={ALL: tuple(map(str, lock.facts))}, scenarios={resolved["name"]: fact})
@@ -126,15 +124,3 @@ class Version(FormulaFacts):
     """The formulas of a saved result: those of the tpsim that made it."""
 
     tpsim: FormulaFact
-
-
-def _results(result: Mapping[str, Any]) -> dict[str, Any]:
-    step, memory = result["step"], result["memory"]
-    steps = {"step_s": step["time_s"], **{key: step[key] for key in RESULTS[1:]}}
-    waits = {key: step[key] for key in WAITS if step.get(key)}
-    demands = {
-        f"require.{demand['name']}": demand["ok"] for demand in result["require"] if demand["name"] not in BANDED
-    }
-    sizes = {key: memory[key] for key in (*MEMORY, CACHE) if memory.get(key) is not None}
-    fit = {STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"]}
-    return {**steps, **waits, **replied(result.get("serve")), **sizes, **fit, **demands}

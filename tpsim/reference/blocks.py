@@ -62,12 +62,6 @@ class Grid:
             rank = rank * self.mesh.axes[axis] + device[self.mesh.order.index(axis)]
         return rank
 
-    def group(self, device: Device, axes: Sequence[str]) -> list[Device]:
-        """The devices that differ from `device` along `axes` only, in rank order."""
-        ranks = [range(self.mesh.axes[axis]) for axis in axes]
-        members = (dict(zip(axes, at, strict=True)) for at in combinations(*ranks))
-        return [tuple(at.get(axis, own) for axis, own in zip(self.mesh.order, device, strict=True)) for at in members]
-
     def window(self, device: Device, sharding: Sharding, shape: Mapping[str, int]) -> tuple[slice, ...]:
         """The part of the global array that `device` holds.
 
@@ -122,8 +116,7 @@ class Grid:
     def unlined(self, blocks: Blocks, line: FlatDim, shape: Mapping[str, int]) -> Blocks:
         """What each device has of a line as it was before: without what fills it up."""
         order = [(*line.merged, *line.rest).index(dim) for dim in line.of.dims]
-        (own, *_) = (self.window(device, line.of, shape) for device in self.devices[:1])
-        lengths = dict(zip(line.of.dims, (part.stop - part.start for part in own), strict=True))
+        lengths = dict(zip(line.of.dims, self.tiling(line.of, shape).shape, strict=True))
         sizes = [lengths[dim] for dim in (*line.merged, *line.rest)]
         many = prod(lengths[dim] for dim in line.merged)
         return {device: block[:many].reshape(sizes).transpose(order) for device, block in blocks.items()}
@@ -144,11 +137,12 @@ class Grid:
 
         Raises ValueError, naming the device, for a block of the wrong shape.
         """
-        tiling, paid = self.tiling(sharding, shape), self.paid(blocks, sharding)
-        whole, spread, there = np.full(self.extents(sharding, shape), np.nan), 0.0, set()
-        for device, block in paid.items():
+        tiling = self.tiling(sharding, shape)
+        for device, block in blocks.items():
             if block.shape != tiling.shape:
                 raise ValueError(f"device {device} holds {block.shape}, {sharding} says {tiling.shape}")
+        whole, spread, there = np.full(self.extents(sharding, shape), np.nan), 0.0, set()
+        for device, block in self.paid(blocks, sharding).items():
             here, at = tiling.windows[device], tiling.at[device]
             if at in there:
                 spread = max(spread, gap(whole[here], block))
@@ -157,7 +151,7 @@ class Grid:
         return whole, spread
 
     def paid(self, blocks: Blocks, sharding: Sharding) -> Blocks:
-        """The blocks with the sums and maxima paid that the type owes."""
+        """The blocks with what the type owes paid: one for each place that the owed axes do not tell apart."""
         for kind in ("sum", "max"):
             axes = [axis for axis in self.mesh.order if (axis, kind) in sharding.owes]
             blocks = self.reduced(blocks, axes, kind) if axes else blocks
@@ -173,10 +167,14 @@ class Grid:
         return blocks
 
     def reduced(self, blocks: Blocks, axes: Sequence[str], kind: str) -> Blocks:
-        """Every device's block summed (or maximised) over those of its group along `axes` that hold one."""
-        combine: Callable[..., Block] = np.sum if kind == "sum" else np.max
-        holders = {device: [other for other in self.group(device, axes) if other in blocks] for device in blocks}
-        return {device: combine([blocks[other] for other in together], axis=0) for device, together in holders.items()}
+        """The blocks of each group along `axes` summed (or maximised): one for the group, under its first device."""
+        combine: Callable[..., Block] = np.add if kind == "sum" else np.maximum
+        owed = {self.mesh.order.index(axis) for axis in axes}
+        reduced: Blocks = {}
+        for device, block in blocks.items():
+            first = tuple(0 if place in owed else at for place, at in enumerate(device))
+            reduced[first] = combine(reduced[first], block) if first in reduced else block
+        return reduced
 
 
 def gap(block: Block, other: Block) -> float:

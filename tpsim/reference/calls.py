@@ -20,7 +20,6 @@ from tpsim.reference.network import NOWHERE, Index, Lane, Network
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.fabric.wires import Segment
     from tpsim.reference.schedule import Schedule, Send
 
@@ -49,7 +48,7 @@ class LevelCall:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What all groups of the mesh send at once: in elements where a schedule is counted, in bytes of a call.
+    """What all groups of the mesh send at once: in elements where a schedule is counted, in bytes where a program ran.
 
     injected  by each device, without what it only passed on
     sent, received, messages  of each device, in the order of the mesh; forwarded ones included
@@ -65,7 +64,7 @@ class Tally:
     levels: Mapping[str, LevelCall]
     uplink: int = 0
 
-    def call(self, move: Move, dtype: str, array: str) -> Call:
+    def in_bytes(self, dtype: str) -> Tally:
         """The same in bytes of a dtype."""
         width = bytes_of(dtype)
         levels = {
@@ -75,22 +74,11 @@ class Tally:
             for name, level in self.levels.items()
         }
         counts = (width * self.injected, width * self.sent, width * self.received, self.messages)
-        up = width * self.uplink
-        return Call(*counts, self.steps, levels, up, kind=move.kind, axes=move.axes, dtype=dtype, array=array)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Tally):
-    """One collective as it ran, in bytes."""
-
-    kind: MoveKind
-    axes: tuple[str, ...]
-    dtype: str
-    array: str
+        return Tally(*counts, self.steps, levels, width * self.uplink)
 
     @property
     def link_total(self) -> int:
-        """Bytes on the busiest directed link."""
+        """On the busiest directed link."""
         return max((level.total for level in self.levels.values()), default=0)
 
     @property

@@ -147,22 +147,22 @@ TORI: Mapping[str, Callable[[Sequence[Axis], Sequence[bool], MoveKind], Schedule
 }
 
 
-def _backwards(gather: ScheduleOf) -> ScheduleOf:
-    return lambda n: gather(n).backwards()
-
-
 def _both(scatter: ScheduleOf, gather: ScheduleOf) -> ScheduleOf:
     return lambda n: scatter(n).then(gather(n))
+
+
+def _backwards(gather: ScheduleOf) -> ScheduleOf:
+    return lambda n: gather(n).backwards()
 
 
 def _families(
     gathers: Mapping[str, ScheduleOf],
     exchanges: Mapping[str, ScheduleOf],
-    *,
-    scatters: Mapping[str, ScheduleOf],
+    scatters: Mapping[str, ScheduleOf] | None = None,
     **more: ScheduleOf,
 ) -> Mapping[MoveKind, Mapping[str, ScheduleOf]]:
-    """Every move from its gathers, the scatters that mirror them, and all-reduces of their own."""
+    """Every move from its gathers, the scatters that mirror them unless others do, and all-reduces of their own."""
+    scatters = scatters or {name: _backwards(gather) for name, gather in gathers.items()}
     return {
         "all_gather": gathers,
         "reduce_scatter": scatters,
@@ -172,51 +172,37 @@ def _families(
     }
 
 
-def _mirrored(gathers: Mapping[str, ScheduleOf]) -> Mapping[str, ScheduleOf]:
-    return {name: _backwards(gather) for name, gather in gathers.items()}
-
-
-RING = {"ring": rings.two_way_gather, "two-rings": rings.opposite_gather}
-LINE = {"line": rings.line_gather}
-MESH = {"ring": rings.mesh_gather, "direct": switches.direct_gather}
-HOST = {"ring": switches.ring_gather}
-SWITCH = {
-    "ring": switches.ring_gather,
-    "direct": switches.direct_gather,
-    "doubling": switches.doubling_gather,
-    "pat": switches.doubling_gather,
-}
-
 FAMILIES: Mapping[SegmentTopology, Mapping[MoveKind, Mapping[str, ScheduleOf]]] = {
     "ring": _families(
-        RING,
-        {"shortest": rings.shortest_exchange, "shortest-unsplit": rings.unsplit_exchange},
-        scatters=_mirrored(RING),
+        {"ring": rings.two_way_gather, "two-rings": rings.opposite_gather},
+        {"shortest": rings.shortest_exchange, "shortest-unsplit": partial(rings.shortest_exchange, split=False)},
     ),
     "one_way_ring": _families(
-        {"ring": rings.one_way_gather}, {"ring": rings.one_way_exchange}, scatters={"ring": rings.one_way_scatter}
+        {"ring": rings.one_way_gather}, {"ring": rings.one_way_exchange}, {"ring": rings.one_way_scatter}
     ),
     "line": _families(
-        LINE,
+        {"line": rings.line_gather},
         {"lockstep": rings.lockstep_line_exchange, "farthest-first": rings.farthest_first_line_exchange},
-        scatters=_mirrored(LINE),
         centre_and_back=lambda n: rings.centre_and_back(n, n),
     ),
     "switch": _families(
-        SWITCH,
+        {
+            "ring": switches.ring_gather,
+            "direct": switches.direct_gather,
+            "doubling": switches.doubling_gather,
+            "pat": switches.doubling_gather,
+        },
         {"pairwise": switches.pairwise_exchange, "direct": switches.direct_exchange},
-        scatters=_mirrored(SWITCH),
         one_shot=switches.one_shot,
         in_switch=switches.in_switch,
         in_network=switches.in_network,
         tree=switches.tree,
     ),
     "mesh": _families(
-        MESH,
+        {"ring": partial(switches.flat_ring_gather, nodes=1), "direct": switches.direct_gather},
         {"all-peers": switches.direct_exchange, "pairwise": switches.pairwise_exchange},
-        scatters=_mirrored(MESH),
         one_shot=switches.one_shot,
     ),
-    "host": _families(HOST, {"pairwise": switches.pairwise_exchange}, scatters=_mirrored(HOST)),
+    "host": _families({"ring": switches.ring_gather}, {"pairwise": switches.pairwise_exchange}),
 }
 """Every schedule over one segment, by how its devices are joined, what is moved, and the algorithm's name."""

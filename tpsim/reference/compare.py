@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -17,11 +17,10 @@ from tpsim.reference.routing import reordered
 from tpsim.reference.run import label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tpsim.algebra.sharding import Sharding
     from tpsim.program.op import Phase
-    from tpsim.reference.blocks import Block, Blocks, Device, Tiling
+    from tpsim.reference.blocks import Block, Device
     from tpsim.reference.run import Run
 
 FLOOR = 1e-4
@@ -113,11 +112,10 @@ def _as(array: Array, other: Array, sharded: Run, whole: Run) -> Block:
 
 @dataclass(slots=True)
 class _Judge:
-    """What each array of a run should be, so far, and where blocks of each type lie."""
+    """What each array of a run should be, so far."""
 
     run: Run
     known: dict[Array, Block] = field(default_factory=dict)
-    tilings: dict[Sharding, Tiling] = field(default_factory=dict)
 
     def expected(self, array: Array) -> Block:
         """What an array should be: as its counterpart is, else as its own blocks say."""
@@ -128,11 +126,11 @@ class _Judge:
     def judged(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
         """The blocks of `array` against `expected`."""
         self.known[array] = expected
-        blocks, tiling = self.run.blocks[array], self._tiling(array.type)
+        blocks, tiling = self.run.blocks[array], self.run.grid.tiling(array.type, self.run.sizes)
         for device, block in blocks.items():
             if block.shape != tiling.shape:
                 return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
-        paid = _paid(self.run, blocks, array.type)
+        paid = self.run.grid.paid(blocks, array.type)
         split = tiling.shape != expected.shape  # elsewhere every device has all of it
         apart = np.abs(
             np.array([*paid.values()])
@@ -146,33 +144,9 @@ class _Judge:
         relative = float(gaps[worst]) / size
         return Compared(phase, name, result, np.inf if np.isnan(relative) else relative, where, len(blocks))
 
-    def _tiling(self, type_: Sharding) -> Tiling:
-        """The part of an array of this type that each device is to hold."""
-        if type_ not in self.tilings:
-            self.tilings[type_] = self.run.grid.tiling(type_, self.run.sizes)
-        return self.tilings[type_]
-
     def _place(self, device: Device) -> str:
         place = zip(self.run.grid.mesh.order, device, strict=True)
         return ", ".join(f"{axis} {at}" for axis, at in place) or "the only one"
-
-
-def _paid(run: Run, blocks: Blocks, type_: Sharding) -> Blocks:
-    """The blocks with what they owe paid: one per place that the owed axes do not tell apart."""
-    paid = blocks
-    for kind, pay in (("sum", np.add), ("max", np.maximum)):
-        owed = [place for place, axis in enumerate(run.grid.mesh.order) if (axis, kind) in type_.owes]
-        if owed:
-            paid = _folded(paid, owed, pay)
-    return paid
-
-
-def _folded(blocks: Mapping[Device, Block], owed: list[int], pay: Any) -> Blocks:
-    folded: Blocks = {}
-    for device, block in blocks.items():
-        first = tuple(0 if place in owed else at for place, at in enumerate(device))
-        folded[first] = pay(folded[first], block) if first in folded else block
-    return folded
 
 
 STEPS = (1e-5, 1e-6)

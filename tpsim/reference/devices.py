@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.fabric.wires import Segment
     from tpsim.reference.blocks import Block, Blocks, Grid
-    from tpsim.reference.calls import Call, Sized
+    from tpsim.reference.calls import Sized
     from tpsim.reference.collectives import Stretch
     from tpsim.reference.network import Index, Network
     from tpsim.reference.schedule import Schedule, Send
@@ -54,13 +54,12 @@ class Devices:
         move: Move,
         blocks: Blocks,
         parts: Sequence[Stretch],
-        dtype: str,
         array: str = "",
         *,
         plan: Schedule | None = None,
         filled: Blocks | None = None,
-    ) -> tuple[Blocks, Call]:
-        """Every device's block after one move of an array, and what was sent for it.
+    ) -> tuple[Blocks, Tally]:
+        """Every device's block after one move of an array, and the elements that were sent for it.
 
         parts   how it runs, innermost first
         plan    another schedule than that of the parts: a test's wrong one
@@ -69,39 +68,44 @@ class Devices:
         Raises ValueError, naming array and device, if a device is left without what it should hold.
         """
         if move.kind == "slice":
-            return self.grid.sliced(blocks, move), self._idle().call(move, dtype, array)
+            return self.grid.sliced(blocks, move), self._idle()
         if self.grid.mesh.size(*move.axes) == 1:
-            return dict(blocks), self._idle().call(move, dtype, array)
-        segments = tuple(segment for part in parts for segment in part.segments)
-        members = self.network.members(move.axes, segments)
-        group = self._group(move, members, blocks)
+            return dict(blocks), self._idle()
+        segments, members = self._wires(move, parts)
+        group = MoveGroups(self.grid, move, members, blocks)
         run = plan or self._plan(move, group, parts, segments)
-        stores = group.stores(run.switches)
-        for step in self._messages(run, stores.shape[-1]):
-            self._step(step, run, stores, np.maximum if group.maximum else np.add)
+        stores = self._played(run, group)
         moved, lacking = group.moved(stores)
         if lacking is not None:
             raise ValueError(f"{array}: device {self.grid.devices[lacking]} was never sent a part of its block")
         if filled is None:
             tally = self._tally(run, move, segments, members, stores.shape[-1])
         else:
-            tally = self._ragged(run, move, segments, self._group(move, members, filled))
-        return dict(zip(self.grid.devices, moved, strict=True)), tally.call(move, dtype, array)
+            tally = self._ragged(run, move, segments, MoveGroups(self.grid, move, members, filled))
+        return dict(zip(self.grid.devices, moved, strict=True)), tally
 
     def shifted(self, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Blocks, Tally]:
         """Every device's block on the next device along the axes of a move, and what was sent for it."""
-        segments = tuple(segment for part in parts for segment in part.segments)
-        members = self.network.members(move.axes, segments)
+        segments, members = self._wires(move, parts)
         hop = replace(move, kind="permute")
-        group = ShiftedGroup(self.grid, hop, members, np.stack([blocks[device] for device in self.grid.devices]))
+        group = ShiftedGroup(self.grid, hop, members, blocks)
         run = self._plan(hop, group, parts, segments)
-        stores = group.stores(run.switches)
-        for messages in self._messages(run, stores.shape[-1]):
-            self._step(messages, run, stores, np.add)
+        stores = self._played(run, group)
         moved, _ = group.moved(stores)
-        return dict(zip(self.grid.devices, moved, strict=True)), self._tally(
-            run, hop, segments, members, stores.shape[-1]
-        )
+        tally = self._tally(run, hop, segments, members, stores.shape[-1])
+        return dict(zip(self.grid.devices, moved, strict=True)), tally
+
+    def _wires(self, move: Move, parts: Sequence[Stretch]) -> tuple[tuple[Segment, ...], Index]:
+        """The segments that a move runs on, and the devices of its groups on these."""
+        segments = tuple(segment for part in parts for segment in part.segments)
+        return segments, self.network.members(move.axes, segments)
+
+    def _played(self, run: Schedule, group: MoveGroups) -> Block:
+        """What each device holds of the flat array of its group when all steps are done."""
+        stores = group.stores(run.switches)
+        for step in self._messages(run, stores.shape[-1]):
+            self._step(step, run, stores, np.maximum if group.maximum else np.add)
+        return stores
 
     def _plan(self, move: Move, group: MoveGroups, parts: Sequence[Stretch], segments: Sequence[Segment]) -> Schedule:
         if move.kind != "permute":
@@ -111,9 +115,6 @@ class Devices:
         if key not in self._permutes:
             self._permutes[key] = permutes.routed(segments, targets)
         return self._permutes[key]
-
-    def _group(self, move: Move, members: Index, blocks: Blocks) -> MoveGroups:
-        return MoveGroups(self.grid, move, members, np.stack([blocks[device] for device in self.grid.devices]))
 
     def _step(
         self, step: Sequence[Message], run: Schedule, stores: Block, combine: Any

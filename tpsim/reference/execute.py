@@ -14,7 +14,7 @@ import numpy as np
 from tpsim.algebra.sharding import flat_dim, unpacked
 from tpsim.program.op import Array, Combine, Dispatch, Join, Leaf, Op, Program, Reshard
 from tpsim.reference import streamed
-from tpsim.reference.calls import Call, Tally, bytes_of
+from tpsim.reference.calls import Tally, bytes_of
 from tpsim.reference.devices import Devices
 from tpsim.reference.local_ops import SIDE_BY_SIDE, made, work_of
 from tpsim.reference.network import Wiring, rings
@@ -162,43 +162,43 @@ def _moved(run: Run, op: Reshard) -> Blocks:
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
         if move.streamed and move.kind == "all_gather":
-            steps, call = streamed.gathered(run, move, blocks, parts, op)
+            steps, sent = streamed.gathered(run, move, blocks, parts)
             run.streams[op.output] = move, steps
             blocks = streamed.whole(run, move, steps)
         elif move.streamed and move.kind == "permute":
-            blocks, call = streamed.brought(run, move, blocks, parts, op)
+            blocks, sent = streamed.brought(run, move, blocks, parts)
         elif move.streamed:
-            blocks, call = streamed.scattered(run, move, blocks, parts, op)
+            blocks, sent = streamed.scattered(run, move, blocks, parts, op)
         else:
-            blocks, call = _played(run, move, blocks, parts, op)
-        run.causes.append(RanCollective(op, call))
+            blocks, sent = _played(run, move, blocks, parts, op)
+        run.causes.append(RanCollective(op, move, sent.in_bytes(dtype)))
     return run.grid.unlined(blocks, line, run.sizes) if line and line in x.dims else blocks
 
 
-def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
+def _played(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Tally]:
     """One move among the devices that hold the array, and what they sent."""
     order = run.grid.devices
     if move.members and len(blocks) < len(order):
-        return _exchanged(run, move, blocks, op)
+        return _exchanged(run, blocks)
     ragged = op.output.filled and not run.padded
     filled = {device: marks(run, op.output, move.before, device) for device in order} if ragged else None
-    play = partial(run.devices.play, move, parts=parts, dtype=op.output.dtype, array=str(op.output), filled=filled)
+    play = partial(run.devices.play, move, parts=parts, array=str(op.output), filled=filled)
     return streamed.among(run, blocks, play)
 
 
-def _exchanged(run: Run, move: Move, blocks: Blocks, op: Op) -> tuple[Blocks, Call]:
+def _exchanged(run: Run, blocks: Blocks) -> tuple[Blocks, Tally]:
     """The sum of what two stages of several hold: each device sends its block to its like on the other."""
     sums: Blocks = {}
     for device, block in blocks.items():
         like = run.like(device)
         sums[like] = sums[like] + block if like in sums else block
-    return {device: sums[run.like(device)] for device in blocks}, _a_block_each(blocks, move, op.output)
+    return {device: sums[run.like(device)] for device in blocks}, _a_block_each(blocks)
 
 
-def _a_block_each(blocks: Blocks, move: Move, array: Array, uplink: int = 0) -> Call:
-    """The call in which every device sends its block in one message."""
+def _a_block_each(blocks: Blocks, uplink: int = 0) -> Tally:
+    """What is sent where every device sends its block in one message."""
     sent = np.array([block.size for block in blocks.values()], dtype=np.int64)
-    return Tally(sent, sent, sent, np.ones_like(sent), 1, {}, uplink).call(move, array.dtype, str(array))
+    return Tally(sent, sent, sent, np.ones_like(sent), 1, {}, uplink)
 
 
 def _posted(run: Run, cut: Op) -> Blocks:
@@ -220,5 +220,5 @@ def _taken(run: Run, cut: Reshard, blocks: Blocks) -> None:
     )
     size = next(iter(blocks.values())).size
     ends = ((place[homes[run.like(to)]], place[to], size) for to in run.holders(cut.where))
-    call = _a_block_each(blocks, move, cut.output, run.wiring.network.uplink(ends))
-    run.causes.append(RanCollective(cut, call))
+    sent = _a_block_each(blocks, run.wiring.network.uplink(ends))
+    run.causes.append(RanCollective(cut, move, sent.in_bytes(cut.output.dtype)))

@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import Cuts, Move
-    from tpsim.reference.blocks import Block, Grid
+    from tpsim.reference.blocks import Block, Blocks, Grid
     from tpsim.reference.network import Index
 
 
@@ -20,8 +20,9 @@ class MoveGroups:
     along the mesh axes.
     """
 
-    def __init__(self, grid: Grid, move: Move, members: Index, blocks: Block) -> None:
-        self.grid, self.move, self.members, self.blocks = grid, move, members, blocks
+    def __init__(self, grid: Grid, move: Move, members: Index, blocks: Blocks) -> None:
+        self.grid, self.move, self.members = grid, move, members
+        self.blocks = np.stack([blocks[device] for device in grid.devices])
         places = np.array([self.grid.rank(device, move.axes) for device in self.grid.devices])
         self.order = places[members[0]]
         self.n = members.shape[1]
@@ -120,18 +121,13 @@ class MoveGroups:
             dim: size * self.grid.mesh.size(*axes)
             for dim, size, axes in zip(self.move.before.dims, self.blocks.shape[1:], self.move.before.on, strict=True)
         }
+        before, after = (self.grid.tiling(type_, shape) for type_ in (self.move.before, self.move.after))
         coordinates = [self.grid.devices[device] for device in devices]
-        wanted = {
-            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.after, shape)): rank
-            for rank, device in enumerate(coordinates)
-        }
-        windows = [
-            tuple((cut.start, cut.stop) for cut in self.grid.window(device, self.move.before, shape))
-            for device in coordinates
-        ]
-        if len(wanted) != len(devices) or set(windows) != set(wanted):
+        wanted = {after.at[device]: rank for rank, device in enumerate(coordinates)}
+        tiles = [before.at[device] for device in coordinates]
+        if before.shape != after.shape or len(wanted) != len(devices) or set(tiles) != set(wanted):
             raise ValueError(f"{self.move.before} -> {self.move.after} is no permute over {self.move.axes}")
-        return [wanted[window] for window in windows]
+        return [wanted[tile] for tile in tiles]
 
 
 class ShiftedGroup(MoveGroups):

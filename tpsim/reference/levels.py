@@ -14,7 +14,7 @@ from math import lcm, prod
 from typing import TYPE_CHECKING
 
 from tpsim.quantity.errors import InputError
-from tpsim.reference.schedule import RankPlace, Schedule, Step, at_once, lifted
+from tpsim.reference.schedule import RankPlace, Schedule, Share, Step, at_once, lifted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,15 +32,6 @@ class Axis:
     n: int
     along: tuple[int, ...]
     small: Small
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The stretch [start, stop) of every block, of `units`, that a run moves."""
-
-    units: int
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +71,7 @@ class Axes:
         runs, first = [], self.n + sum(self.n // axis.n for axis in self.all[:at])
         for row, base in enumerate(self.offsets(self.others(at))):
             ranks = [base + place * self.stride(at) for place in range(self.all[at].n)] + [first + row]
-            where = RankPlace(
-                ranks, self.all[at].along, blocks(base), self.share.units, self.share.start, self.share.stop
-            )
-            runs.append(lifted(small, where))
+            runs.append(lifted(small, RankPlace(ranks, self.all[at].along, blocks(base), self.share)))
         return at_once(runs)
 
     def reducing(self, at: int, kind: MoveKind, gathered: Sequence[int]) -> tuple[Step, ...]:

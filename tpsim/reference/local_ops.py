@@ -98,8 +98,8 @@ def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, 
 
     Where it holds a window alone, the place of a token is taken by the one that comes so many later.
     """
-    along, rows = op.inputs[1].dims.index("s"), op.inputs[1].dims.index("s")
-    cache, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], rows, 0)
+    along = op.inputs[1].dims.index("s")
+    cache, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], along, 0)
     first, room = grid.window(device, op.output.type, sizes)[along].start, sizes[op.output.dims[along]]
     for token, row in enumerate(new, start=past(sizes)):
         if 0 <= token % room - first < len(cache):

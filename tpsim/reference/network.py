@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpsim.algebra.moves import Move
+from tpsim.fabric.placement import Placement
+from tpsim.fabric.slices import AxisPiece, Carrier
 from tpsim.fabric.wires import Segment, joined
 from tpsim.program.op import Reshard
 from tpsim.reference.blocks import Grid
 from tpsim.reference.collectives import Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from tpsim.algebra.mesh import Mesh
-    from tpsim.fabric.placement import Placement
-    from tpsim.fabric.slices import AxisPiece
     from tpsim.fabric.wires import SegmentTopology
 
 Index = NDArray[np.int64]
@@ -64,19 +64,34 @@ class Network:
     @classmethod
     def of(cls, placement: Placement) -> Network:
         """The wires of a placement."""
-        mesh = placement.mesh
-        topologies = {name: carrier.topology for name, carrier in placement.carriers.items()}
-        levels = {name: placement.levels[carrier.level] for name, carrier in placement.carriers.items()}
-        shared = {name for name, carrier in placement.carriers.items() if carrier.shared}
-        return _built(mesh, topologies, levels, placement.pieces, shared)
+        mesh, carriers, pieces = placement.mesh, placement.carriers, placement.pieces
+        digits = {axis: tuple((piece.carrier, piece.n) for piece in pieces[axis]) for axis in mesh.order}
+        on: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in carriers}
+        for axis in reversed(mesh.order):  # minor axes lie inside
+            for piece in pieces[axis]:
+                inside = prod(size for size, _ in on[piece.carrier].values())
+                stride = inside if joined(carriers[piece.carrier].topology) else piece.stride
+                on[piece.carrier][axis] = (piece.n, stride)
+        nobody = np.zeros(0, dtype=np.int64)
+        lanes = {
+            name: Lane(name, placement.levels[carrier.level], carrier.topology, on[name], {}, nobody, nobody)
+            for name, carrier in carriers.items()
+            if on[name]
+        }
+        bare = cls(Grid(mesh), lanes, digits)
+        wired = {name: _wired(bare, lane) for name, lane in lanes.items()}
+        first = np.arange(mesh.devices)  # of those that differ by their places on lanes further inside alone
+        for name, lane in wired.items():
+            wired[name] = replace(lane, nodes=first) if carriers[name].shared else lane
+            first = first - (np.arange(mesh.devices) - lane.first)
+        return replace(bare, lanes=wired)
 
     @classmethod
     def rings(cls, mesh: Mesh) -> Network:
         """Every mesh axis a closed ring of its own: wires for a mesh without a machine."""
-        from tpsim.fabric.slices import AxisPiece
-
         pieces = {axis: (AxisPiece(axis, size, 1),) if size > 1 else () for axis, size in mesh.axes.items()}
-        return _built(mesh, dict.fromkeys(mesh.order, "ring"), dict.fromkeys(mesh.order, "rings"), pieces)
+        carriers = {axis: Carrier(0, axis, "ring", size, closed=True) for axis, size in mesh.axes.items()}
+        return cls.of(Placement(mesh, ("rings",), pieces, carriers, ""))
 
     def members(self, axes: Sequence[str], segments: Sequence[Segment]) -> Index:
         """The devices of every group along `axes`: one row per group, one column per rank on these segments.
@@ -138,30 +153,6 @@ def _offsets(digits: Sequence[Digit]) -> Index:
     for _, _, size, apart in sorted(digits, key=lambda digit: digit[1]):
         offsets = np.add.outer(np.arange(size) * apart, offsets).reshape(-1)
     return offsets
-
-
-def _built(
-    mesh: Mesh,
-    topologies: Mapping[str, SegmentTopology],
-    levels: Mapping[str, str],
-    pieces: Mapping[str, Sequence[AxisPiece]],
-    shared: Collection[str] = (),
-) -> Network:
-    digits = {axis: tuple((piece.carrier, piece.n) for piece in pieces[axis]) for axis in mesh.order}
-    on: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in topologies}
-    for axis in reversed(mesh.order):  # minor axes lie inside
-        for piece in pieces[axis]:
-            inside = prod(size for size, _ in on[piece.carrier].values())
-            on[piece.carrier][axis] = (piece.n, inside if joined(topologies[piece.carrier]) else piece.stride)
-    nobody = np.zeros(0, dtype=np.int64)
-    lanes = {name: Lane(name, levels[name], topologies[name], on[name], {}, nobody, nobody) for name in on if on[name]}
-    bare = Network(Grid(mesh), lanes, digits)
-    wired = {name: _wired(bare, lane) for name, lane in lanes.items()}
-    first = np.arange(mesh.devices)  # of those that differ by their places on lanes further inside alone
-    for name, lane in wired.items():
-        wired[name] = replace(lane, nodes=first) if name in shared else lane
-        first = first - (np.arange(mesh.devices) - lane.first)
-    return replace(bare, lanes=wired)
 
 
 def _wired(network: Network, lane: Lane) -> Lane:

@@ -49,31 +49,8 @@ def one_way_scatter(n: int) -> Schedule:
     return one_way_gather(n, -1).backwards()
 
 
-def shortest_exchange(n: int) -> Schedule:
-    """All-to-all by the shortest way; the chunk for the antipode of an even ring goes half each way."""
-    return _exchange(n, split=True)
-
-
-def unsplit_exchange(n: int) -> Schedule:
-    """All-to-all by the shortest way; the chunk for the antipode goes one way."""
-    return _exchange(n, split=False)
-
-
-def one_way_exchange(n: int) -> Schedule:
-    """All-to-all round one direction."""
-    steps = tuple(
-        tuple(Send(at, (at + 1) % n, joined(_beyond(n, at - step, step)), way=1) for at in range(n))
-        for step in range(n - 1)
-    )
-    return Schedule(n, n * n, 1, steps)
-
-
-def _beyond(n: int, origin: int, step: int) -> list[Piece]:
-    """Chunks of a device that have farther than `step` to go."""
-    return [_chunk(n, origin, origin + far, 1) for far in range(step + 1, n)]
-
-
-def _exchange(n: int, *, split: bool) -> Schedule:
+def shortest_exchange(n: int, *, split: bool = True) -> Schedule:
+    """All-to-all by the shortest way; the chunk for the antipode of an even ring goes half each way, or one way."""
     return Schedule(
         n,
         n * n,
@@ -83,6 +60,15 @@ def _exchange(n: int, *, split: bool) -> Schedule:
             for step in range(n // 2)
         ),
     )
+
+
+def one_way_exchange(n: int) -> Schedule:
+    """All-to-all round one direction."""
+    steps = []
+    for step in range(n - 1):
+        farther = ([_chunk(n, at - step, at - step + far, 1) for far in range(step + 1, n)] for at in range(n))
+        steps.append(tuple(Send(at, (at + 1) % n, joined(pieces), way=1) for at, pieces in enumerate(farther)))
+    return Schedule(n, n * n, 1, tuple(steps))
 
 
 def _onward(n: int, step: int, at: int, way: int, *, split: bool) -> Step:
@@ -158,20 +144,6 @@ def farthest_first_line_exchange(n: int) -> Schedule:
 
 def _chunks(n: int, source: int, first: int, end: int) -> tuple[int, int]:
     return source * n + first, source * n + end
-
-
-def mesh_gather(n: int) -> Schedule:
-    """One-way rings over all devices at once, each with an equal part of every chunk."""
-    orders = mesh_rings(n)
-    steps = tuple(
-        tuple(
-            Send(order[place], order[(place + 1) % n], (unit(order[(place - step) % n] * len(orders) + ring),))
-            for ring, order in enumerate(orders)
-            for place in range(n)
-        )
-        for step in range(n - 1)
-    )
-    return Schedule(n, n, len(orders), steps)
 
 
 def mesh_rings(n: int) -> list[list[int]]:

@@ -135,7 +135,7 @@ def marks(run: Run, array: Array, type_: Sharding, device: Device) -> Block:
     """1 for every element of a device's block of this type that is of a row that there is, else 0."""
     window = run.grid.window(device, type_, run.sizes)
     there = (_of(run, array)[window[:2]] != EMPTY) * 1.0
-    shape = [cut.stop - cut.start for cut in window]
+    shape = run.grid.tiling(type_, run.sizes).shape
     return np.broadcast_to(there.reshape(*there.shape, *(1 for _ in shape[2:])), shape)
 
 
@@ -181,7 +181,7 @@ def _dispatched(run: Run, op: Dispatch, device: Device, block: Block) -> Block:
 
 def _combined(run: Run, op: Combine, device: Device, block: Block) -> Block:
     rows, out = op.inputs[0], op.output
-    shape = [window.stop - window.start for window in run.grid.window(device, out.type, run.sizes)]
+    shape = run.grid.tiling(out.type, run.sizes).shape
     if out.filled:
         sums, filled = np.zeros(shape), _rows_of(run, rows, device) != EMPTY
         for at, node, copy, copies in zip(filled, *_copies(run, out, rows, device), block, strict=True):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tpsim.program.lifetimes import BUFFERS, Lifetimes, in_microbatch, lifetimes
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
-from tpsim.reference.calls import Call, bytes_of
+from tpsim.reference.calls import Tally, bytes_of
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -115,10 +115,11 @@ Inputs = Callable[[str, tuple[int, ...]], Block]
 
 @dataclass(frozen=True, slots=True)
 class RanCollective:
-    """A collective of the run: the op that caused it, and what it sent."""
+    """A collective of the run: the op that caused it, which of its moves it is, and the bytes that it sent."""
 
     op: Reshard
-    call: Call
+    move: Move
+    call: Tally
 
 
 @dataclass(slots=True)
@@ -197,11 +198,6 @@ class Run:
         block = self.blocks[array].get(device)
         return 0 if block is None else block.size * bytes_of(array.dtype)
 
-    @property
-    def calls(self) -> list[Call]:
-        """Every collective in the order of the ops."""
-        return [cause.call for cause in self.causes]
-
     def value(self, array: Array) -> Block:
         """The global value of `array`, owed sums and maxima paid.
 
@@ -217,14 +213,11 @@ class Run:
 
     def _unlike(self, array: Array) -> Device:
         """The device whose block is farthest from what most of its replicas hold."""
-        paid = self.grid.paid(self.blocks[array], array.type)
-        replicas: dict[tuple[tuple[int, int], ...], list[Block]] = {}
-        windows = {}
+        paid, tile = self.grid.paid(self.blocks[array], array.type), self.grid.tiling(array.type, self.sizes).at
+        replicas: dict[int, list[Block]] = defaultdict(list)
         for device, block in paid.items():
-            cuts = self.grid.window(device, array.type, self.sizes)
-            windows[device] = tuple((cut.start, cut.stop) for cut in cuts)
-            replicas.setdefault(windows[device], []).append(block)
-        return max(paid, key=lambda device: gap(paid[device], np.median(replicas[windows[device]], axis=0)))
+            replicas[tile[device]].append(block)
+        return max(paid, key=lambda device: gap(paid[device], np.median(replicas[tile[device]], axis=0)))
 
 
 SAME = 1e-9

@@ -112,20 +112,27 @@ def at_once(runs: Sequence[Sequence[Step]]) -> tuple[Step, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """The stretch [start, stop) of every block, of `units`, that a run moves."""
+
+    units: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankPlace:
     """Where a small schedule's ranks and blocks lie in a large one.
 
     ranks  rank of each device, then of each switch
     along  index of each segment
-    units  units of a large block; [start, stop) is the share of them that the small schedule moves
+    share  of every large block, that the small schedule moves
     """
 
     ranks: Sequence[int]
     along: Sequence[int]
     blocks: Callable[[int], Sequence[int]]
-    units: int
-    start: int
-    stop: int
+    share: Share
 
 
 def lifted(small: Schedule, place: RankPlace) -> tuple[Step, ...]:
@@ -148,9 +155,10 @@ def lifted(small: Schedule, place: RankPlace) -> tuple[Step, ...]:
 
 def _spread(piece: Piece, units: int, place: RankPlace) -> Iterator[Piece]:
     """The stretches of the large array that one stretch of the small one stands for."""
-    width = (place.stop - place.start) // units
+    share = place.share
+    width = (share.stop - share.start) // units
     for block in range(piece[0] // units, -(-piece[1] // units)):
-        low = max(piece[0] - block * units, 0) * width + place.start
-        high = min(piece[1] - block * units, units) * width + place.start
+        low = max(piece[0] - block * units, 0) * width + share.start
+        high = min(piece[1] - block * units, units) * width + share.start
         for base in place.blocks(block):
-            yield base * place.units + low, base * place.units + high
+            yield base * share.units + low, base * share.units + high

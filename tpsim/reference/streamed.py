@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
-from tpsim.reference.calls import Call, Tally
+from tpsim.reference.calls import Tally
 from tpsim.reference.local_ops import index_block, numbers, work_of
 from tpsim.reference.local_ops import made as of_devices
 
@@ -30,14 +30,14 @@ KEYS = "t"
 """The dim whose blocks travel."""
 
 
-def gathered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Steps, Call]:
+def gathered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Steps, Tally]:
     """What each device has step after step, n - 1 hops to the next device, and what was sent for it."""
-    steps, calls = [blocks], []
+    steps, hops = [blocks], []
     for _ in range(run.grid.mesh.size(*move.axes) - 1):
-        moved, call = _hop(run, move, steps[-1], parts)
+        moved, sent = _hop(run, move, steps[-1], parts)
         steps.append(moved)
-        calls.append(call)
-    return steps, _together(calls, move, op.output, len(blocks))
+        hops.append(sent)
+    return steps, _together(hops, len(blocks))
 
 
 def whole(run: Run, move: Move, steps: Steps) -> Blocks:
@@ -50,12 +50,12 @@ def whole(run: Run, move: Move, steps: Steps) -> Blocks:
     }
 
 
-def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
+def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Tally]:
     """The sum of each block at its home: it begins behind it, goes round, and every device adds its own to it.
 
     Where a hop follows it begins at its home, and is behind it then.
     """
-    n, at, calls = run.grid.mesh.size(*move.axes), move.before.dims.index(KEYS), []
+    n, at, hops = run.grid.mesh.size(*move.axes), move.before.dims.index(KEYS), []
     ahead = isinstance(op, Reshard) and any(hop.streamed and hop.kind == "permute" for hop in op.moves)
     pieces = {device: np.split(block, n, axis=at) for device, block in blocks.items()}
 
@@ -64,16 +64,16 @@ def scattered(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op
 
     sums = {device: own(device, 1 % n) for device in blocks}
     for step in range(1, n):
-        sums, call = _hop(run, move, sums, parts)
-        calls.append(call)
+        sums, sent = _hop(run, move, sums, parts)
+        hops.append(sent)
         sums = {device: block + own(device, (step + 1) % n) for device, block in sums.items()}
-    return sums, _together(calls, move, op.output, len(blocks))
+    return sums, _together(hops, len(blocks))
 
 
-def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch], op: Op) -> tuple[Blocks, Call]:
+def brought(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Blocks, Tally]:
     """Sums that are behind their homes, there."""
-    moved, call = _hop(run, move, blocks, parts)
-    return moved, _together([call], move, op.output, len(blocks))
+    moved, sent = _hop(run, move, blocks, parts)
+    return moved, _together([sent], len(blocks))
 
 
 def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tuple[Blocks, Tally]:
@@ -81,10 +81,7 @@ def _hop(run: Run, move: Move, blocks: Blocks, parts: Sequence[Stretch]) -> tupl
     return among(run, blocks, lambda every: run.devices.shifted(move, every, parts))
 
 
-C = TypeVar("C", Call, Tally)
-
-
-def among(run: Run, blocks: Blocks, play: Callable[[Blocks], tuple[Blocks, C]]) -> tuple[Blocks, C]:
+def among(run: Run, blocks: Blocks, play: Callable[[Blocks], tuple[Blocks, Tally]]) -> tuple[Blocks, Tally]:
     """What `play` makes of blocks, and what is counted, on the devices that have any.
 
     Devices of other stages have none: beside them the network plays the same with copies, which nobody keeps.
@@ -101,13 +98,13 @@ def among(run: Run, blocks: Blocks, play: Callable[[Blocks], tuple[Blocks, C]]) 
 COUNTS = ("injected", "sent", "received", "messages")
 
 
-def _together(hops: Sequence[Tally], move: Move, array: Array, devices: int) -> Call:
+def _together(hops: Sequence[Tally], devices: int) -> Tally:
     """All hops as the one collective that they are."""
     injected, sent, received, messages = (
         sum((getattr(hop, name) for hop in hops), np.zeros(devices, np.int64)) for name in COUNTS
     )
     steps, uplink = (sum(getattr(hop, name) for hop in hops) for name in ("steps", "uplink"))
-    return Tally(injected, sent, received, messages, steps, {}, uplink).call(move, array.dtype, str(array))
+    return Tally(injected, sent, received, messages, steps, {}, uplink)
 
 
 # Kernels ---------------------------------------------------------------------------------------------------------

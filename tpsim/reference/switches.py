@@ -9,6 +9,8 @@ from tpsim.reference.levels import Axis, nested
 from tpsim.reference.schedule import Schedule, Send, joined, unit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpsim.algebra.moves import MoveKind
 
 
@@ -21,8 +23,7 @@ def ring_gather(n: int) -> Schedule:
 
 def direct_gather(n: int) -> Schedule:
     """Every chunk straight to everyone."""
-    sends = tuple(Send(at, to, ((at, at + 1),)) for at in range(n) for to in range(n) if to != at)
-    return Schedule(n, n, 1, (sends,) if sends else ())
+    return _at_once(n, n, [Send(at, to, (unit(at),)) for at in range(n) for to in range(n) if to != at])
 
 
 def doubling_gather(n: int) -> Schedule:
@@ -41,8 +42,7 @@ def doubling_gather(n: int) -> Schedule:
 
 def one_shot(n: int) -> Schedule:
     """All-reduce: everyone sends everything to everyone, who adds."""
-    sends = tuple(Send(at, to, ((0, n),), add=True) for at in range(n) for to in range(n) if to != at)
-    return Schedule(n, n, 1, (sends,) if sends else ())
+    return _at_once(n, n, [Send(at, to, ((0, n),), add=True) for at in range(n) for to in range(n) if to != at])
 
 
 def in_switch(n: int) -> Schedule:
@@ -54,21 +54,26 @@ def summed(n: int) -> Schedule:
     """Reduce-scatter by the switch: each owner reads the sum of all copies of its chunk."""
     read = [Send(at, n, ((0, n),), add=True) for at in range(n)]
     read += [Send(n, owner, (unit(owner),)) for owner in range(n)]
-    return Schedule(n, n, 1, (tuple(read),), switches=1) if n > 1 else Schedule(n, n, 1, ())
+    return _at_once(n, n, read, switches=1)
 
 
 def multicast(n: int) -> Schedule:
     """All-gather by the switch: each owner stores its chunk to everyone."""
     store = [Send(owner, n, (unit(owner),)) for owner in range(n)]
     store += [Send(n, at, ((0, n),)) for at in range(n)]
-    return Schedule(n, n, 1, (tuple(store),), switches=1) if n > 1 else Schedule(n, n, 1, ())
+    return _at_once(n, n, store, switches=1)
 
 
 def in_network(n: int) -> Schedule:
     """All-reduce by the network: its switches read everything from everyone and store the sum to everyone."""
     up = [Send(at, n, ((0, n),), add=True) for at in range(n)]
     down = [Send(n, at, ((0, n),)) for at in range(n)]
-    return Schedule(n, n, 1, ((*up, *down),), switches=1) if n > 1 else Schedule(n, n, 1, ())
+    return _at_once(n, n, [*up, *down], switches=1)
+
+
+def _at_once(n: int, blocks: int, sends: Sequence[Send], switches: int = 0) -> Schedule:
+    """All in one step; one device alone sends nothing."""
+    return Schedule(n, blocks, 1, (tuple(sends),), switches) if n > 1 else Schedule(n, blocks, 1, ())
 
 
 def tree(n: int) -> Schedule:
@@ -98,8 +103,7 @@ def pairwise_exchange(n: int) -> Schedule:
 
 def direct_exchange(n: int) -> Schedule:
     """All-to-all with all peers at once."""
-    sends = tuple(_straight(n, at, to) for at in range(n) for to in range(n) if to != at)
-    return Schedule(n, n * n, 1, (sends,) if sends else ())
+    return _at_once(n, n * n, [_straight(n, at, to) for at in range(n) for to in range(n) if to != at])
 
 
 def _straight(n: int, at: int, to: int) -> Send:
@@ -141,7 +145,7 @@ PORT, CARD = 0, 1
 def flat_ring_gather(inner: int, nodes: int) -> Schedule:
     """One-way rings over all devices at once, each with an equal part of every chunk; each leaves a node once.
 
-    Every device's card and every cable inside a node belongs to as many rings as any other.
+    Every device's card and every cable inside a node belongs to as many rings as any other; a node alone has cables.
     """
     return _flat_ring(inner, nodes, 1)
 

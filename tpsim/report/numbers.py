@@ -39,28 +39,32 @@ class UnitScale:
     divisor: float
 
 
-def significant(value: float, digits: int = DIGITS) -> str:
-    """`value` with `digits` significant digits, never with an exponent.
+def significant(value: float) -> str:
+    """`value` with `DIGITS` significant digits, never with an exponent.
 
     >>> [significant(v) for v in (0, 45, 0.0123456, 134.2177, 98765.4)]
     ['0', '45.00', '0.01235', '134.2', '98770']
     """
     if not value:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")
+    rounded = float(f"{value:.{DIGITS - 1}e}")
     if not isfinite(rounded):
         return str(rounded)
-    decimals = digits - 1 - floor(log10(abs(rounded)))
+    decimals = DIGITS - 1 - floor(log10(abs(rounded)))
     return f"{rounded:.{max(0, decimals)}f}"
 
 
 def scale(values: Iterable[Any], kind: CellKind) -> UnitScale:
-    """The prefix that the middle one of `values` would bear alone, of two middle ones the larger."""
-    present = sorted(abs(float(value)) for value in values if value)
-    if not present:
-        unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
-        return UnitScale(unit, prefixes[""])
-    return _own(present[len(present) // 2], kind)
+    """The prefix that the middle one of `values` would bear alone, of two middle ones the larger; none for no values.
+
+    It is the largest in which that value is at least one, else the smallest.
+    """
+    present = sorted(abs(float(value)) for value in values if value) or [1.0]
+    middle = present[len(present) // 2]
+    unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
+    fitting = [(prefix, divisor) for prefix, divisor in prefixes.items() if divisor <= middle]
+    prefix, divisor = max(fitting or prefixes.items(), key=lambda item: item[1] if fitting else -item[1])
+    return UnitScale(prefix + unit, divisor)
 
 
 def cells(values: Sequence[Any], kind: CellKind, common: UnitScale | None = None) -> tuple[str, list[str]]:
@@ -108,11 +112,3 @@ def _cell(value: float) -> str:
     if abs(value) >= HUGE:
         return f"{float(shown):,.0f}"
     return shown.rstrip("0") if 0 < abs(value) < TINY else shown
-
-
-def _own(value: float, kind: CellKind) -> UnitScale:
-    """The largest prefix in which `value` is at least one, else the smallest."""
-    unit, prefixes = UNITS.get(kind, ("", {"": 1.0}))
-    fitting = [(prefix, divisor) for prefix, divisor in prefixes.items() if divisor <= value]
-    prefix, divisor = max(fitting or prefixes.items(), key=lambda item: item[1] if fitting else -item[1])
-    return UnitScale(prefix + unit, divisor)

@@ -6,9 +6,9 @@ In tables nothing is cut; long texts are wrapped where a width is given.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from tpsim.printable import printable
 from tpsim.report.table import IN_ASCII, as_text, labelled
@@ -110,7 +110,7 @@ def _blocks(page: Page, width: int | None) -> Iterator[list[Styled]]:
     if page.facts:
         yield list(_facts(page, width))
     for table in page.tables:
-        yield [_text(line.text, STYLES[line.kind]) for line in lines(table, width)]
+        yield list(lines(table, width))
     if page.notes:
         yield [_text(text, "dim") for note in page.notes for text in _wrapped(note, width)]
     yield list(_foot(page, width))
@@ -160,22 +160,14 @@ LEAST = 2
 """Columns of a table that goes on below."""
 
 
-@dataclass(frozen=True, slots=True)
-class StyledLine:
-    """One line of a table and what it is, for who wants to style it; a row is "most" or "over" where its table says."""
-
-    kind: Literal["title", "header", "group", "row", "below", "most", "over"]
-    text: str
-
-
-def lines(table: Table, width: int | None) -> Iterator[StyledLine]:
+def lines(table: Table, width: int | None) -> Iterator[Styled]:
     """`table` as lines of at most `width` characters, as far as no number has to be cut; None: unbounded.
 
     What is too wide stands closer, then long texts are wrapped, then texts at the right end go under their rows, then
     spare columns give way, which is said; columns that are too many even so go on in a table below, behind the first.
     """
     if table.title:
-        yield StyledLine("title", table.title)
+        yield _text(table.title, STYLES["title"])
     below = [column for column in table.columns if column.below]
     beside = replace(table, columns=tuple(column for column in table.columns if not column.below))
     grid = _Grid(beside, width)
@@ -187,26 +179,24 @@ def lines(table: Table, width: int | None) -> Iterator[StyledLine]:
         below = []
     gone = [f" no room here for: {', '.join(left)}"] if left else []
     for text in [*table.more.splitlines(), *gone]:
-        yield from (StyledLine("below", part) for part in ([text] if width is None else _cell_lines(text, width)))
+        yield from (_text(part, STYLES["below"]) for part in _cell_lines(text, width))
 
 
-def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None) -> Iterator[StyledLine]:
+def _part(table: Table, laid: _Laid, below: Sequence[Column], width: int | None) -> Iterator[Styled]:
     """The rows of `table` in the columns of `laid`, each over its texts of `below`."""
     for header in laid.headers:
-        yield from (StyledLine("header", text) for text in laid.lines(header))
+        yield from (_text(text, STYLES["header"]) for text in laid.lines(header))
     group = None
     for cells, raw in zip(laid.rows, table.rows, strict=True):
         if table.group and raw[table.group] != group:
             group = raw[table.group]
-            yield from (StyledLine("group", part) for part in _wrapped(str(group), width))
-        yield from (StyledLine(raw.get(table.mark) or "row", text) for text in laid.lines(cells))
+            yield from (_text(part, STYLES["group"]) for part in _wrapped(str(group), width))
+        yield from (_text(text, STYLES[raw.get(table.mark) or "row"]) for text in laid.lines(cells))
         for column in below:
             if raw.get(column.key):
                 text = f"{' '.join(column.header.split())}: {raw[column.key]}"
                 room = None if width is None else max(SHORT, width - len(UNDER))
-                yield from (
-                    StyledLine("below", UNDER + part) for part in ([text] if room is None else _cell_lines(text, room))
-                )
+                yield from (_text(UNDER + part, STYLES["below"]) for part in _cell_lines(text, room))
 
 
 def _header(header: str, unit: str) -> list[str]:
@@ -315,8 +305,9 @@ class _Laid:
             yield (" " * self.gap).join(padded).rstrip()
 
 
-def _cell_lines(cell: str, room: int) -> list[str]:
-    if len(cell) <= room:
+def _cell_lines(cell: str, room: int | None) -> list[str]:
+    """A cell, or a text below a row, in lines; None: unbounded."""
+    if room is None or len(cell) <= room:
         return [cell]
     from textwrap import wrap
 

@@ -73,9 +73,9 @@ class Look:
     legend: bool = True
 
 
-def document(pictures: Iterable[Picture], look: Look | None = None) -> dict[str, Any]:
+def document(pictures: Iterable[Picture]) -> dict[str, Any]:
     """Some pictures below each other, each with its title."""
-    look = look or Look()
+    look = Look()
     drawn = [{"title": picture.title, **chart(thin(picture, look), look)} for picture in pictures]
     return _whole({"vconcat": drawn, "resolve": {"scale": {"color": "independent"}}}, look)
 
