@@ -61,6 +61,8 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     if placement.rule:
         yield Assumption(f"placement chosen by tpsim: {placement.rule}", "derived")
     yield from (Assumption(text, "derived") for text in placement.idle)
+    if (work := question.inference) and file.workload.batch == "largest" and not work.fills:  # type: ignore[attr-defined]
+        yield Assumption(f"batch {work.global_batch:,} is the largest that memory has room for", "derived")
 
 
 def _of_model(question: Question) -> Iterator[Assumption]:
@@ -274,5 +276,5 @@ def guesses(question: Question) -> int:
     """Guessed assumptions, and guesses that the machine's profile states but the one that is an assumption."""
     stated = [constant for constant in question.machine.constants() if constant.kind == "guess" and constant.stated]
     return sum(constant.path != EFFICIENCY for constant in stated) + sum(
-        assumption.kind == "guess" for assumption in assumptions(question)
+        assumption.kind == "guess" for assumption in question.assumptions
     )

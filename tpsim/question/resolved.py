@@ -58,9 +58,11 @@ def resolved(question: Question) -> dict[str, Any]:
 
 
 def _work(question: Question) -> dict[str, Any]:
-    """What a step computes: of inference as it is stated."""
+    """What a step computes: of inference as it is stated, with the batch that it comes to."""
     stated: Any = question.stated.file.workload
-    return stated.computed if question.inference else asdict(question.workload)
+    if work := question.inference:
+        return {**stated.computed, "batch": stated.batch if work.fills else work.global_batch}
+    return asdict(question.workload)
 
 
 def _assumed(question: Question) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from tpsim.program.practice import changed
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo
@@ -27,7 +26,6 @@ from tpsim.question.prices import read_launch, refuse_foreign, shown_where_force
 from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import buffered, check_dropped, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
-from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.stated import Source, Stated, stated
@@ -48,7 +46,6 @@ def resolve(
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
     memo: Memo | None = None,
-    told: bool = True,
 ) -> Question:
     """The question that a scenario asks.
 
@@ -57,27 +54,15 @@ def resolve(
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
                recompute, placement; None values were not given
     memo      machines and models that other scenarios of the same request have read
-    told      False: without what it tells of itself, such as assumptions, which nobody reads who only computes
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     memo = memo or Memo()
-    question = _stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo)
-    question = _balanced(question, memo)
-    if not told:
-        return question
-    return replace(
-        question,
-        assumptions=tuple(assumptions(question)),
-        guesses=guesses(question),
-        left_open=tuple(left_open(question)),
-        remarks=tuple(remarks(question)),
-        resolved=resolved(question),
-    )
+    return _balanced(_stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo), memo)
 
 
 def _stated_question(read: Stated, memo: Memo) -> Question:
-    """What is asked, file by file and part by part; not yet checked, and nothing told of it."""
+    """What is asked, file by file and part by part; not yet checked."""
     base_model, model = _model(read, memo)
     base_machine, machine = _machine(read, memo)
     mesh = mesh_of(read.file, model, read.at)
