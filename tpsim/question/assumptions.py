@@ -34,6 +34,9 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from _of_model(question)
     yield from _of_machine(question)
     yield from question.cut_notes
+    for axis in question.idle_axes:
+        size = question.mesh.axes[axis]
+        yield Assumption(f"mesh axis {axis} ({size}) has no role: its chips repeat the same work", "derived")
     yield from line_notes(question)
     file, placement = question.stated.file, question.placement
     yield from _efficiency(file, question.machine)
