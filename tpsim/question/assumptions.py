@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, lacks, unread
@@ -19,7 +19,7 @@ from tpsim.report.answer import Assumption
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.machine.constant import Constant
+    from tpsim.machine.constant import Constant, Kind
     from tpsim.machine.parts import Machine
     from tpsim.program.practice import Practice
     from tpsim.question.question import Question
@@ -42,8 +42,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from _efficiency(file, question.machine)
     yield from _overheads(file)
     if price := question.price:
-        known = "stated" if price.kind in ("measured", "datasheet") else price.kind
-        yield Assumption(f"a chip hour costs {price.value:g}", known)  # type: ignore[arg-type]  # one of the others
+        yield Assumption(f"a chip hour costs {price.value:g}", _known(price.kind))
     yield from routing_assumptions(question)
     yield from _launch(file)
     if question.inference is None:
@@ -68,6 +67,11 @@ def assumptions(question: Question) -> Iterator[Assumption]:
         yield Assumption(f"batch {work.global_batch:,} is the largest that memory has room for", "derived")
 
 
+def _known(kind: Kind) -> Literal["stated", "derived", "guess"]:
+    """What kind of knowledge a figure is, as assumptions say it: whoever has measured it, or sells it, states it."""
+    return kind if kind in ("derived", "guess") else "stated"
+
+
 def _of_model(question: Question) -> Iterator[Assumption]:
     """Its padding, and what reading its file left aside."""
     model = question.model
@@ -82,9 +86,7 @@ def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
         if figure is not None:
             share = name == "fragmentation"
             much = f"{100 * figure.value:.3g} % of the arrays" if share else show(figure.value, "bytes")
-            yield Assumption(
-                f"memory beside arrays: {name} {much}", "stated" if figure.kind == "measured" else figure.kind
-            )
+            yield Assumption(f"memory beside arrays: {name} {much}", _known(figure.kind))
 
 
 def _launch(file: ScenarioFile) -> Iterator[Assumption]:
@@ -92,7 +94,7 @@ def _launch(file: ScenarioFile) -> Iterator[Assumption]:
     if launch := file.assume.kernel_launch:
         text = f"a host launches kernel after kernel in {show(launch.value, 'seconds')} each, in no action ahead of it"
         source = f" ({launch.source})" if launch.source else ""
-        yield Assumption(f"{text}{source}", "stated" if launch.kind == "measured" else launch.kind)
+        yield Assumption(f"{text}{source}", _known(launch.kind))
 
 
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
@@ -159,8 +161,8 @@ def _buffers(practice: Practice, file: ScenarioFile) -> Iterator[Assumption]:
 def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:
     stated, own = file.assume.matmul_efficiency, machine.chip.matmul_efficiency
     if stated is not None:
-        kind = "stated" if stated.kind == "measured" else stated.kind
-        yield Assumption(f"matrix products reach {stated.value:.4g} of peak, whatever their shape", kind)
+        text = f"matrix products reach {stated.value:.4g} of peak, whatever their shape"
+        yield Assumption(text, _known(stated.kind))
     elif file.cost_model == "book":
         yield Assumption("matrix products reach their peak, as the cost model book has it", "stated")
     elif own.stated:

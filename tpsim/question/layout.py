@@ -13,6 +13,7 @@ from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
     legal_tp,
+    listed,
     table_problems,
     tp_place,
     tp_problems,
@@ -204,7 +205,7 @@ def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bo
             "kv-heads-not-divisible",
             f"{model.kv_heads} kv heads do not fill the leading tp axes evenly",
             at("layout", "tp"),
-            "legal tp: " + ", ".join(map(str, legal_tp(model))),
+            "legal tp: " + listed(legal_tp(model)),
         )
     kv, rep = f"{axis}_kv", f"{axis}_rep"
     if taken := {kv, rep} & set(mesh.axes):

@@ -243,11 +243,7 @@ class Question:
     @property
     def stated_mesh(self) -> Mesh:
         """The mesh before an axis of it was split for kv heads."""
-        sizes: dict[str, int] = {}
-        for axis, size in self.mesh.axes.items():
-            whole = self.axis_parents.get(axis, axis)
-            sizes[whole] = sizes.get(whole, 1) * size
-        return type(self.mesh)(sizes)
+        return self.mesh.unsplit(self.axis_parents)
 
     @property
     def idle_axes(self) -> tuple[str, ...]:
