@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity.spec import is_path, path_from
-from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
-from tpsim.question.serving_file import InferenceFields
+from tpsim.question.resolved import computed, stored
+from tpsim.question.scenario_file import DTYPE_FIELDS, PATHS_TO_FILES, ScenarioFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,15 +84,8 @@ def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
 
 def _said(question: Question) -> dict[str, Any]:
     """What a step computes, and in which number formats."""
-    stated, dtypes = question.stated.file.workload, question.dtypes
-    formats = {"dtype": question.products, "param_dtype": dtypes.params}
-    if isinstance(stated, InferenceFields):
-        formats |= {"expert_dtype": dtypes.experts} if dtypes.experts else {}
-        formats |= {"vocab_dtype": dtypes.vocab} if dtypes.vocab else {}
-        return {**stated.computed, **formats, "cache_dtype": dtypes.cache or dtypes.activations}
-    others = {"grad_dtype": dtypes.gradients, "loss_dtype": dtypes.loss, "optimizer_dtype": dtypes.optimizer}
-    others |= {"moment_dtype": dtypes.moments} if dtypes.moments else {}
-    return {**asdict(question.workload), **formats, **others}
+    formats = {DTYPE_FIELDS[kind]: dtype for kind, dtype in stored(question).items() if kind in DTYPE_FIELDS}
+    return {**computed(question), "dtype": question.products, **formats}
 
 
 def _placement(question: Question) -> dict[str, list[str]]:

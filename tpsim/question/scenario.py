@@ -27,6 +27,7 @@ from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import buffered, check_dropped, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
 from tpsim.question.routing import check_routing, levelled
+from tpsim.question.scenario_file import DTYPE_FIELDS
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.stated import Source, Stated, stated
 from tpsim.question.zero import staged
@@ -179,26 +180,11 @@ def _data_axes(file: ScenarioFile) -> tuple[str, ...]:
     return file.layout.dp if file.layout else ()
 
 
-ONLY_SOME: Mapping[str, str] = {
-    "gradients": "grad_dtype",
-    "loss": "loss_dtype",
-    "optimizer": "optimizer_dtype",
-    "moments": "moment_dtype",
-    "cache": "cache_dtype",
-    "experts": "expert_dtype",
-    "vocab": "vocab_dtype",
-}
-"""Dtypes that training alone has, or inference, and the field that states each."""
-
-
 def _dtypes(fields: WorkloadFields) -> Dtypes:
     """The dtypes; parameters are kept as activations unless stated, the others have their own defaults."""
     activations = fields.dtype and STORED_AS.get(fields.dtype, fields.dtype)
-    stated = {
-        "activations": activations,
-        "params": fields.param_dtype or activations,
-        **{kind: getattr(fields, field, None) for kind, field in ONLY_SOME.items()},
-    }
+    stated = {"activations": activations, "params": activations}
+    stated |= {kind: dtype for kind, field in DTYPE_FIELDS.items() if (dtype := getattr(fields, field, None))}
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
 

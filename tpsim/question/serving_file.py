@@ -11,12 +11,12 @@ from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Count, Document, Strict
 from tpsim.question.foreign_names import FOREIGN
-from tpsim.question.scenario_file import PRODUCTS, Products, ScenarioFile
+from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Products, ScenarioFile
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
 
-NUMBERS = ("dtype", "param_dtype", "expert_dtype", "vocab_dtype", "cache_dtype")
+NUMBERS = ("dtype", *DTYPE_FIELDS.values())
 """Fields that are number formats, which say nothing of what is computed."""
 
 
