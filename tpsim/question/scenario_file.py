@@ -192,7 +192,7 @@ DTYPE_FIELDS: Mapping[str, str] = {
     "vocab": "vocab_dtype",
     "cache": "cache_dtype",
 }
-"""What is stored in a number format of its own -> the field of a workload that says so; training has some of them, inference others."""
+"""What is stored in a number format of its own -> the field of a workload, of either kind, that says which."""
 
 PATHS_TO_FILES = ("model", "hardware")
 """Fields that name a file, or a map that extends one and changes fields of it."""
