@@ -193,12 +193,15 @@ def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, An
     outer = [axis for axis in shards if axis not in own]
     if (len(outer), len(own)) != (1, 1) or own[0] not in shards:
         outer, own = [_axis_of("dp", data, text)], []
-    sizes = [mesh[axis] for axis in (*outer, *own)]
+    known = {axis: size for axis, size in mesh.items() if isinstance(size, int)}
+    if not {*outer, *own} <= known.keys():
+        return  # an axis or a size that is none is refused where it stands
+    sizes = [known[axis] for axis in (*outer, *own)]
     whole = -1 if -1 in sizes else prod(sizes)
     if whole != -1 and (not many or whole % many):
         message = f"experts lie on a part of dp: {whole} shards do not part by {many}"
         place = Edit((EXPERTS,), many, text, 6).place
-        inside = [axis for axis in _names("tp", data) if mesh[axis] > 1]
+        inside = [axis for axis in _names("tp", data) if known.get(axis, 1) > 1]
         others = f", or the axes that they lie on: --ep {','.join(inside)}" if inside else ""
         remedy = f"give a divisor: --ep {gcd(whole, many)}{others}"
         raise InputError.one("experts-not-divisible", message, place, remedy)
