@@ -166,8 +166,8 @@ def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:
     elif file.cost_model == "book":
         yield Assumption("matrix products reach their peak, as the cost model book has it", "stated")
     elif own.stated:
-        kind = "guess" if own.kind == "guess" else "stated"
-        yield Assumption(f"matrix products reach {own.value:.4g} of peak on {machine.name}{_waves(machine)}", kind)
+        text = f"matrix products reach {own.value:.4g} of peak on {machine.name}{_waves(machine)}"
+        yield Assumption(text, "guess" if own.kind == "guess" else "stated")
 
 
 def _waves(machine: Machine) -> str:

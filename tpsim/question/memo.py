@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
 
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False)
