@@ -375,6 +375,13 @@ def test_what_share_of_experts_has_rows(load, due):
     assert idle in [assumption.text for assumption in plan.assumptions]
 
 
+def test_assumptions_of_the_largest_batch_are_those_of_so_many_sequences():
+    filled = served("gpt-oss-120b", tp=8, batch="largest", context=4096)
+    stated = served("gpt-oss-120b", tp=8, batch=filled.question.workload.global_batch, context=4096)
+    assert filled.question.workload.global_batch > 32  # of fewer an expert may have no row
+    assert filled.question.assumptions[:-1] == stated.question.assumptions
+
+
 def test_the_chip_with_most_rows_reads_one_expert_at_least():
     plan = served("gpt-oss-120b", tp=8, batch=1, context=64, overrides=["layout.ep=tensor"])
     assert plan.sizes.dims[BUSY] * 16 == 1  # of half a row in the mean

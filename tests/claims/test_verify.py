@@ -301,7 +301,7 @@ def test_a_run_says_where_it_does_not_go_by_the_algorithms_of_the_full_size(monk
 
     def by_rings(question, memo):
         full = plan_module.priced(question, memo)
-        return replace(full, rows=tuple(_by_rings(question, row) for row in full.rows))
+        return replace(full, pacing=replace(full.pacing, rows=tuple(_by_rings(question, row) for row in full.rows)))
 
     monkeypatch.setattr(verify_module, "priced", by_rings)
     (note,) = verify("llama3-8b-b200-fsdp").notes

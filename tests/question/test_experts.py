@@ -177,6 +177,30 @@ def test_experts_that_do_not_part_the_shards_of_dp_are_refused_with_what_would()
     assert error.value.problems[0].remedy == "give a divisor: --ep 1"
 
 
+ASKED = {
+    "tpsim": "scenario/1",
+    "name": "asked",
+    "model": "mixtral-8x7b",
+    "hardware": "dgx-h100",
+    "workload": {"seq": 4096},
+}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "layout", "message"),
+    [
+        ({"data": 8}, {"dp": "dat"}, '"dat" is not a mesh axis'),
+        ({"data": 8}, {"dp": ["data", "expert"], "ep": "expert"}, '"expert" is not a mesh axis'),
+        ({"data": "four"}, {"dp": "data"}, 'mesh.data is "four", not a whole number'),
+        ({"data": 6}, {"dp": "data", "tp": "tensor"}, "experts lie on a part of dp: 6 shards do not part by 4"),
+    ],
+)
+def test_a_count_of_experts_is_no_bug_where_the_mesh_is_wrong(mesh, layout, message):
+    with pytest.raises(InputError) as error:
+        resolve({**ASKED, "mesh": mesh, "layout": layout}, flags={"ep": 4})
+    assert error.value.problems[0].message == message
+
+
 def test_experts_of_more_parts_than_dp_has_may_lie_on_tp():
     """As inference engines put them: the remedy was to take one part."""
     decode, flags = ["workload={kind: decode, context: 1024}"], {"model": "gpt-oss-120b", "hw": "dgx-h100", "tp": 8}

@@ -51,7 +51,7 @@ def test_how_a_layer_is_run_once_more_is_of_the_practice_until_it_is_stated(base
 def test_the_flag_says_the_same_as_the_file():
     flag, file = resolve(NODE, flags={"recompute": "full"}), asked("full")
     assert flag.practice == file.practice
-    assert flag.stated.data["recompute"] == file.stated.data["recompute"] == "full"
+    assert flag.stated.data()["recompute"] == file.stated.data()["recompute"] == "full"
     assert FLAGS["recompute"] == "--recompute"
     assert resolve(NODE, flags={"recompute": "full"}, overrides=["recompute.replay=needed"]).practice.replay == "needed"
 

@@ -71,6 +71,18 @@ class Mesh:
             split.update(factors if axis == name else {axis: size})
         return Mesh(split)
 
+    def unsplit(self, parents: Mapping[str, str]) -> Mesh:
+        """The mesh whose axes were split: `parents` maps a part to the axis that it came from.
+
+        >>> Mesh({"D": 4, "kv": 8, "rep": 2}).unsplit({"kv": "T", "rep": "T"}).axes
+        {'D': 4, 'T': 16}
+        """
+        whole: dict[str, int] = {}
+        for axis, size in self.axes.items():
+            parent = parents.get(axis, axis)
+            whole[parent] = whole.get(parent, 1) * size
+        return Mesh(whole)
+
     def divides(self, type_: Sharding, dim: str, dims: Mapping[str, int]) -> bool:
         """True if the axes on `dim` of an array of this type divide it.
 

@@ -129,4 +129,4 @@ def _states_s(plan: PlanResult) -> Any:
     rows = {id(row.call): row for rows in (plan.rows, *(stage.rows for stage in stages)) for row in rows}
     moved = (row for row in rows.values() if not row.call.per_microbatch or LANE[row.call.op] in (GRADIENTS, WEIGHTS))
     calls_s = total(row.time_s * row.pulls for row in moved)
-    return calls_s + plan.compute.seconds["update"] + plan.host_s + plan.stragglers_s
+    return calls_s + plan.compute.seconds["update"] + plan.pacing.host_s + plan.pacing.stragglers_s

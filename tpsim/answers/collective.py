@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from tpsim.algebra.moves import MOVES, MoveKind
@@ -95,8 +94,8 @@ def collective(
         *(cast("Dtype", dtype), buffer, cost_model),
         **written(force),
     )
-    timings = tuple(map(timed, volumes))
-    return CollectiveResult(asked, machine, placement, force, timings, curve(timed, shares * width), notes)
+    rows = tuple(CollectiveRow(kind, ranks, V, timed(V)) for V in volumes)
+    return CollectiveResult(asked, machine, placement, force, rows, curve(timed, shares * width), notes)
 
 
 def _measured_at(machine: Machine, kind: MoveKind, route: Route) -> set[int]:
@@ -218,8 +217,9 @@ class CollectiveResolved(Record):
 class CollectiveResult(Answer):
     """A collective: the curve over all sizes, and a row per size asked for, ascending.
 
-    asked    names looked up; timings has one for each of its sizes
+    asked    names looked up
     force    what is not chosen
+    rows     one row per size
     notes    what was rounded or taken for granted
     """
 
@@ -232,18 +232,12 @@ class CollectiveResult(Answer):
     machine: Machine
     placement: Placement
     force: Choice
-    timings: tuple[Timing, ...]
+    rows: tuple[CollectiveRow, ...]
     curve: SizeCurve
     notes: tuple[str, ...] = ()
 
     files = files_of(lambda answer: [answer.machine])
     resolved = Of[CollectiveResolved]("asked", "what was asked for")
-
-    @cached_property
-    def rows(self) -> list[CollectiveRow]:
-        """One row per size."""
-        kind, ranks, volumes = self.asked.collective, self.asked.ranks, self.asked.sizes_bytes
-        return [CollectiveRow(kind, ranks, V, timed) for V, timed in zip(volumes, self.timings, strict=True)]
 
     @property
     def route(self) -> str:
@@ -257,7 +251,7 @@ class CollectiveResult(Answer):
         used = {piece.level for piece in self.placement.route(["ranks"])}
         counted = [path for path in guessed if path.split(".")[0] == "levels" and path.split(".")[1] in used]
         guesses = [Assumption(f"{self.machine.name} guesses {', '.join(counted)}", "guess")] if counted else []
-        curves = dict.fromkeys(curve for timed in self.timings for curve in timed.curves)
+        curves = dict.fromkeys(curve for row in self.rows for curve in row.timing.curves)
         measured = [Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves]
         rule = [f"placed by rule: {self.placement.rule}"] if self.placement.rule else []
         shared = timing.limits(self.machine, self.placement.route(["ranks"]))

@@ -171,19 +171,12 @@ def _alone(name: str) -> ExplainResult:
     """What can be said without a scenario: a collective's wire bytes in V and n, or a machine's constant."""
     if _kind(name) in MOVES:
         return ExplainResult(name, None, (_collective(_kind(name)),))
-    for topology in ONE_LINK:
-        if topology == name.replace("-", "_"):
-            from tpsim.answers.wire_derivations import one_link
+    if topology := next((known for known in ONE_LINK if known == name.replace("-", "_")), None):
+        from tpsim.answers.wire_derivations import one_link
 
-            return ExplainResult(name, None, (one_link(topology),))
-    owner = next(
-        (
-            known
-            for known in sorted(spec.names("hardware"), key=len, reverse=True)
-            if name == known or name.startswith(f"{known}.")
-        ),
-        None,
-    )
+        return ExplainResult(name, None, (one_link(topology),))
+    machines = sorted(spec.names("hardware"), key=len, reverse=True)
+    owner = next((known for known in machines if f"{name}.".startswith(f"{known}.")), None)
     if owner is None and name.removeprefix("result.").partition(".")[0] in PARTS:
         remedy = f"name one: tpsim explain {name} llama3-70b-h100"
         raise InputError.one("missing-scenario", f'"{name}" is a number of a plan and needs a scenario', remedy=remedy)
@@ -193,9 +186,8 @@ def _alone(name: str) -> ExplainResult:
     if owner is None and (file := _file(name)):
         return _of_machine(file, name.removeprefix(file).removeprefix("."))
     if owner is None:
-        raise _unknown(
-            name, [*MOVES, *ONE_LINK, *spec.names("hardware")], "number that can be explained without a scenario"
-        )
+        known = [*MOVES, *ONE_LINK, *spec.names("hardware")]
+        raise _unknown(name, known, "number that can be explained without a scenario")
     return _of_machine(owner, name.removeprefix(owner).removeprefix("."))
 
 

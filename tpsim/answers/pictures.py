@@ -295,7 +295,7 @@ def of_collective(result: CollectiveResult, rows: Sequence[CollectiveRow]) -> It
 def _seconds(result: CollectiveResult, rows: Sequence[CollectiveRow]) -> dict[str, Points]:
     """What is drawn, by name; measured points of a profile are those of the curves that the rows were timed by."""
     timed = [(float(row.logical_bytes), float(row.time_s), float(row.curve_s), row.measured_s) for row in rows]
-    several = dict.fromkeys(curve for timing in result.timings for curve in timing.curves)
+    several = dict.fromkeys(curve for row in result.rows for curve in row.timing.curves)
     knots = [(float(knot.V), float(knot.fitted)) for curve in several for knot in curve.knots]
     low, high = min(V for V, *_ in timed), max(V for V, *_ in timed)
     return {

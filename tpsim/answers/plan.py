@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.cost.compute import Compute
+    from tpsim.cost.pipeline import Stage
     from tpsim.cost.sizes import Sizes
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags
@@ -111,12 +112,11 @@ def _priced(
     chips = chips or tuple(chips_at_most(question, lowered, memo))
     pipeline = in_stages(question, lowered, sizes, rows, chips, briefly=briefly) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step(briefly=True)
-    pacing, own = step.pacing, [rank.compute for rank in step.work.own]
+    own = [rank.compute for rank in step.work.own]
     flops, useful = over(total(work.flops for work in own), len(own)), total(work.useful_flops for work in own)
-    work = replace(pacing.compute, flops=flops, useful_flops=useful)
+    pacing = replace(step.pacing, compute=replace(step.pacing.compute, flops=flops, useful_flops=useful))
     stage_sizes = sizes.of_stage(question.stages.loops(pacing.rank))
-    waits = pacing.host_s, pacing.stragglers_s
-    plan = PlanResult(question, stage_sizes, pacing.rows, work, fullest(chips), lowered, memo, pipeline, *waits)
+    plan = PlanResult(question, stage_sizes, pacing, fullest(chips), lowered, memo, pipeline)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -128,14 +128,11 @@ def _priced(
 class PlanResult(Answer):
     """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
 
-    rows     every collective with its numbers
-    compute, memory  see `tpsim.cost`
+    pacing   the rank that the step hangs on, its FLOPs the mean of all, useful ones their sum
+    memory   that of the rank with the least room
     lowered  the program
     memo    what the request has read and lowered, for what is asked beside it
-    pipeline  with stages: then rows, compute and step are those of the rank that it hangs on, and memory is that of
-              the rank with the least room
-    host_s   what the rank's actions take longer since its host launches them
-    stragglers_s  and since gathers of weights wait for the last rank
+    pipeline  with stages: what is told of all of them
 
     What is worked out once and asks the plan holds a copy: a plan that held itself would outlive its last user.
     """
@@ -148,20 +145,23 @@ class PlanResult(Answer):
 
     question: Question
     sizes: Sizes
-    rows: tuple[Row, ...]
-    compute: Compute
+    pacing: Stage
     memory: ChipMemory
     lowered: Lowered
     memo: Memo
     pipeline: Pipeline | None = None
-    host_s: Any = 0
-    stragglers_s: Any = 0
 
+    rows = Of[tuple[Row, ...]]("pacing.rows", "every collective of that rank with its numbers")
     tokens = Of[int]("question.workload.tokens", "tokens of one step, over all chips")
     chips = Of[int]("question.mesh.devices", "chips of the mesh")
     files = Of[Sequence[tuple[str, str]]]("question.inputs", "path and sha256 of every file that was read")
     resolved = Of[Mapping[str, Any]]("question.resolved", "what files, flags and defaults came to")
     run = Of[TrainingRun | None](run_of, "the whole run, where its tokens or a price are stated")
+
+    @property
+    def compute(self) -> Compute:
+        """The kernels of that rank."""
+        return self.pacing.compute
 
     @cached_property
     def collectives(self) -> tuple[Row, ...]:
@@ -215,7 +215,7 @@ class PlanResult(Answer):
     def step(self) -> PlanStep:
         """Seconds, what bounds them and the rates that follow."""
         waits = self.pipeline.bubble_s if self.pipeline else 0
-        own = {"host_s": self.host_s, "stragglers_s": self.stragglers_s}
+        own = {"host_s": self.pacing.host_s, "stragglers_s": self.pacing.stragglers_s}
         return PlanStep(self.rows, self.compute, replace(self), bubble_s=waits, **own)
 
     @cached_property

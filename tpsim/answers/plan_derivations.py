@@ -45,9 +45,6 @@ FORCEABLE = 2
 ROUNDED = 1e-9
 """Share of a time below which a difference is one of rounding."""
 
-PARTS = (LAYER, "memory", "step", "pipeline", "serve", *RATES)
-"""What the name of a number begins with that only a plan has."""
-
 
 def names_in(result: PlanResult) -> dict[str, str]:
     """Every name that can be explained of `result` but the constants of its machine, and what bears it."""
@@ -80,15 +77,8 @@ def numbers() -> dict[str, str]:
 def derivations(result: PlanResult, name: str) -> tuple[Derivation, ...]:
     """The derivations of the numbers called `name`; none if the plan has no such name."""
     head, _, rest = name.removeprefix("result.").partition(".")
-    read: Mapping[str, Callable[[PlanResult, str], Iterator[Derivation]]] = {
-        LAYER: _layer,
-        "memory": _memory,
-        "step": step,
-        "pipeline": pipeline,
-        "serve": serve,
-    }
-    if head in read:
-        return tuple(read[head](result, rest))
+    if head in READ:
+        return tuple(READ[head](result, rest))
     if head in RATES and not rest:
         return (rate(result, RATES[head]),)
     return tuple(_rows(result, name.removeprefix("result.collectives.")))
@@ -285,3 +275,15 @@ def _kept_so(result: PlanResult, belongs: Callable[[Kept], bool], sizes: Sizes) 
 
 OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak": _peak, "kept": _kept}
 """What of memory changes within a step."""
+
+READ: Mapping[str, Callable[[PlanResult, str], Iterator[Derivation]]] = {
+    LAYER: _layer,
+    "memory": _memory,
+    "step": step,
+    "pipeline": pipeline,
+    "serve": serve,
+}
+"""What the name of a number begins with -> what derives it from the rest."""
+
+PARTS = (*READ, *RATES)
+"""What the name of a number begins with that only a plan has."""

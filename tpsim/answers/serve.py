@@ -18,7 +18,6 @@ from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import product, total
 from tpsim.question.prices import sizes_of
 from tpsim.question.serving import prefill_of
-from tpsim.report.answer import Assumption
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
@@ -196,10 +195,7 @@ def filled_up(question: Question, memo: Memo) -> Question:
     if not most:
         message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
         raise InputError.one("no-room", message, at, "take more chips, or fewer bytes: workload.param_dtype")
-    assumption = Assumption(f"batch {most:,} is the largest that memory has room for", "derived")
-    resolved = {**question.resolved, "workload": {**question.resolved.get("workload", {}), "batch": most}}
-    filled = replace(work, global_batch=most, fills=False)
-    return replace(question, workload=filled, resolved=resolved, assumptions=(*question.assumptions, assumption))
+    return replace(question, workload=replace(work, global_batch=most, fills=False))
 
 
 def largest_batch(question: Question, lowered: Lowered, memo: Memo) -> int:

@@ -128,7 +128,7 @@ def measured_collective(
     }
     asked: dict[str, Any] = {"cost_model": cost_model, **({} if cost_model == "book" else choice)}
     chosen = collective(name, hw=hw, ranks=ranks, level=where, dtype=dtype, sizes=SOME, **asked)
-    timings = tuple(timing.time(machine, first.route, kind, size, **asked) for size in V)
+    rows = tuple(CollectiveRow(kind, ranks, size, timing.time(machine, first.route, kind, size, **asked)) for size in V)
     warnings = (
         *(text for run in runs for text in run.warnings),
         *(text for _, texts in pairs for text in texts),
@@ -136,7 +136,7 @@ def measured_collective(
     )
     run = replace(first, V=V, seconds=seconds, lines=(), warnings=warnings)
     sizes = replace(chosen.asked, sizes_bytes=V)
-    return OverlayResult(replace(chosen, asked=sizes, timings=timings), run, launch)
+    return OverlayResult(replace(chosen, asked=sizes, rows=rows), run, launch)
 
 
 def _matching(log: str, logged: Sequence[MeasuredRun], kind: MoveKind, ranks: int, launch: Launch) -> list[MeasuredRun]:

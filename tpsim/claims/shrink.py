@@ -166,7 +166,6 @@ def shrink(question: Question, memo: Memo | None = None) -> Question:
         schedule=taking_turns,
         split=split,
         limits=(),
-        resolved={},
     )
 
 

@@ -194,7 +194,8 @@ def trial(question: Question, full: PlanResult) -> Trial:
     practice = replace(question.practice, buffers=())  # buffers do not run
     plan = priced(replace(question, practice=practice), full.memo)
     pairs = _pairs(plan.every_row, full.every_row)
-    plan = replace(plan, rows=tuple(_as_at_full_size(plan.question, *pair) for pair in pairs))
+    rows = tuple(_as_at_full_size(plan.question, *pair) for pair in pairs)
+    plan = replace(plan, pacing=replace(plan.pacing, rows=rows))
     sizes = {**dims_of(question), "m": question.workload.microbatches}
     inputs = leaves(sizes)
     program = _program(plan)

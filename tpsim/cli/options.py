@@ -11,8 +11,10 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from tpsim.quantity.spec import LibraryKind
+    from tpsim.question.question import Question
 
 
 def _library(_ctx: click.Context, _param: click.Parameter, begun: str, *, kind: LibraryKind) -> list[CompletionItem]:
@@ -149,6 +151,20 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
     ),
 }
 """An option per flag, in the order in which help lists them; `tpsim.question.edits.Flags` types the same names."""
+
+
+def saved(question: Question, save: Path | None, scenario: str | None) -> dict[Path, str]:
+    """The file that ``--save`` asks for: a scenario that asks the question again; none where it does not.
+
+    It may take the place of the scenario that was asked, not of what that one names. Raises InputError.
+    """
+    if save is None:
+        return {}
+    from tpsim.cli.output import refuse_inputs
+    from tpsim.question.save import scenario_text
+
+    refuse_inputs([save], (path for path, _ in question.inputs if path != scenario))
+    return {save: scenario_text(question, save.parent)}
 
 
 def question_options(command: Callable[..., None]) -> Callable[..., None]:

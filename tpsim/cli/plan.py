@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import FORMATS, output_options, refuse_inputs
+from tpsim.cli.output import FORMATS, output_options
 
 if TYPE_CHECKING:
     from tpsim.cli.output import Output
     from tpsim.question.edits import Flags
-    from tpsim.question.question import Question
 
 
 @click.command(short_help="One step of training or inference.")
@@ -46,13 +45,4 @@ def plan(
     from tpsim.pages.plan import page
 
     result = answer(scenario, overrides=overrides, **flags)
-    saved = {} if save is None else _saved(result.question, save, scenario)
-    output.write(result, page, saved)
-
-
-def _saved(question: Question, save: Path, scenario: str | None) -> dict[Path, str]:
-    """The resolved scenario as a file. It may take the place of the one that was asked, not of what that one names."""
-    from tpsim.question.save import scenario_text
-
-    refuse_inputs([save], (path for path, _ in question.inputs if path != scenario))
-    return {save: scenario_text(question, save.parent)}
+    output.write(result, page, options.saved(result.question, save, scenario))

@@ -89,10 +89,7 @@ def search(
     from tpsim.pages.search import page
 
     result = answer(scenario, overrides=overrides, workers=workers or processors(), **asked, **flags)
-    saved = {}
-    if save is not None and result.best:
-        refuse_inputs([save], (path for path, _ in result.files if path != scenario))
-        saved[save] = result.best.scenario(save.parent)
+    saved = options.saved(result.best.question, save, scenario) if result.best else {}
     output.write(result, partial(page, saved=str(save) if saved else ""), saved)
 
 

@@ -150,7 +150,7 @@ class Uses:
         compute = (*self._of_machine(self._read(_computed)), *flops)
         cache = self.lists.called([self._program(CACHE)])
         order = self.lists.called(self._orders())
-        late = self._of_machine(["chip.interruption"] if self.plan.stragglers_s else [])
+        late = self._of_machine(["chip.interruption"] if self.plan.pacing.stragglers_s else [])
         step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
         prompt = self._of_prompt() or step
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory.capacity.value))

@@ -117,7 +117,7 @@ class Evaluator:
         """Layouts that are each asked for itself; of training, where seconds split layers, kernels are the bound."""
         layouts = (self.group.layout(int(cell), schedule, chunks) for cell in cells)
         space = self.group.spaces[int(self.group.on[cells[0]])]
-        asked = [space.question(layout, self.memo, told=False) for layout in layouts]
+        asked = [space.question(layout, self.memo) for layout in layouts]
         weighed = [self.measure(question, self.memo) for question in asked]
         peak_bytes, room, _, steps, paid, may_do = map(np.array, zip(*weighed, strict=True))
         if not self.group.base.inference:

@@ -315,7 +315,7 @@ class Legal:
         ]
 
         def resolve() -> tuple[Question, list[Question]]:
-            example = self._mesh(self.space.question(first, self.memo, told=False), laids[first.ways])
+            example = self._mesh(self.space.question(first, self.memo), laids[first.ways])
             return example, [self._mesh(example, laids[ways]) for ways in counts]
 
         on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])

@@ -93,9 +93,9 @@ class Space:
         own, others = (replace(space, chips=0, varied={}, places={}) for space in (self, other))
         return own != others or bool(self.chips) != bool(other.chips)
 
-    def question(self, layout: Layout | None, memo: Memo, *, told: bool = True) -> Question:
-        """The question of a layout; without one, of the document; told: as `resolve` has it. Raises InputError."""
-        question = resolve(self.document if layout is None else self.asked(layout), memo=memo, told=told)
+    def question(self, layout: Layout | None, memo: Memo) -> Question:
+        """The question of a layout; without one, of the document. Raises InputError."""
+        question = resolve(self.document if layout is None else self.asked(layout), memo=memo)
         return replace(question, machine=self.machine) if self.machine else question
 
     def asked(self, layout: Layout) -> Document:

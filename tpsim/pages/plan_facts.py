@@ -38,25 +38,21 @@ PURPOSES = {"gradient": "gradients", "param": "weights", "state": "new weights"}
 
 
 def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    """The facts of the question, some of which are others for inference."""
-    others = dict(inference_facts(result)) if result.question.inference else {}
-    yield from ((name, others.get(name, text)) for name, text in _facts(result, verbose=verbose))
-
-
-def _facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    question = result.question
-    work, layout = question.workload, question.layout
+    """The facts of the question."""
+    question, layout, served = result.question, result.question.layout, result.question.inference
     yield "model", model_text(question)
-    yield "work", f"{work_text(question)} in {counted(work.microbatches, 'microbatch')}"
-    yield "dtypes", _dtypes(result)
+    parts = "" if served else f" in {counted(question.workload.microbatches, 'microbatch')}"
+    yield "work", f"{work_text(question)}{parts}"
+    yield "dtypes", _served_dtypes(question) if served else _dtypes(result)
     yield "machine", f"{question.machine.name}, {counted(result.chips, 'chip')}: {sized(question.mesh.axes)}"
     yield "placement", in_one_line(question.placement.describe()) or "one chip"
-    sequence = ", sequence parallel" if layout.sequence_parallel else ""
     if question.schedule:
         yield "pipeline", _turns(question.schedule, question.split)
-    yield "layout", f"{_roles(layout)}, ZeRO {layout.zero}{sequence}"
+    sequence = ", sequence parallel" if layout.sequence_parallel else ""
+    yield "layout", _roles(layout) + (f"; cache: {_cache(layout)}" if served else f", ZeRO {layout.zero}{sequence}")
     switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
-    yield "practice", practice_text(base, switches if verbose else telling(base, switches))
+    shown = switches if verbose else telling(base, switches)
+    yield "practice", inference_practice(question) if served else practice_text(base, shown)
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
 
 
@@ -154,19 +150,19 @@ SWITCHES = ("qkv", "attention", "causal")
 """Switches of a practice that a forward alone has, beside what runs beside compute."""
 
 
-def inference_facts(result: PlanResult) -> Iterator[tuple[str, str]]:
-    """The facts of a plan's page that are others for inference."""
-    question = result.question
+def _served_dtypes(question: Question) -> str:
+    """What inference stores in which number format."""
     dtypes = question.dtypes
-    yield "work", inference_text(question)
     own = {"experts": dtypes.experts, "embedding and output": dtypes.vocab}
     others = ", ".join(f"{dtype} of {of}" for of, dtype in own.items() if dtype)
     formats = f"activations {dtypes.activations}, parameters {dtypes.params}" + (f" ({others})" if others else "")
-    yield "dtypes", f"{formats}, cache {dtypes.cache or dtypes.activations}"
-    row = {dim: axes for dim, axes in question.layout.table.get("cache", {}).items() if axes}
-    split = ", ".join(f"{dim} over {' '.join(axes)}" for dim, axes in row.items()) if row else "as attention's heads"
-    yield "layout", f"{_roles(question.layout)}; cache: {split}"
-    yield "practice", inference_practice(question)
+    return f"{formats}, cache {dtypes.cache or dtypes.activations}"
+
+
+def _cache(layout: Layout) -> str:
+    """What splits a cache: ``t over tensor``."""
+    row = {dim: axes for dim, axes in layout.table.get("cache", {}).items() if axes}
+    return ", ".join(f"{dim} over {' '.join(axes)}" for dim, axes in row.items()) or "as attention's heads"
 
 
 def inference_practice(question: Question) -> str:

@@ -131,17 +131,17 @@ def _weighed(result: SearchResult) -> str:
     return "money" if result.front and result.front.by == "money" else "speed"
 
 
+def _cells(row: Mapping[str, Any], price: float | None) -> dict[str, Any]:
+    """A layout with what a page says of it in words, and the money that a million of its tokens take."""
+    return {**row, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "price": price}
+
+
 def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    cells = (
-        {
-            "sp": YES[row["sequence_parallel"]],
-            "fit": FIT[row["fits"]],
-            "mark": OVER[row["fits"]],
-            "price": row.run.price_per_million_tokens if row.by == "money" and row.run else None,
-        }
-        for row in rows
-    )
-    return [{**row, **row["varied"], **words} for row, words in zip(rows, cells, strict=True)]
+    prices = (row.run.price_per_million_tokens if row.by == "money" and row.run else None for row in rows)
+    return [
+        {**_cells(row, price), **row["varied"], "mark": OVER[row["fits"]]}
+        for row, price in zip(rows, prices, strict=True)
+    ]
 
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -201,15 +201,7 @@ EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """`result` as a page."""
-    rows = [
-        {
-            **row,
-            "sp": YES[row["sequence_parallel"]],
-            "fit": FIT[row["fits"]],
-            "price": row["value"] * 1e6 if result.by == "money" else None,
-        }
-        for row in result.rows
-    ]
+    rows = [_cells(row, row["value"] * 1e6 if result.by == "money" else None) for row in result.rows]
     known = (*COLUMNS, *SERVED, "sp", "fit", "price")
     varied = [Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in known]
     served = bool(rows) and "cache" in rows[0]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import as_flag, sized
 from tpsim.question.expression import SIMULATED
-from tpsim.report.table import Column, Page, Table
+from tpsim.report.table import Column, Page, Table, present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,21 +70,20 @@ def _tables(result: ShardResult, *, verbose: bool) -> Iterator[Table]:
         {**row, "shape": str(row.local_formula) if row.local_shape is None else " x ".join(map(str, row.local_shape))}
         for row in result.arrays
     ]
-    yield Table(_known(ARRAYS, arrays), arrays)
+    yield Table(present(ARRAYS, arrays, UNKNOWN), arrays)
     if not result.steps:
         return
     steps = [{**row, "number": at, "axes": ",".join(row.axes)} for at, row in enumerate(result.steps, 1)]
-    yield Table(_known(STEPS, steps), steps)
+    yield Table(present(STEPS, steps, UNKNOWN), steps)
     if result.dims is None or verbose:
         yield Table(FORMULAS, result.formulas)
     ways = [{**way, "ops": str(way), "who": ", ".join(way.planners)} for way in result.alternatives]
     if len(ways) > 1:
-        yield Table(_known(WAYS, ways), ways if verbose else ways[:FEW])
+        yield Table(present(WAYS, ways, UNKNOWN), ways if verbose else ways[:FEW])
 
 
-def _known(columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> tuple[Column, ...]:
-    """The columns with something to say: no seconds without a machine, no bytes without sizes."""
-    return tuple(column for column in columns if any(row.get(column.key) not in (None, "", 0) for row in rows))
+UNKNOWN = (None, "", 0)
+"""What says nothing: seconds without a machine, bytes without sizes, work of moves."""
 
 
 def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, lacks, unread
@@ -19,7 +19,7 @@ from tpsim.report.answer import Assumption
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.machine.constant import Constant
+    from tpsim.machine.constant import Constant, Kind
     from tpsim.machine.parts import Machine
     from tpsim.program.practice import Practice
     from tpsim.question.question import Question
@@ -34,13 +34,15 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from _of_model(question)
     yield from _of_machine(question)
     yield from question.cut_notes
+    for axis in question.idle_axes:
+        size = question.mesh.axes[axis]
+        yield Assumption(f"mesh axis {axis} ({size}) has no role: its chips repeat the same work", "derived")
     yield from line_notes(question)
     file, placement = question.stated.file, question.placement
     yield from _efficiency(file, question.machine)
     yield from _overheads(file)
     if price := question.price:
-        known = "stated" if price.kind in ("measured", "datasheet") else price.kind
-        yield Assumption(f"a chip hour costs {price.value:g}", known)  # type: ignore[arg-type]  # one of the others
+        yield Assumption(f"a chip hour costs {price.value:g}", _known(price.kind))
     yield from routing_assumptions(question)
     yield from _launch(file)
     if question.inference is None:
@@ -61,6 +63,13 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     if placement.rule:
         yield Assumption(f"placement chosen by tpsim: {placement.rule}", "derived")
     yield from (Assumption(text, "derived") for text in placement.idle)
+    if (work := question.inference) and file.workload.batch == "largest" and not work.fills:  # type: ignore[attr-defined]
+        yield Assumption(f"batch {work.global_batch:,} is the largest that memory has room for", "derived")
+
+
+def _known(kind: Kind) -> Literal["stated", "derived", "guess"]:
+    """What kind of knowledge a figure is, as assumptions say it: whoever has measured it, or sells it, states it."""
+    return kind if kind in ("derived", "guess") else "stated"
 
 
 def _of_model(question: Question) -> Iterator[Assumption]:
@@ -77,9 +86,7 @@ def _overheads(file: ScenarioFile) -> Iterator[Assumption]:
         if figure is not None:
             share = name == "fragmentation"
             much = f"{100 * figure.value:.3g} % of the arrays" if share else show(figure.value, "bytes")
-            yield Assumption(
-                f"memory beside arrays: {name} {much}", "stated" if figure.kind == "measured" else figure.kind
-            )
+            yield Assumption(f"memory beside arrays: {name} {much}", _known(figure.kind))
 
 
 def _launch(file: ScenarioFile) -> Iterator[Assumption]:
@@ -87,7 +94,7 @@ def _launch(file: ScenarioFile) -> Iterator[Assumption]:
     if launch := file.assume.kernel_launch:
         text = f"a host launches kernel after kernel in {show(launch.value, 'seconds')} each, in no action ahead of it"
         source = f" ({launch.source})" if launch.source else ""
-        yield Assumption(f"{text}{source}", "stated" if launch.kind == "measured" else launch.kind)
+        yield Assumption(f"{text}{source}", _known(launch.kind))
 
 
 def _beside(practice: Practice, file: ScenarioFile) -> Assumption:
@@ -154,13 +161,13 @@ def _buffers(practice: Practice, file: ScenarioFile) -> Iterator[Assumption]:
 def _efficiency(file: ScenarioFile, machine: Machine) -> Iterator[Assumption]:
     stated, own = file.assume.matmul_efficiency, machine.chip.matmul_efficiency
     if stated is not None:
-        kind = "stated" if stated.kind == "measured" else stated.kind
-        yield Assumption(f"matrix products reach {stated.value:.4g} of peak, whatever their shape", kind)
+        text = f"matrix products reach {stated.value:.4g} of peak, whatever their shape"
+        yield Assumption(text, _known(stated.kind))
     elif file.cost_model == "book":
         yield Assumption("matrix products reach their peak, as the cost model book has it", "stated")
     elif own.stated:
-        kind = "guess" if own.kind == "guess" else "stated"
-        yield Assumption(f"matrix products reach {own.value:.4g} of peak on {machine.name}{_waves(machine)}", kind)
+        text = f"matrix products reach {own.value:.4g} of peak on {machine.name}{_waves(machine)}"
+        yield Assumption(text, "guess" if own.kind == "guess" else "stated")
 
 
 def _waves(machine: Machine) -> str:
@@ -274,5 +281,5 @@ def guesses(question: Question) -> int:
     """Guessed assumptions, and guesses that the machine's profile states but the one that is an assumption."""
     stated = [constant for constant in question.machine.constants() if constant.kind == "guess" and constant.stated]
     return sum(constant.path != EFFICIENCY for constant in stated) + sum(
-        assumption.kind == "guess" for assumption in assumptions(question)
+        assumption.kind == "guess" for assumption in question.assumptions
     )

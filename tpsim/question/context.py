@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dtypes import DTYPE_BYTES
@@ -119,7 +118,7 @@ def context_problems(
             at("workload", "seq"),
             f"write {nearest(seq, parts)}" + (", or practice: {order: contiguous}" if twice else ""),
         )
-    ways = prod(mesh.axes[axis] for axis in inside)
+    ways = mesh.size(*inside)
     if model.heads % ways or (model.kv_heads % ways and ways % model.kv_heads):
         yield Problem(
             "heads-not-divisible",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isqrt, prod
+from math import isqrt
 from typing import TYPE_CHECKING
 
 from tpsim.program.dims import DIMS
@@ -130,7 +130,7 @@ def table_problems(
     """The (region, dim) entries of a sharding table whose dim does not divide by its axes."""
     for region, dims in table.items():
         for dim, axes in dims.items():
-            ways = prod(mesh.axes[axis] for axis in axes)
+            ways = mesh.size(*axes)
             if sizes[dim] % ways:
                 factors = " x ".join(f"{axis} {mesh.axes[axis]}" for axis in axes)
                 yield Problem(

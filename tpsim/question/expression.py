@@ -12,6 +12,7 @@ from tpsim.algebra.sharding import Sharding, joined
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Array, Einsum, Leaf, Max, Op, Program, Reshard, Where
 from tpsim.quantity.errors import did_you_mean
+from tpsim.question.divisibility import next_multiple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ def refuse_uneven(text: str, array: NamedArray, dims: Mapping[str, int], mesh: M
         axes = array.type.axes(dim)
         shards = mesh.size(*axes)
         if not mesh.divides(array.type, dim, dims):
-            more = -(-dims[dim] // shards) * shards
+            more = next_multiple(dims[dim], shards)
             raise NotationError(
                 f"{dim} = {dims[dim]} of {array.name} does not split evenly over {joined(axes)} = {shards} devices",
                 text,

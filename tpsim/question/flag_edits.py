@@ -26,8 +26,8 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
             _refuse_size(name, value)
     paths = {**PATHS, **{flag: ("workload", field) for flag, (_, field) in served_as(data).items()}}
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
-    sized = [*_mesh_edits(options), *_added_edits(options, data), *_size_edits(options, data)]
-    return [*sized, *_expert_edits(options, data, sized), *_placement_edits(options), *simple]
+    sized = (_mesh_edits if "mesh" in options else _size_edits)(options, data)
+    return [*sized, *_placement_edits(options), *simple]
 
 
 NEEDED = {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}
@@ -100,82 +100,82 @@ def _word(name: str, value: object) -> str:
     return " ".join(flag_words({name: value}))
 
 
-def _mesh_edits(options: Mapping[str, Any]) -> Iterator[Edit]:
-    """A mesh from a flag replaces the file's and decides the number of chips."""
-    if "mesh" in options:
-        text, axes = _word("mesh", options["mesh"]), parse_mesh(options["mesh"])
-        yield Edit(("mesh",), axes, text)
-        if "chips" not in options and -1 not in axes.values():
-            yield Edit(("chips",), None, text)
+def _named(role: str, axes: object) -> Edit:
+    """The role of the axes that a flag names."""
+    return Edit(("layout", role), str(axes).split(","), _word(role, axes))
 
 
-def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
-    """The tp and dp flags: a number sizes the axis that has the role, a name or list of names gives the role.
-
-    One number alone keeps the scenario's chips and refills the other role's axis; two numbers make the chips.
-    """
-    numbers = {role: options[role] for role in AXES if role in options and _is_count(str(options[role]))}
-    for role in AXES:
-        if role in options and role not in numbers:
-            yield Edit(("layout", role), str(options[role]).split(","), _word(role, options[role]))
-    if not numbers or "mesh" in options:
-        yield from _against_mesh(numbers, options)
-        return
-    text = " ".join(_word(role, size) for role, size in numbers.items())
-    for role, size in numbers.items():
-        yield Edit(("mesh", _axis_of(role, data, text)), int(size), text)
-    others = [role for role in AXES if role not in numbers]
-    chips = options.get("chips") or data.get("chips") or _chips(data)
-    if others and chips and chips > 1 and (axis := _single_axis(others[0], data)):
-        yield Edit(("mesh", axis), -1, text)
-        yield Edit(("chips",), chips, text)
-    elif not others and "chips" not in options:
+def _mesh_edits(options: Mapping[str, Any], _: Mapping[str, Any]) -> Iterator[Edit]:
+    """A mesh from a flag replaces the file's and decides the number of chips; a count beside it may only repeat it."""
+    text, axes = _word("mesh", options["mesh"]), parse_mesh(options["mesh"])
+    yield Edit(("mesh",), axes, text)
+    if "chips" not in options and -1 not in axes.values():
         yield Edit(("chips",), None, text)
-
-
-def _against_mesh(numbers: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Edit]:
-    """A mesh flag already gives the sizes; a tp or dp beside it may only repeat them."""
-    axes = parse_mesh(options["mesh"]) if "mesh" in options else {}
-    for role, size in numbers.items():
+    for role in (role for role in (*ADDED, *AXES, EXPERTS) if role in options):
+        size, word = str(options[role]), _word(role, options[role])
+        if not _is_count(size):
+            yield _named(role, options[role])
+            continue
         if axes.get(ROLES[role]) != int(size):
-            text = f"{_word('mesh', options['mesh'])} {_word(role, size)}"
             raise InputError.one(
                 "size-given-twice",
                 f"--{role} {size} does not agree with --mesh {options['mesh']}",
-                Edit(("mesh",), size, text).place,
+                Edit(("mesh",), size, f"{text} {word}").place,
                 f"leave --{role} out, or name its axes: --{role} {next(iter(axes))}",
             )
-    yield from ()
+        if role == EXPERTS and "dp" not in options:
+            yield Edit(("layout", "dp"), [ROLES["dp"], ROLES[EXPERTS]], word)
+        if role not in AXES:
+            yield Edit(("layout", role), [ROLES[role]], word)
 
 
-def _added_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
-    """The pp and cp flags: a name gives the role to axes; a number sizes the axis that has it, or adds one.
+def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> list[Edit]:
+    """The flags of roles: a name gives the role to axes; a number sizes the axis that has it.
 
-    A number alone keeps the scenario's chips and refills the axis of dp.
+    Of pp and cp it adds one where there is none, of ep it parts the shards of dp, and experts lie on the inner part.
     """
-    sizes = {role: str(options[role]) for role in ADDED if role in options}
-    stated = data.get("mesh")
-    mesh = dict(stated) if isinstance(stated, Mapping) else {}
-    for role, size in sizes.items():
+    edits: list[Edit] = []
+    given = {role: str(options[role]) for role in (*ADDED, *AXES) if role in options}
+    counts = {role: size for role, size in given.items() if _is_count(size)}
+    both = " ".join(_word(role, counts[role]) for role in AXES if role in counts)
+    for role, size in given.items():
         text = _word(role, options[role])
-        if not _is_count(size):
-            yield Edit(("layout", role), size.split(","), text)
-        elif "mesh" in options:
-            yield from _against_mesh({role: size}, options)
-            yield Edit(("layout", role), [ROLES[role]], text)
+        if role not in counts:
+            edits.append(_named(role, options[role]))
+        elif role in AXES:
+            edits.append(Edit(("mesh", _axis_of(role, data, both)), int(size), both))
         elif axis := _single_axis(role, data):
-            mesh[axis] = int(size)
-            yield Edit(("mesh", axis), int(size), text)
+            edits.append(Edit(("mesh", axis), int(size), text))
         else:
-            mesh = _with_axis(mesh, role, int(size), _single_axis("tp", data))
-            yield Edit(("layout", role), [ROLES[role]], text)
-            yield Edit(("mesh",), dict(mesh), text)
+            mesh = _with_axis(_sized(data, edits), role, int(size), _single_axis("tp", data))
+            edits += [Edit(("layout", role), [ROLES[role]], text), Edit(("mesh",), mesh, text)]
+    edits += _chips_edits(counts, options, data, both)
+    if EXPERTS in options:
+        many, text = str(options[EXPERTS]), _word(EXPERTS, options[EXPERTS])
+        counted = _is_count(many)
+        edits += _parted(int(many), text, data, _sized(data, edits)) if counted else [_named(EXPERTS, many)]
+    return edits
+
+
+def _chips_edits(
+    counts: Mapping[str, str], options: Mapping[str, Any], data: Mapping[str, Any], both: str
+) -> Iterator[Edit]:
+    """Counts of both tp and dp make the chips; others keep the scenario's, and an axis is refilled.
+
+    It is that of the one of them that is not counted, of dp if neither is.
+
+    both  the flags of these two
+    """
+    others = [role for role in AXES if role not in counts]
     chips = options.get("chips") or data.get("chips") or _chips(data)
-    counted = [_word(role, size) for role, size in sizes.items() if _is_count(size) and "mesh" not in options]
-    if counted and not any(_is_count(str(options.get(role))) for role in AXES) and chips and chips > 1:
-        if refilled := _single_axis("dp", data):
-            yield Edit(("mesh", refilled), -1, counted[-1])
-        yield Edit(("chips",), chips, counted[-1])
+    if not others:
+        yield from () if "chips" in options else [Edit(("chips",), None, both)]
+    elif counts and chips and chips > 1:
+        text, refilled = both or _word(*[*counts.items()][-1]), _single_axis(others[0], data)
+        if refilled:
+            yield Edit(("mesh", refilled), -1, text)
+        if refilled or not both:
+            yield Edit(("chips",), chips, text)
 
 
 def _with_axis(mesh: Mapping[str, Any], role: str, size: int, beside: str | None) -> dict[str, Any]:
@@ -184,36 +184,24 @@ def _with_axis(mesh: Mapping[str, Any], role: str, size: int, beside: str | None
     return dict([*list(mesh.items())[:at], (ROLES[role], size), *list(mesh.items())[at:]])
 
 
-def _expert_edits(options: Mapping[str, Any], data: Mapping[str, Any], sized: Sequence[Edit]) -> Iterator[Edit]:
-    """The ep flag: a name gives the role to axes; a number parts the shards of dp, and experts lie on the inner part.
-
-    sized  the edits of the other flags that size axes
-    """
-    if EXPERTS not in options:
-        return
-    text, size = _word(EXPERTS, options[EXPERTS]), str(options[EXPERTS])
-    if not _is_count(size):
-        yield Edit(("layout", EXPERTS), size.split(","), text)
-    elif "mesh" in options:
-        yield from _against_mesh({EXPERTS: size}, options)
-        yield from () if "dp" in options else [Edit(("layout", "dp"), [ROLES["dp"], ROLES[EXPERTS]], text)]
-        yield Edit(("layout", EXPERTS), [ROLES[EXPERTS]], text)
-    else:
-        yield from _parted(int(size), text, data, _sized(data, sized))
-
-
 def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, Any]) -> Iterator[Edit]:
-    """So many shards of dp for experts: on an axis of their own, which is there or new, unless these are all."""
+    """So many shards of dp for experts, the inner ones: on an axis of their own, there or new, unless these are all.
+
+    mesh  as the flags beside it size it
+    """
     shards, own = _names("dp", data), _names(EXPERTS, data)
     outer = [axis for axis in shards if axis not in own]
     if (len(outer), len(own)) != (1, 1) or own[0] not in shards:
         outer, own = [_axis_of("dp", data, text)], []
-    sizes = [mesh[axis] for axis in (*outer, *own)]
+    known = {axis: size for axis, size in mesh.items() if isinstance(size, int)}
+    if not {*outer, *own} <= known.keys():
+        return  # an axis or a size that is none is refused where it stands
+    sizes = [known[axis] for axis in (*outer, *own)]
     whole = -1 if -1 in sizes else prod(sizes)
     if whole != -1 and (not many or whole % many):
         message = f"experts lie on a part of dp: {whole} shards do not part by {many}"
         place = Edit((EXPERTS,), many, text, 6).place
-        inside = [axis for axis in _names("tp", data) if mesh[axis] > 1]
+        inside = [axis for axis in _names("tp", data) if known.get(axis, 1) > 1]
         others = f", or the axes that they lie on: --ep {','.join(inside)}" if inside else ""
         remedy = f"give a divisor: --ep {gcd(whole, many)}{others}"
         raise InputError.one("experts-not-divisible", message, place, remedy)

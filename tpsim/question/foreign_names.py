@@ -7,40 +7,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TP = (
-    "tensor_model_parallel_size",
-    "tensor_parallel_degree",
-    "tensor_parallel_size",
-    "tensor_parallel",
-    "tensor_parallelism",
-    "ici_tensor_parallelism",
-    "dcn_tensor_parallelism",
-    "model_parallel_size",
-    "tp_size",
-    "tp_degree",
-)
-_DP = (
-    "data_parallel_size",
-    "data_parallel_degree",
-    "data_parallel_replicate_degree",
-    "data_parallel",
-    "data_parallelism",
-    "ici_data_parallelism",
-    "dcn_data_parallelism",
-    "dp_size",
-    "dp_degree",
-)
-_PP = (
-    "pp_size",
-    "pipeline_parallel",
-    "pipeline_model_parallel_size",
-    "pipeline_parallel_size",
-    "pipeline_parallel_degree",
-    "ici_pipeline_parallelism",
-    "dcn_pipeline_parallelism",
-    "stages",
-)
-_OTHERS = {
+_NAMES = {
+    "layout.tp": (
+        "tensor_model_parallel_size",
+        "tensor_parallel_degree",
+        "tensor_parallel_size",
+        "tensor_parallel",
+        "tensor_parallelism",
+        "ici_tensor_parallelism",
+        "dcn_tensor_parallelism",
+        "model_parallel_size",
+        "tp_size",
+        "tp_degree",
+    ),
+    "layout.dp": (
+        "data_parallel_size",
+        "data_parallel_degree",
+        "data_parallel_replicate_degree",
+        "data_parallel",
+        "data_parallelism",
+        "ici_data_parallelism",
+        "dcn_data_parallelism",
+        "dp_size",
+        "dp_degree",
+    ),
+    "layout.pp": (
+        "pp_size",
+        "pipeline_parallel",
+        "pipeline_model_parallel_size",
+        "pipeline_parallel_size",
+        "pipeline_parallel_degree",
+        "ici_pipeline_parallelism",
+        "dcn_pipeline_parallelism",
+        "stages",
+    ),
     "layout.ep": (
         "ep",
         "ep_size",
@@ -183,12 +183,7 @@ _OF_ANOTHER_UNIT = {
 }
 """What says the same in another unit: tpsim's path, and how the one follows from the other."""
 
-FOREIGN: Mapping[str, str] = (
-    dict.fromkeys(_TP, "layout.tp")
-    | dict.fromkeys(_DP, "layout.dp")
-    | dict.fromkeys(_PP, "layout.pp")
-    | {word: path for path, words in (_OTHERS | _OF_ANOTHER_UNIT).items() for word in words}
-)
+FOREIGN: Mapping[str, str] = {word: path for path, words in (_NAMES | _OF_ANOTHER_UNIT).items() for word in words}
 """Another framework's name -> the path that tpsim has for it, and after a comma how the one follows from the other."""
 
 _LATER = {

@@ -13,6 +13,7 @@ from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
     legal_tp,
+    listed,
     table_problems,
     tp_place,
     tp_problems,
@@ -80,8 +81,8 @@ def _cut_by_roles(
 ) -> Cut:
     stated = file.layout or LayoutFields()
     fields = shared_by_microbatches(file, stated, mesh)
-    tp, dp, cp, pp = fields.tp, fields.dp, fields.cp, fields.pp
-    _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": pp}, mesh, at)
+    tp, dp, cp = fields.tp, fields.dp, fields.cp
+    _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": fields.pp}, mesh, at)
     heads = heads_axes(fields, at)
     for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())):
         for axis in axes:
@@ -118,7 +119,7 @@ def _cut_by_roles(
     layout = _laid_out(fields, split, roles, also, whole=left, line=line, besides=besides)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
-    notes = (*whole_notes(model, left, copies, (stated.zero, fields.zero)), *_idle_axes(mesh, (*tp, *dp, *cp, *pp)))
+    notes = whole_notes(model, left, copies, (stated.zero, fields.zero))
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
 
@@ -204,7 +205,7 @@ def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bo
             "kv-heads-not-divisible",
             f"{model.kv_heads} kv heads do not fill the leading tp axes evenly",
             at("layout", "tp"),
-            "legal tp: " + ", ".join(map(str, legal_tp(model))),
+            "legal tp: " + listed(legal_tp(model)),
         )
     kv, rep = f"{axis}_kv", f"{axis}_rep"
     if taken := {kv, rep} & set(mesh.axes):
@@ -213,12 +214,6 @@ def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bo
     note = f"{text}; mesh axis {axis} {mesh.axes[axis]} is read as {kv} {left} x {rep} {factors[rep]}"
     parents = {kv: axis, rep: axis}
     return _KvSplit(mesh.split(axis, factors), leading + 1, parents, (Assumption(note, "derived"),))
-
-
-def _idle_axes(mesh: Mesh, used: Sequence[str]) -> Iterator[Assumption]:
-    for axis, size in mesh.axes.items():
-        if axis not in used and size > 1:
-            yield Assumption(f"mesh axis {axis} ({size}) has no role: its chips repeat the same work", "derived")
 
 
 def _check_axes(roles: Mapping[str, Axes], mesh: Mesh, at: At) -> None:
@@ -270,8 +265,7 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
     shared = context_problems(file, model, workload, mesh, at, cp=cp)
     _raise_all((*problems, *shared, *table_problems(table, mesh, sizes, at)))
-    used = [axis for dims in table.values() for axes in dims.values() for axis in axes]
-    return Cut(mesh, {}, layout, tuple(_idle_axes(mesh, used)))
+    return Cut(mesh, {}, layout, ())
 
 
 def _check_table(table: Mapping[str, Mapping[str, Axes]], mesh: Mesh, sizes: Mapping[str, int], at: At) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.collectives import collectives
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from tpsim.program.turnover import Turnover
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
+
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,36 +112,25 @@ class Memo:
 
     def scenario(self, path: Path) -> Document:
         """The scenario file that others extend. Raises InputError."""
-        if path not in self.documents:
-            self.documents[path] = spec.load(path)
-        return self.documents[path]
+        return _made_once(self.documents, path, lambda: spec.load(path))
 
     def machine(self, name_or_path: str, *, beside: Path) -> Machine:
         """The machine of that library name or file, a relative path from `beside`. Raises InputError."""
         key = (name_or_path, beside)
-        if key not in self.machines:
-            self.machines[key] = profile.load(spec.named("hardware", *key))
-        return self.machines[key]
+        return _made_once(self.machines, key, lambda: profile.load(spec.named("hardware", *key)))
 
     def model(self, name_or_path: str, *, beside: Path) -> ModelRead:
         """The model of that library name or file, a relative path from `beside`. Raises InputError."""
-        key = (name_or_path, beside)
-        if key not in self.models:
-            self.models[key] = load_model(name_or_path, beside=beside)
-        return self.models[key]
+        return _made_once(self.models, (name_or_path, beside), lambda: load_model(name_or_path, beside=beside))
 
     def schedule(self, *asked: Any) -> PipelineSchedule:
         """The orders of a pipeline, asked for as `pipeline_schedule` is. Raises InputError."""
-        if asked not in self.schedules:
-            self.schedules[asked] = pipeline_schedule(*asked)
-        return self.schedules[asked]
+        return _made_once(self.schedules, asked, lambda: pipeline_schedule(*asked))
 
     def lowered(self, question: Question) -> Lowered:
         """The program of a question by the book's paths; questions of one structure share it."""
-        key = structure(question)
-        if key not in self.programs:
-            self.programs[key] = lowered(question, once=partial(self._once, question))
-        return self.programs[key]
+        shared = partial(self._once, question)
+        return _made_once(self.programs, structure(question), lambda: lowered(question, once=shared))
 
     def forward(self, question: Question) -> Sequence[Op]:
         """The ops of one microbatch forward, with which that program begins."""
@@ -150,9 +143,14 @@ class Memo:
         behind, dropped = UNKNOWN[part]
         practice = replace(question.practice.under(question.layout), **{**UNTRACED, **dropped})
         key = (part, *structure(replace(question, practice=practice), without=behind), *read)
-        if key not in self.begun:
-            self.begun[key] = made()
-        return self.begun[key]
+        return _made_once(self.begun, key, made)
+
+
+def _made_once(known: dict[K, V], key: K, made: Callable[[], V]) -> V:
+    """What is known by a key, made now if it is not."""
+    if key not in known:
+        known[key] = made()
+    return known[key]
 
 
 BEHIND = ("grad", "state")

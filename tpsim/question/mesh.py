@@ -127,7 +127,7 @@ def placement_of(read: Stated, machine: Machine, split: Cut) -> Placement:
     if binds is None:
         with pointing_at(read.at("mesh")):
             return _placed(machine, split, None, None)
-    original = Mesh(dict.fromkeys(split.parents.get(axis, axis) for axis in split.mesh.axes))  # type: ignore[arg-type]
+    original = split.mesh.unsplit(split.parents)
     for axis in binds:
         known_axis(axis, original, read.at_key, "placement", axis)
         with pointing_at(read.at("placement", axis), BIND_NOTHING):
@@ -143,9 +143,5 @@ def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placemen
     try:
         return place(machine.levels, split.mesh, binding, alone=True)
     except InputError:
-        sizes: dict[str, int] = {}
-        for axis, size in split.mesh.axes.items():
-            whole = split.parents.get(axis, axis)
-            sizes[whole] = sizes.get(whole, 1) * size
-        place(machine.levels, Mesh(sizes), stated, alone=True)
+        place(machine.levels, split.mesh.unsplit(split.parents), stated, alone=True)
         raise

@@ -10,7 +10,7 @@ from tpsim.cost.rollup import price
 from tpsim.program.kinds import counted, kinds
 from tpsim.program.schedules import LATER, SCHEDULES, forward_only
 from tpsim.program.stages import Chunk, Stages, balanced, even, stated
-from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.errors import InputError, Problem, unknown
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.scenario_file import PipelineFields
@@ -49,8 +49,8 @@ def pipeline(
     known_schedule(fields.schedule, at("pipeline", "schedule"))
     if ranks == 1:
         return None, ()
-    for place, slug, message, remedy in _refusals(file, fields, at):
-        raise InputError.one(slug, message, place, remedy)
+    for problem in _refusals(file, fields, at):
+        raise InputError([problem])
     try:
         layers = _layers(fields, model.layers, ranks)
         if workload.kind != "train":
@@ -119,20 +119,17 @@ FILES = (".csv", ".yaml", ".json")
 """How the name of a file ends that could hold orders."""
 
 
-def _refusals(file: ScenarioFile, fields: PipelineFields, at: At) -> Iterator[tuple[Place | None, str, str, str]]:
-    """What cannot be planned with stages yet: place, slug, message, remedy."""
-    several, later = SCHEDULES[fields.schedule].several, "not-supported-yet"
+def _refusals(file: ScenarioFile, fields: PipelineFields, at: At) -> Iterator[Problem]:
+    """What cannot be planned with stages yet."""
+    several = SCHEDULES[fields.schedule].several
     if several and fields.chunks == 1:
-        yield (
-            at("pipeline"),
-            "too-few-chunks",
-            f"the schedule {fields.schedule} takes turns among chunks, and every stage has one",
-            "write chunks: 2, or more",
-        )
+        message = f"the schedule {fields.schedule} takes turns among chunks, and every stage has one"
+        yield Problem("too-few-chunks", message, at("pipeline"), "write chunks: 2, or more")
     if not several and fields.chunks > 1:
         names = ", ".join(name for name, maker in SCHEDULES.items() if maker.several)
         message = f"the schedule {fields.schedule} runs one chunk per stage, not {fields.chunks}"
-        yield at("pipeline", "chunks"), "too-many-chunks", message, f"write chunks: 1, or schedule: {names}"
+        remedy = f"write chunks: 1, or schedule: {names}"
+        yield Problem("too-many-chunks", message, at("pipeline", "chunks"), remedy)
     if file.planner == "cheapest":
         message = "the planner cheapest is not supported with stages yet"
-        yield at("planner"), later, message, "--planner book"
+        yield Problem("not-supported-yet", message, at("planner"), "--planner book")

@@ -10,7 +10,9 @@ from tpsim.program.dims import HELD, STEPS
 from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.program.tokens import held_keys
+from tpsim.question import assumptions as told
 from tpsim.question.inputs import inputs
+from tpsim.question.resolved import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,11 +119,8 @@ class Question:
     force         what collectives are to take instead of the least time
     schedule      the orders of the ranks of a pipeline; None without one
     split         the layers of each of its chunks, in order of execution
-    assumptions   what is taken for granted
-    guesses       guessed assumptions and guessed constants of the machine
-    left_open     the fields that the scenario could have stated in place of a guess
-    remarks       what nobody may overlook: what is changed of the machine, left out of it, hard to believe in it
-    resolved      what files, flags and defaults came to, as plain data for JSON
+
+    What it tells of itself is made when it is asked for, of the question as it is then.
     """
 
     stated: Stated = field(repr=False, compare=False)
@@ -142,11 +141,6 @@ class Question:
     force: Choice
     schedule: PipelineSchedule | None
     split: tuple[int, ...]
-    assumptions: tuple[Assumption, ...] = ()
-    guesses: int = 0
-    left_open: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    resolved: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -221,14 +215,35 @@ class Question:
         stated = self.assume.matmul_efficiency
         return stated.value if stated else 1.0 if self.cost_model == "book" else None
 
+    @cached_property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What is taken for granted."""
+        return tuple(told.assumptions(self))
+
+    @property
+    def guesses(self) -> int:
+        """Guessed assumptions and guessed constants of the machine."""
+        return told.guesses(self)
+
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """The fields that the scenario could have stated in place of a guess."""
+        return tuple(told.left_open(self))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What nobody may overlook: what is changed of the machine, left out of it, hard to believe in it."""
+        return tuple(told.remarks(self))
+
+    @cached_property
+    def resolved(self) -> Mapping[str, Any]:
+        """What files, flags and defaults came to, as plain data for JSON."""
+        return resolved(self)
+
     @property
     def stated_mesh(self) -> Mesh:
         """The mesh before an axis of it was split for kv heads."""
-        sizes: dict[str, int] = {}
-        for axis, size in self.mesh.axes.items():
-            whole = self.axis_parents.get(axis, axis)
-            sizes[whole] = sizes.get(whole, 1) * size
-        return type(self.mesh)(sizes)
+        return self.mesh.unsplit(self.axis_parents)
 
     @property
     def idle_axes(self) -> tuple[str, ...]:

@@ -47,8 +47,8 @@ def resolved(question: Question) -> dict[str, Any]:
             region: {dim: list(axes) for dim, axes in dims.items() if axes} for region, dims in laid.table.items()
         },
         "practice": {"base": file.practice.base, **question.practice.switches},
-        "workload": {**_work(question), **({"run_tokens": run_tokens} if run_tokens else {})},
-        "dtypes": {"products": question.products, **_dtypes(question)},
+        "workload": {**computed(question), **({"run_tokens": run_tokens} if run_tokens else {})},
+        "dtypes": {"products": question.products, **stored(question)},
         "assume": _assumed(question),
         "require": file.require.stated,
         "cost_model": question.cost_model,
@@ -57,10 +57,12 @@ def resolved(question: Question) -> dict[str, Any]:
     }
 
 
-def _work(question: Question) -> dict[str, Any]:
-    """What a step computes: of inference as it is stated."""
+def computed(question: Question) -> dict[str, Any]:
+    """What a step computes: of inference as it is stated, with the batch that it comes to."""
     stated: Any = question.stated.file.workload
-    return stated.computed if question.inference else asdict(question.workload)
+    if work := question.inference:
+        return {**stated.computed, "batch": stated.batch if work.fills else work.global_batch}
+    return asdict(question.workload)
 
 
 def _assumed(question: Question) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def _assumed(question: Question) -> dict[str, Any]:
     }
 
 
-def _dtypes(question: Question) -> dict[str, Any]:
+def stored(question: Question) -> dict[str, Any]:
     """Number formats: inference has no gradients, no loss and no optimizer, training no cache."""
     dtypes = question.dtypes
     if question.inference is None:

@@ -12,7 +12,7 @@ from tpsim.program.dims import BUSY, CAPACITY, EXPERTS, RAGGED, completed
 from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.quantity.size import largest, log, over, product, root, smallest
-from tpsim.question.divisibility import divisors
+from tpsim.question.divisibility import divisors, listed
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def expert_problems(model: Model, mesh: Mesh, at: At, **roles: Axes) -> Iterator
         ways = mesh.size(*roles[role])
         if size % ways:
             message = f"{noun} {size} is not divisible by {role} {ways}"
-            legal = "legal: " + ", ".join(map(str, divisors(size)))
-            yield Problem("experts-not-divisible", message, at("layout", role), legal)
+            yield Problem("experts-not-divisible", message, at("layout", role), "legal: " + listed(divisors(size)))
 
 
 # Copies ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.quantity.spec import is_path, path_from
-from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
-from tpsim.question.serving_file import InferenceFields
+from tpsim.question.resolved import computed, stored
+from tpsim.question.scenario_file import DTYPE_FIELDS, ScenarioFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,18 +50,10 @@ def scenario_data(question: Question, folder: Path = Path()) -> dict[str, Any]:
 
     What flags alone asked is called as its file will be.
     """
-    stated = question.stated.data
+    stated = question.stated.data(folder)
     if question.stated.document.path == "flags" and not question.stated.file.name:
         del stated["name"]
-    stated |= {key: _named(stated[key], folder) for key in PATHS_TO_FILES}
     return {name: stated[name] for name in ScenarioFile.model_fields if name in stated}
-
-
-def _named(value: Any, folder: Path) -> Any:
-    """A file, or the one that a map extends, as one in `folder` names it; a library name as it is."""
-    if isinstance(value, Mapping):
-        return {**value, "extends": _named(value["extends"], folder)}
-    return path_from(folder, value) if is_path(value) else value
 
 
 def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
@@ -75,7 +65,7 @@ def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
         "cost_model": question.cost_model,
         "planner": question.planner,
     }
-    data = question.stated.data
+    data = question.stated.data()
     for name, value in taken.items():
         stated: Any = data.get(name, {} if isinstance(value, dict) else None)
         left = {key: entry for key, entry in value.items() if key not in stated} if isinstance(value, dict) else value
@@ -85,15 +75,8 @@ def _left_open(question: Question) -> Iterator[tuple[str, Any]]:
 
 def _said(question: Question) -> dict[str, Any]:
     """What a step computes, and in which number formats."""
-    stated, dtypes = question.stated.file.workload, question.dtypes
-    formats = {"dtype": question.products, "param_dtype": dtypes.params}
-    if isinstance(stated, InferenceFields):
-        formats |= {"expert_dtype": dtypes.experts} if dtypes.experts else {}
-        formats |= {"vocab_dtype": dtypes.vocab} if dtypes.vocab else {}
-        return {**stated.computed, **formats, "cache_dtype": dtypes.cache or dtypes.activations}
-    others = {"grad_dtype": dtypes.gradients, "loss_dtype": dtypes.loss, "optimizer_dtype": dtypes.optimizer}
-    others |= {"moment_dtype": dtypes.moments} if dtypes.moments else {}
-    return {**asdict(question.workload), **formats, **others}
+    formats = {DTYPE_FIELDS[kind]: dtype for kind, dtype in stored(question).items() if kind in DTYPE_FIELDS}
+    return {**computed(question), "dtype": question.products, **formats}
 
 
 def _placement(question: Question) -> dict[str, list[str]]:

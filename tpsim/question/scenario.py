@@ -17,7 +17,6 @@ from tpsim.program.practice import changed
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo
@@ -27,8 +26,8 @@ from tpsim.question.prices import read_launch, refuse_foreign, shown_where_force
 from tpsim.question.question import Question, Workload
 from tpsim.question.recompute import buffered, check_dropped, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
-from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
+from tpsim.question.scenario_file import DTYPE_FIELDS
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.stated import Source, Stated, stated
 from tpsim.question.zero import staged
@@ -48,7 +47,6 @@ def resolve(
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
     memo: Memo | None = None,
-    told: bool = True,
 ) -> Question:
     """The question that a scenario asks.
 
@@ -57,27 +55,15 @@ def resolve(
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
                recompute, placement; None values were not given
     memo      machines and models that other scenarios of the same request have read
-    told      False: without what it tells of itself, such as assumptions, which nobody reads who only computes
 
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     memo = memo or Memo()
-    question = _stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo)
-    question = _balanced(question, memo)
-    if not told:
-        return question
-    return replace(
-        question,
-        assumptions=tuple(assumptions(question)),
-        guesses=guesses(question),
-        left_open=tuple(left_open(question)),
-        remarks=tuple(remarks(question)),
-        resolved=resolved(question),
-    )
+    return _balanced(_stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo), memo)
 
 
 def _stated_question(read: Stated, memo: Memo) -> Question:
-    """What is asked, file by file and part by part; not yet checked, and nothing told of it."""
+    """What is asked, file by file and part by part; not yet checked."""
     base_model, model = _model(read, memo)
     base_machine, machine = _machine(read, memo)
     mesh = mesh_of(read.file, model, read.at)
@@ -194,26 +180,11 @@ def _data_axes(file: ScenarioFile) -> tuple[str, ...]:
     return file.layout.dp if file.layout else ()
 
 
-ONLY_SOME: Mapping[str, str] = {
-    "gradients": "grad_dtype",
-    "loss": "loss_dtype",
-    "optimizer": "optimizer_dtype",
-    "moments": "moment_dtype",
-    "cache": "cache_dtype",
-    "experts": "expert_dtype",
-    "vocab": "vocab_dtype",
-}
-"""Dtypes that training alone has, or inference, and the field that states each."""
-
-
 def _dtypes(fields: WorkloadFields) -> Dtypes:
     """The dtypes; parameters are kept as activations unless stated, the others have their own defaults."""
     activations = fields.dtype and STORED_AS.get(fields.dtype, fields.dtype)
-    stated = {
-        "activations": activations,
-        "params": fields.param_dtype or activations,
-        **{kind: getattr(fields, field, None) for kind, field in ONLY_SOME.items()},
-    }
+    stated = {"activations": activations, "params": activations}
+    stated |= {kind: dtype for kind, field in DTYPE_FIELDS.items() if (dtype := getattr(fields, field, None))}
     return Dtypes(**{name: dtype for name, dtype in stated.items() if dtype is not None})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -180,6 +181,18 @@ class CollectivesFields(Strict):
         default=None, description="a harness of the machine's profile, or a time: graph, 15 us", examples=["15 us"]
     )
 
+
+DTYPE_FIELDS: Mapping[str, str] = {
+    "params": "param_dtype",
+    "gradients": "grad_dtype",
+    "loss": "loss_dtype",
+    "optimizer": "optimizer_dtype",
+    "moments": "moment_dtype",
+    "experts": "expert_dtype",
+    "vocab": "vocab_dtype",
+    "cache": "cache_dtype",
+}
+"""What is stored in a number format of its own -> the field of a workload, of either kind, that says which."""
 
 PATHS_TO_FILES = ("model", "hardware")
 """Fields that name a file, or a map that extends one and changes fields of it."""

@@ -11,12 +11,12 @@ from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Count, Document, Strict
 from tpsim.question.foreign_names import FOREIGN
-from tpsim.question.scenario_file import PRODUCTS, Products, ScenarioFile
+from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Products, ScenarioFile
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
 
-NUMBERS = ("dtype", "param_dtype", "expert_dtype", "vocab_dtype", "cache_dtype")
+NUMBERS = ("dtype", *DTYPE_FIELDS.values())
 """Fields that are number formats, which say nothing of what is computed."""
 
 
@@ -84,19 +84,25 @@ SCENARIOS: Mapping[str, type[ScenarioFile]] = {
 
 def refuse_unknown_kind(document: Document) -> None:
     """Refuse a kind of workload that there is not, with those that there are. Raises InputError."""
-    workload = document.data.get("workload")
-    kind = workload.get("kind") if isinstance(workload, Mapping) else None
-    if isinstance(kind, str) and kind not in (TRAIN, *SCENARIOS):
+    kind = _kind(document.data)
+    if kind not in (TRAIN, *SCENARIOS):
         raise unknown(kind, "kind of workload", (TRAIN, *SCENARIOS), document.place("workload", "kind"))
 
 
 TRAIN = "train"
 
 
+def _kind(data: Mapping[str, Any]) -> str:
+    """The kind of a scenario's workload; of training where it states none, or no word."""
+    workload = data.get("workload")
+    kind = workload.get("kind") if isinstance(workload, Mapping) else None
+    return kind if isinstance(kind, str) else TRAIN
+
+
 def served_as(data: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """By its flag the field of a workload of training, and the one that the inference of a scenario has for it."""
-    kind = next((kind for kind, format_ in SCENARIOS.items() if format_ is format_of(data)), None)
-    if kind is None:
+    kind = _kind(data)
+    if kind not in SCENARIOS:
         return {}
     return {"batch": ("global_batch", "batch"), "seq": ("seq", "context" if kind == "decode" else "prompt")}
 
@@ -115,6 +121,4 @@ def fields_of_workload(data: Mapping[str, Any]) -> frozenset[str]:
 
 def format_of(data: Mapping[str, Any]) -> type[ScenarioFile]:
     """The format of a scenario with that content."""
-    workload = data.get("workload")
-    kind = workload.get("kind") if isinstance(workload, Mapping) else None
-    return SCENARIOS.get(kind, ScenarioFile) if isinstance(kind, str) else ScenarioFile
+    return SCENARIOS.get(_kind(data), ScenarioFile)

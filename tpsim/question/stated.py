@@ -69,22 +69,21 @@ class Stated:
         stated = getattr(self.file, key)
         return {} if isinstance(stated, str) else {name: value for name, value in stated.items() if name != "extends"}
 
-    @property
-    def data(self) -> dict[str, Any]:
-        """The fields as they are stated, with the scenario's name; files as the current folder names them."""
+    def data(self, folder: Path = Path()) -> dict[str, Any]:
+        """The fields as they are stated, with the scenario's name; files as one in `folder` names them."""
         data = {name: value for name, value in self.document.data.items() if name != "tpsim" and value is not None}
         for key in PATHS_TO_FILES:
             value = data[key]
             if isinstance(value, Mapping):
-                data[key] = {**value, "extends": self._named_here(value["extends"], key, "extends")}
+                data[key] = {**value, "extends": self._named_in(folder, value["extends"], key, "extends")}
             else:
-                data[key] = self._named_here(str(value), key)
+                data[key] = self._named_in(folder, str(value), key)
         return {"name": self.stem, **data}
 
-    def _named_here(self, text: str, *keys: str) -> str:
-        """A file as the current folder names it, instead of the folder of the file that states it."""
-        here = text == "-" or not spec.is_path(text)
-        return text if here else spec.path_from(Path(), str(self.document.folder(*keys) / text))
+    def _named_in(self, folder: Path, text: str, *keys: str) -> str:
+        """A file as one in `folder` names it, instead of the folder of the file that states it."""
+        anywhere = text == "-" or not spec.is_path(text)
+        return text if anywhere else spec.path_from(folder, str(self.document.folder(*keys) / text))
 
 
 def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any], extends: Extends) -> Stated:

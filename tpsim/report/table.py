@@ -194,6 +194,8 @@ def _numbers(kind: CellKind, kinds: Sequence[CellKind], columns: Sequence[Sequen
     return [value for own, column in zip(kinds, columns, strict=True) if own == kind for value in column]
 
 
-def present(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+def present(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], nothing: Sequence[Any] = (None, "")
+) -> tuple[Column, ...]:
     """The columns in which at least one row has something to say."""
-    return tuple(column for column in columns if any(row.get(column.key) not in (None, "") for row in rows) or not rows)
+    return tuple(column for column in columns if any(row.get(column.key) not in nothing for row in rows) or not rows)
