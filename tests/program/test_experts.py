@@ -119,6 +119,16 @@ def test_rows_go_the_ways_that_the_table_says(name):
     assert all(op.because for op in program.ops if isinstance(op, Reshard) and op.moves and op.output.filled)
 
 
+@pytest.mark.parametrize("gates", ["experts", "tokens"])
+@pytest.mark.parametrize("name", WAYS)
+def test_a_bias_of_experts_settles_nothing_and_moves_nothing(name, gates):
+    """Each of the devices that split an expert adds its part of it, as torchtitan does (gpt_oss/moe.py)."""
+    practice, names = Practice(rows=Rows(gates=gates)), (*ROWS, "experts.", "d.experts.")
+    plain, biased = (derive(WAYS[name][0], practice, mixture(bias=bias)) for bias in (False, True))
+    for phase in ("forward", "backward"):
+        assert sent(biased, phase, names) == sent(plain, phase, names)
+
+
 def test_gates_travel_with_their_rows_unless_they_are_applied_where_tokens_are():
     where = WAYS["over all of dp"][0]
     assert sent(derive(where), "forward", ("dispatch.gates",)) == ["all_to_all_E [n, c_E]"]

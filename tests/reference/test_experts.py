@@ -111,8 +111,9 @@ def test_experts_anywhere_give_what_one_device_gives(seed):
 
 @pytest.mark.parametrize("model", [BIASED, SHARED], ids=["biased", "shared"])
 @pytest.mark.parametrize("practice", [PLAIN, TOKENS], ids=["gates at experts", "gates at tokens"])
-def test_switches_of_experts_give_what_one_device_gives(model, practice):
-    where = WAYS["expert tensor parallel"][0]
+@pytest.mark.parametrize("name", [name for name in WAYS if name.startswith(("expert tensor parallel", "each split"))])
+def test_switches_of_experts_give_what_one_device_gives(model, practice, name):
+    where = WAYS[name][0]
     assert difference(run(where, CUBE, model=model, practice=practice), whole(own, model, practice)) < 1e-10
 
 

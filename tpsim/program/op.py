@@ -142,10 +142,14 @@ def acting(where: Where, act: Act, again: Again = "") -> Where:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A coefficient that may depend on sizes: ``value * prod(dim**power)``, e.g. 1/sqrt(d) or 1/(b*s)."""
+    """A coefficient that may depend on sizes: ``value * prod(dim**power)``, e.g. 1/sqrt(d) or 1/(b*s).
+
+    parts  mesh axes over which the result owes a sum and every device holds the operand: each adds its part of it
+    """
 
     value: float = 1.0
     powers: tuple[tuple[str, float], ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,7 +96,7 @@ class Text:
         """`x` times a weight, plus a bias if there is one; of rows that came in fewer bits as activations are."""
         dtype = self.dtypes.activations if x.filled and self.practice.rows.dtype else None
         product = self.trace.einsum(name, dims, x, self.use(weight), dtype=dtype)
-        return self.trace.lin(name, product, self.use(bias)) if self.has(bias) else product
+        return self.trace.biased(name, product, self.use(bias)) if self.has(bias) else product
 
     def capped(self, name: str, x: Array, cap: float, scale: Scale = ONE) -> Array:
         """`x` times a scale, kept within a cap: cap * tanh(x * scale / cap)."""

@@ -177,6 +177,16 @@ class Trace:
         array = self._array(name, type_, xs, dtype)
         return self.emit(Lin(xs, replace(array, role=role) if role else array, self.where, scales=scales))
 
+    def biased(self, name: str, x: Array, bias: Array) -> Array:
+        """`x` and a bias that all devices hold: where `x` owes a sum each adds its part, and nothing is settled."""
+        axes = tuple(axis for axis in self.order if (axis, "sum") in x.type.owes)
+        whole = bias.type.complete and not {*axes}.intersection(bias.type.sharded_axes)
+        if len(axes) < len(x.type.owes) or not (axes and whole):
+            return self.lin(name, x, bias)
+        shards = split_alike(name, [(y.name, y.type) for y in (x, bias)])
+        array = self._array(name, Sharding(tuple(shards), tuple(shards.values()), x.type.owes), (x, bias), None)
+        return self.emit(Lin((x, bias), array, self.where, scales=(ONE, Scale(parts=axes))))
+
     def max(self, name: str, x: Array, dim: str, *, dtype: str | None = None) -> Array:
         """The maximum over `dim`; a sharded dim leaves a max owed. Gradients stop here."""
         owed_after("nonlinear", [(x.name, x.type)])

@@ -117,7 +117,7 @@ class Backward:
             pulled = trace.map(_d(x), op.fn, dy, *map(self.saved.of, _read_of(op)), partial=place, dtype=x.dtype)
             return self._summed(pulled, x)
         if isinstance(op, Lin):
-            scaled = self._scaled(dy, op.scales[place], x)
+            scaled = self._scaled(dy, replace(op.scales[place], parts=()), x)  # of parts each device has the sum's
             return self._summed(scaled, x)
         if isinstance(op, Rename):
             new, old = next((new, old) for new, old in zip(op.output.dims, x.dims, strict=True) if new != old)

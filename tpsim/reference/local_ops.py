@@ -70,7 +70,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         case Rename():
             return lambda _, blocks: blocks[0]
     dims, shape = op.output.dims, grid.tiling(op.output.type, sizes).shape
-    elementwise, aligned = _elementwise(op, sizes), [_alignment(x.dims, dims) for x in op.inputs]
+    elementwise, aligned = _elementwise(op, grid, sizes), [_alignment(x.dims, dims) for x in op.inputs]
 
     def work(_: Device, blocks: list[Block]) -> Block:
         result = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
@@ -107,13 +107,13 @@ def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, 
     return np.moveaxis(cache, 0, along)
 
 
-def _elementwise(op: Op, sizes: Mapping[str, int]) -> Callable[[list[Block]], Block]:
+def _elementwise(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Callable[[list[Block]], Block]:
     """An op that acts on each element of blocks whose dims are already in the output's order."""
     match op:
         case Map():
             return partial(_pointwise, op)
         case Lin():
-            scales = [_coefficient(scale, sizes) for scale in op.scales]
+            scales = [_coefficient(scale, grid, sizes) for scale in op.scales]
             return lambda blocks: np.asarray(reduce(add, map(mul, scales, blocks)))
         case Bcast():
             return lambda blocks: blocks[0]
@@ -218,8 +218,8 @@ def _alignment(own: Dims, out: Dims) -> Callable[[Block], Block]:
     return lambda block: block.transpose(order)[places] if block.ndim == len(order) else block.transpose(beside)[cuts]
 
 
-def _coefficient(scale: Scale, sizes: Mapping[str, int]) -> float:
-    value = scale.value
+def _coefficient(scale: Scale, grid: Grid, sizes: Mapping[str, int]) -> float:
+    value = scale.value / grid.mesh.size(*scale.parts)
     for dim, power in scale.powers:
         value *= float(sizes[dim]) ** power
     return value

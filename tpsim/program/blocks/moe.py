@@ -108,7 +108,8 @@ def _gates(text: Text, block: Moe, x: Array) -> tuple[Array, Array]:
 def _made(text: Text, block: Moe, rows: Array, gates: Array | None) -> Array:
     """What every expert makes of its rows, one product for all experts of a device; weighed by gates if they are here.
 
-    Rows are weighed where they are narrow: what follows is linear but for a bias, which is weighed by itself.
+    Rows are weighed where they are narrow: what follows is linear but for a bias, which is weighed by itself, and of
+    which each device adds its part where several split an expert.
     """
     trace = text.trace
     act = activated(text, block.kind, INNER, rows, gates)
@@ -116,7 +117,9 @@ def _made(text: Text, block: Moe, rows: Array, gates: Array | None) -> Array:
     if not block.bias:
         return out
     bias = text.use("b2_experts")
-    return trace.lin("experts.out", out, bias if gates is None else trace.einsum("experts.b2", out.dims, gates, bias))
+    return trace.biased(
+        "experts.out", out, bias if gates is None else trace.einsum("experts.b2", out.dims, gates, bias)
+    )
 
 
 def _shared(text: Text, block: Moe, x: Array) -> Array:
