@@ -26,7 +26,8 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
             _refuse_size(name, value)
     paths = {**PATHS, **{flag: ("workload", field) for flag, (_, field) in served_as(data).items()}}
     simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
-    sized = [*_mesh_edits(options), *_added_edits(options, data), *_size_edits(options, data)]
+    added = [*_mesh_edits(options), *_added_edits(options, data)]
+    sized = [*added, *_size_edits(options, data, _sized(data, added))]
     return [*sized, *_expert_edits(options, data, sized), *_placement_edits(options), *simple]
 
 
@@ -109,10 +110,12 @@ def _mesh_edits(options: Mapping[str, Any]) -> Iterator[Edit]:
             yield Edit(("chips",), None, text)
 
 
-def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Edit]:
-    """The tp and dp flags: a number sizes the axis that has the role, a name or list of names gives the role.
+def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any], mesh: Mapping[str, Any]) -> Iterator[Edit]:
+    """The tp and dp flags: a number sizes the axis that has the role, or adds one; a name gives the role to axes.
 
     One number alone keeps the scenario's chips and refills the other role's axis; two numbers make the chips.
+
+    mesh  as the other flags leave it
     """
     numbers = {role: options[role] for role in AXES if role in options and _is_count(str(options[role]))}
     for role in AXES:
@@ -123,7 +126,12 @@ def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator
         return
     text = " ".join(_word(role, size) for role, size in numbers.items())
     for role, size in numbers.items():
-        yield Edit(("mesh", _axis_of(role, data, text)), int(size), text)
+        added = not _names(role, data) and "shardings" not in data and ROLES[role] not in mesh
+        axis = {ROLES[role] if added else _axis_of(role, data, text): int(size)}
+        mesh = {**mesh, **axis} if role == "tp" or not added else {**axis, **mesh}
+        yield Edit(("mesh",) if added else ("mesh", *axis), mesh if added else int(size), text)
+        if added:
+            yield Edit(("layout", role), [*axis], text)
     others = [role for role in AXES if role not in numbers]
     chips = options.get("chips") or data.get("chips") or _chips(data)
     if others and chips and chips > 1 and (axis := _single_axis(others[0], data)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from tpsim.question.context import check_shared, stated_context
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
+from tpsim.question.other_tp import with_legal_tp
 from tpsim.question.pipeline import balance, known_schedule, pipeline
 from tpsim.question.prices import read_launch, refuse_foreign, shown_where_forced
 from tpsim.question.question import Question, Workload
@@ -35,10 +37,12 @@ from tpsim.question.zero import staged
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
+    from tpsim.fabric.placement import Placement
     from tpsim.machine.parts import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
+    from tpsim.question.layout import Cut
     from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
 
 
@@ -80,10 +84,11 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
     """What is asked, file by file and part by part; not yet checked, and nothing told of it."""
     base_model, model = _model(read, memo)
     base_machine, machine = _machine(read, memo)
-    mesh = mesh_of(read.file, model, read.at)
-    workload = inference_of(read, mesh) or _workload(read.file, mesh)
-    split = cut(read.file, model, workload, mesh, read.at)
-    placement = placement_of(read, machine, split)
+    try:
+        workload, split, placement = _laid_out(read, model, machine)
+    except InputError as error:
+        lay = partial(_laid_out, model=model, machine=machine)
+        raise with_legal_tp(error, read.file, model, lambda file: lay(replace(read, file=file))) from None
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
     schedule, layers = pipeline(read.file, model, split, read.at, workload=workload, memo=memo)
     if (best := read.file.require.best) and best.schedule:
@@ -108,6 +113,14 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
         schedule=schedule,
         split=layers,
     )
+
+
+def _laid_out(read: Stated, model: Model, machine: Machine) -> tuple[Workload, Cut, Placement]:
+    """The workload, the layout on the mesh that it needs, and that mesh on the machine."""
+    mesh = mesh_of(read.file, model, read.at)
+    workload = inference_of(read, mesh) or _workload(read.file, mesh)
+    split = cut(read.file, model, workload, mesh, read.at)
+    return workload, split, placement_of(read, machine, split)
 
 
 def _balanced(question: Question, memo: Memo) -> Question:
