@@ -113,15 +113,15 @@ def find(kind: LibraryKind, name: str, place: Place | None = None) -> Path:
         remedy = _ASKED.get((kind, other), "").format(name)
         raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, remedy, listed(name, known))
     remedy = "a file is named with its folder: ./my-file.yaml"
-    raise unknown(name, _NOUNS[kind], _bases_first(kind, known), place, remedy, lister=_LISTERS.get(kind, ""))
+    raise unknown(name, _NOUNS[kind], bases_first(kind), place, remedy, lister=_LISTERS.get(kind, ""))
 
 
-def _bases_first(kind: LibraryKind, known: list[str]) -> list[str]:
-    """The names, those first that most others extend: who writes ``h100`` means the machine that the others vary."""
+def bases_first(kind: LibraryKind) -> list[str]:
+    """All names, those first that most others extend: who writes ``h100`` means the machine that the others vary."""
     files = [path for folder in library(kind) for path in folder.glob("*.yaml")]
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     extended = Counter(name for text in texts for name in re.findall(r"^extends: *(\S+)", text, re.MULTILINE))
-    return sorted(known, key=lambda name: -extended[name])
+    return sorted(names(kind), key=lambda name: -extended[name])
 
 
 def content(source: Path | str, most: int) -> bytes:
