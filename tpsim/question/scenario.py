@@ -23,7 +23,6 @@ from tpsim.question.context import check_shared, stated_context
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
-from tpsim.question.other_tp import with_legal_tp
 from tpsim.question.pipeline import balance, known_schedule, pipeline
 from tpsim.question.prices import read_launch, refuse_foreign, shown_where_forced
 from tpsim.question.question import Question, Workload
@@ -87,6 +86,8 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
     try:
         workload, split, placement = _laid_out(read, model, machine)
     except InputError as error:
+        from tpsim.question.other_tp import with_legal_tp
+
         lay = partial(_laid_out, model=model, machine=machine)
         raise with_legal_tp(error, read.file, model, lambda file: lay(replace(read, file=file))) from None
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
