@@ -441,6 +441,25 @@ def test_what_a_layout_of_another_batch_loses_is_of_as_many_tokens():
     assert told == pytest.approx(small.step_s * 8 - large.step_s, rel=0.01)
 
 
+@pytest.mark.parametrize("by", ["money", "tokens_per_s_chip"])
+def test_what_a_layout_of_other_chips_loses_is_in_money_or_of_as_many_chips(by):
+    """It was told in seconds of a step on twice the chips, by which a dearer layout seemed to win everywhere."""
+    vary = ["chips=8,16", "microbatches=8", "zero=1", "tp=4", "pp=1"]
+    rows = search(PRICED, vary=vary, recompute="full", by=by, top=10).rows
+    best, dear = rows[0], next(row for row in rows if row.plan.chips > rows[0].plan.chips)
+    assert (best.plan.chips, dear.plan.chips) == (8, 16)
+    parts = [part.split(" ")[:-1] for part in dear.loses.split(", ")]
+    signs, rest = zip(*((-1 if number[0] == "-" else 1, [number[1:], *unit]) for number, *unit in parts), strict=True)
+    assert all(len(words) == (1 if by == "money" else 2) for words in rest)
+    amounts = [float(words[0]) if by == "money" else parse(" ".join(words), "seconds") for words in rest]
+    told = sum(sign * amount for sign, amount in zip(signs, amounts, strict=True))
+    dearer = [1e6 * row.planned.value("money") for row in (best, dear)]
+    longer = [best.step_s, 2 * dear.step_s]
+    known = dearer if by == "money" else longer
+    assert told == pytest.approx(known[1] - known[0], abs=len(parts) * 2e-4 * known[0])
+    assert told > 0
+
+
 def test_gradients_over_data_and_context_are_those_over_data():
     """Where one layout splits sequences and another does not, they were lost under one name and won under the other."""
     asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 16, "seq": 8192, "batch": 16, "recompute": "full"}

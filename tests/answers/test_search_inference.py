@@ -149,6 +149,13 @@ def test_money_of_replies_counts_their_prompts():
     costs = sorted(plan.run.price_per_million_tokens for plan in plans)
     assert [row.run.price_per_million_tokens for row in found.rows] == pytest.approx(costs[:10], rel=1e-9)
     assert [row.planned.value("money") for row in found.rows] == pytest.approx([cost / 1e6 for cost in costs[:10]])
+    best, *others = found.rows
+    for row in others:
+        parts = [part.split() for part in row.loses.split(", ")]
+        told = sum(float(number) for number, *_ in parts)
+        costs_more = 1e6 * (row.planned.value("money") - best.planned.value("money"))
+        assert told == pytest.approx(costs_more, abs=2e-4 * len(parts) * 1e6 * best.planned.value("money"))
+    assert any(row.loses.endswith(" prompts") or " prompts," in row.loses for row in others)
     assert [row.step_s for row in found.rows] != sorted(row.step_s for row in found.rows)
 
 

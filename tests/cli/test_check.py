@@ -412,3 +412,26 @@ def test_a_lock_in_a_folder_that_there_is_not_is_refused_by_its_own_name(tpsim):
     ran = tpsim("check", "--update", "scenarios", "--lock", "nowhere/mine.lock")
     assert ran.code == 2
     assert "error[cannot-write]: nowhere/mine.lock: there is no folder nowhere\n" in ran.err
+
+
+@pytest.mark.parametrize("flags", [(), ("--update",)])
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_path_that_is_not_there_is_told_as_it_was_typed_with_a_lock_and_without_one(tpsim, folder, flags, locked):
+    if not locked:
+        (folder / "tpsim.lock").unlink()
+    gone = str(folder.parent / "gone.yaml")
+    ran = tpsim("check", gone, *flags)
+    assert (ran.code, ran.err) == (
+        2,
+        f"error[no-such-file]: there is no file {gone}\n  = check the folder and the name\n",
+    )
+
+
+def test_the_command_that_a_missing_lock_is_written_by_is_told_only_where_it_works(tpsim, folder):
+    (folder / "tpsim.lock").unlink()
+    (folder / "empty").mkdir()
+    assert "no scenario is there" in tpsim("check", "empty").err
+    assert "is not a scenario" in tpsim("check", "nope").err
+    told = tpsim("check", "scenarios/pod.yaml").err
+    assert "write it: tpsim check --update scenarios/pod.yaml" in told
+    assert tpsim(*told.partition("write it: tpsim ")[2].split()).code == 0

@@ -99,8 +99,25 @@ def test_a_line_of_a_plan_is_told_from_a_number_and_points_at_one(tpsim, line, n
     ran = tpsim("explain", line, "llama3-70b-h100")
     assert ran.code == 2
     assert f'error[unknown-name]: "{line}" is a line of a plan and not a number of llama3-70b-h100: ' in ran.err
-    assert f"  = ask for the number behind it: tpsim explain {number}\n" in ran.err
+    assert ran.err.endswith(f"  = ask for the number behind it: tpsim explain {number} llama3-70b-h100\n")
+    assert tpsim("explain", number, "llama3-70b-h100").code == 0
     assert f"\n{line} " in tpsim("plan", "llama3-70b-h100").out
+
+
+@pytest.mark.parametrize(
+    ("word", "number", "scenario"),
+    [
+        ("states", "memory.static", "llama3-70b-h100"),
+        ("working", "memory.peak", "llama3-70b-h100"),
+        ("weights", "memory.parameters", "llama3-70b-h100-decode"),
+    ],
+)
+def test_a_word_of_the_verdict_points_at_the_number_behind_it(tpsim, word, number, scenario):
+    ran = tpsim("explain", word, scenario)
+    assert (ran.code, f"; {word} " in tpsim("plan", scenario).out.replace("(", "; ").replace(", ", "; ")) == (2, True)
+    assert ran.err.endswith(f"  = ask for the number behind it: tpsim explain {number} {scenario}\n")
+    assert tpsim("explain", number, scenario).code == 0
+    assert f"tpsim explain {number} llama3-70b-h100\n" in tpsim("explain", word).err
 
 
 @pytest.mark.parametrize("part", ["parameters", "gradients", "optimizer"])
@@ -204,10 +221,29 @@ def test_a_scenario_alone_lists_its_own_names_each_of_which_is_explained(tpsim, 
         assert explain(name, scenario, **flags, **({} if scenario else {"seq": 16})).derivations
 
 
-def test_a_wrong_name_lists_all_of_a_scenario_unless_one_is_near(tpsim):
-    for name in ("all_gather", "mlp.out", "mlp", "memory.static", "mfu", "breakeven"):
-        assert f" {name}, " in tpsim("explain", "zzzzzzzzzz", "llama3-70b-h100").err.replace("\n", ", ")
+def test_a_wrong_name_is_answered_with_what_names_of_a_scenario_begin_with_unless_one_is_near(tpsim):
+    said = tpsim("explain", "zzzzzzzzzz", "llama3-70b-h100", "--tp", "4").err
+    for head in ("all_gather", "mlp.*", "mlp", "memory.*", "mfu", "breakeven"):
+        assert f" {head}, " in said
+    assert said.endswith("; tpsim explain llama3-70b-h100 --tp 4 lists all\n")
     assert "known: " not in tpsim("explain", "per_layer.wires", "llama3-70b-h100").err
+
+
+def test_a_wrong_name_without_a_scenario_is_answered_in_a_few_words_and_the_machine_that_others_vary(tpsim):
+    said = tpsim("explain", "foo").err.splitlines()
+    assert said[1].startswith("  = known: all_gather, reduce_scatter, ")
+    assert said[1].endswith(" machines and their constants, with a scenario its numbers; tpsim explain lists all")
+    assert len(said[1]) < 250
+    near = tpsim("explain", "h100").err
+    assert 'did you mean "dgx-h100"?\n  = also near: a3high-h100, ' in near
+    assert tpsim("explain", "llama-3-8b").err.endswith("= write: tpsim model show llama-3-8b\n")
+    assert "known: chip.*, levels.*; tpsim hw show dgx-h100 lists all\n" in tpsim("explain", "dgx-h100.foo").err
+
+
+def test_a_scenario_before_the_name_is_answered_with_their_order(tpsim):
+    said = tpsim("explain", "qwen2-7b-h100", "mfu").err
+    assert said.endswith("= write: tpsim explain mfu qwen2-7b-h100\n")
+    assert tpsim("explain", "mfu", "qwen2-7b-h100").code == 0
 
 
 MINE = """\

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tpsim import VERBS
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 ANSWERS = {
     ("plna",): (
@@ -72,11 +77,10 @@ ANSWERS = {
         "  = values: table, json, csv, md, html, trace\n"
     ),
     ("plan", "llama3-70b-h100", "--batch", "many"): (
-        "error[bad-value]: invalid value for '--batch': 'many' is not a valid integer\n  = see tpsim plan --help\n"
+        "error[bad-value]: invalid value for '--batch': 'many' is not a valid integer\n"
+        "  = write a whole number or largest\n"
     ),
-    ("collective", "all-gather"): (
-        "error[missing-argument]: tpsim collective needs --hw\n  = see tpsim collective --help\n"
-    ),
+    ("collective", "all-gather"): ("error[missing-argument]: tpsim collective needs --hw\n  = add it: --hw dgx-h100\n"),
     ("shard",): "error[missing-argument]: tpsim shard needs EXPRESSION\n  = see tpsim shard --help\n",
     ("shard", "A[I_X,J_X]"): (
         "error[notation]: mesh axis X is used twice in A\n"
@@ -140,7 +144,7 @@ def test_a_scenario_with_an_impossible_layout_shows_the_flag_that_asked_for_it(t
     ran = tpsim("plan", "llama3-70b-h100", "--tp", "3")
     assert ran.code == 2
     assert "error[heads-not-divisible]: 64 heads are not divisible by tp 3\n --> command line:1:1\n" in ran.err
-    assert "1 | --tp 3\n  | ^^^^^^ legal tp: 1, 2, 4, 8, 16, 32, 64\n" in ran.err
+    assert "1 | --tp 3\n  | ^^^^^^ legal tp: 2, 4, 8; with other sizes beside it also 1, 16, 32, 64\n" in ran.err
 
 
 def test_an_unwritable_file_is_a_mistake_of_the_request(tpsim, tmp_path):
@@ -234,3 +238,81 @@ def test_several_values_for_a_flag_of_a_search_are_answered_with_how_to_vary_it(
     )
     again = tpsim("search", "qwen2-7b-h100", *remedy.split(), "--by", "tokens_per_s", "--top", "1", "-q")
     assert "is not a field" not in again.err
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder with a scenario, a machine and a config.json of a user's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text((SCENARIOS / "qwen2-7b-h100.yaml").read_text())
+    (tmp_path / "lab.yaml").write_text("tpsim: hardware/1\nname: lab\nextends: dgx-h100\n")
+    config = {"model_type": "mistral", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8}
+    config |= {"num_hidden_layers": 2, "num_key_value_heads": 8, "vocab_size": 512, "hidden_act": "silu"}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False, "sliding_window": None}))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        ("plan mine", "there is a file of that name, named with its suffix: mine.yaml"),
+        ("plan mine.yml", 'did you mean "mine.yaml"?'),
+        ("plan mine.yaml --hw lab", "there is a file of that name, named with its suffix: lab.yaml"),
+        ("plan qwen2-7b", "= near: qwen2-7b-h100; "),
+        ("plan h100", 'did you mean "deepseek-v3-h100"?'),
+    ],
+)
+def test_a_file_or_a_scenario_that_is_near_is_named(tpsim, typed, remedy):
+    ran = tpsim(*typed.split())
+    assert (ran.code, remedy in ran.err) == (2, True)
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("typed", ["config.json", "lab.yaml", "llama-3-8b", "dgx-h100"])
+def test_a_model_or_a_machine_in_the_place_of_a_scenario_is_asked_of_by_flags_that_work(tpsim, typed):
+    ran = tpsim("plan", typed)
+    assert ran.code == 2
+    flags = ran.err.partition("ask of it by flags: ")[2].splitlines()[0]
+    assert typed in flags
+    assert tpsim("plan", *flags.split()).code == 0
+
+
+def test_a_schedule_without_stages_is_answered_with_a_flag_that_works(tpsim):
+    ran = tpsim("plan", "qwen2-7b-h100", "--schedule", "1f1b")
+    assert "add --pp 4, in a file layout.pp: AXIS; or remove it\n" in ran.err
+    assert tpsim("plan", "qwen2-7b-h100", "--schedule", "1f1b", "--pp", "4").code == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        ("plan qwen2-7b-h100 --top 3", "it is one of tpsim search"),
+        ("verify qwen2-7b-h100 --vary tp=1", "it is one of tpsim search"),
+        ("plan qwen2-7b-h100 --json", "write -f json"),
+        ("plan qwen2-7b-h100 --fp8", "write --dtype fp8"),
+        ("plan qwen2-7b-h100 --fp16", "write --dtype f16"),
+        ("plan qwen2-7b-h100 --zero3", "write --zero 3"),
+        ("plan qwen2-7b-h100 --fsdp", "tpsim calls this --zero, of which 3 shards parameters, too"),
+        (
+            "plan qwen2-7b-h100 --recompute",
+            "write --recompute NAME: what is not kept for backward: none, selective, full",
+        ),
+        ("plan qwen2-7b-h100 -f", "write -f table|json|csv|md|html|trace: what stdout gets"),
+        ("plan qwen2-7b-h100 --seq 4k", "write a whole number"),
+        ("plan qwen2-7b-h100 llama3-70b-h100", "compare two: tpsim diff qwen2-7b-h100 llama3-70b-h100"),
+        ("plan qwen2-7b-h100 --foo", "see tpsim plan --help"),
+        ("collective all-reduce --hw dgx-h100", "add it: --ranks 8"),
+        ("collective all-reduce --gpus 8", "tpsim calls this --ranks"),
+        ("hw fit log.txt", "add it: --base dgx-h100"),
+    ],
+)
+def test_a_command_line_that_click_refuses_is_answered_with_what_can_be_typed(tpsim, typed, remedy):
+    ran = tpsim(*typed.split())
+    assert (ran.code, ran.err.splitlines()[1:]) == (2, [f"  = {remedy}"])
+
+
+@pytest.mark.parametrize("typed", ["--json", "--fp8", "--fp16", "--zero3"])
+def test_what_a_flag_of_another_tool_is_answered_with_works(tpsim, typed):
+    told = tpsim("plan", "qwen2-7b-h100", typed).err.partition("= write ")[2].split()
+    assert tpsim("plan", "qwen2-7b-h100", *told).code == 0

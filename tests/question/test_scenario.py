@@ -450,8 +450,40 @@ def test_kv_heads_that_neither_divide_nor_are_divided_list_the_legal_tp(tmp_path
     )
     text = refusal(tmp_path, *changes)
     assert "6 kv heads are neither divisible by tp 4 nor divide it" in text
-    assert "legal tp: 1, 2, 3, 6, 12" in text
+    assert "legal tp: 1, 2; with other sizes beside it also 3, 6, 12\n" in text  # of the vocabulary 3 is no divisor
     assert "= kv heads that divide tp are replicated over the rest" in text
+
+
+@pytest.mark.parametrize("tp", [3, 28, 1000])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen2-7b-h100", "llama3-70b-h100", "llama3-70b-h100-decode", "mixtral-8x22b-h100", "gpt2-xl-a100-dp"],
+)
+def test_every_tp_that_a_refusal_lists_is_one_that_the_scenario_can_have(name: str, tp: int) -> None:
+    with pytest.raises(InputError) as error:
+        resolve(name, flags={"tp": tp})
+    texts = {problem.remedy for problem in error.value.problems if problem.remedy.startswith("legal tp: ")}
+    assert len(texts) == 1
+    listed = texts.pop().removeprefix("legal tp: ").partition(";")[0]
+    for legal in listed.split(", "):
+        question = resolve(name, flags={"tp": legal})
+        assert question.mesh.size(*question.layout.roles.get("tp", ())) == int(legal)
+
+
+def test_a_tp_that_the_ffn_refuses_is_not_among_those_that_the_heads_list() -> None:
+    with pytest.raises(InputError) as error:
+        resolve(None, flags={"model": "qwen2-7b", "hw": "dgx-h100", "seq": 4096, "tp": 28})
+    assert [(problem.slug, problem.remedy) for problem in error.value.problems] == [
+        ("ffn-not-divisible", "legal tp: 1, 2, 4")
+    ]
+
+
+def test_of_deepseek_the_shared_experts_bound_tp_too_and_are_told_once() -> None:
+    with pytest.raises(InputError) as error:
+        resolve("deepseek-v3-h100", flags={"tp": 48})
+    slugs = [problem.slug for problem in error.value.problems]
+    assert slugs.count("heads-not-divisible") == 1
+    assert "hidden size of shared experts 2048 is not divisible by tp 48" in str(error.value)
 
 
 def test_a_vocabulary_that_does_not_divide_names_the_next_multiple(tmp_path: Path) -> None:
@@ -732,3 +764,14 @@ def test_what_is_sent_in_pieces_over_an_axis_that_is_split_for_kv_heads_is_split
     sends = {"pp": 2, "chips": 512, "microbatches": 2}
     found = resolve("llama3-70b-kv-replication", overrides=["layout.cut={h: tensor}"], flags=sends)
     assert found.layout.table["cut"]["h"] == ("tensor_kv", "tensor_rep")
+
+
+def test_a_tp_flag_adds_an_axis_where_no_axis_has_the_role_as_pp_does() -> None:
+    padded = ["model.vocab_padded=50260"]
+    alone = resolve("gpt2-xl-a100-dp", flags={"tp": 5, "chips": 40}, overrides=padded)
+    both = resolve("gpt2-xl-a100-dp", flags={"tp": 5, "dp": 4, "pp": 2}, overrides=padded)
+    assert alone.mesh.axes == {"data": 8, "tensor": 5}
+    assert both.mesh.axes == {"pipe": 2, "data": 4, "tensor": 5}
+    assert both.layout.roles["tp"] == ("tensor",)
+    kept = resolve("llama3-8b-b200-fsdp", flags={"tp": 2})
+    assert kept.mesh.devices == resolve("llama3-8b-b200-fsdp").mesh.devices

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.answers.derivation import CHECKS, V_MEANS, WIRE_SOURCE, Derivation, symbol
+from tpsim.answers.explain_unknown import unknown_alone, unknown_name
 from tpsim.answers.hw import constant_record
 from tpsim.answers.plan_derivations import PARTS, derivations, names_in, numbers
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, did_you_mean
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked, inputs
 from tpsim.report.answer import Answer
@@ -144,6 +145,9 @@ def explain(
               collective or a constant
     Raises InputError for a name that is not known, with the nearest one.
     """
+    if scenario is not None and is_scenario(name):
+        remedy = f"write: tpsim explain {shlex.quote(str(scenario))} {shlex.quote(name)}"
+        raise InputError.one("bad-usage", f"{name} is a scenario, which comes after the name", remedy=remedy)
     options = {flag: value for flag, value in flags.items() if value is not None}
     alone = scenario is None and not overrides and options.keys() <= {"hw"}
     placed = ranks is not None or level is not None
@@ -163,7 +167,9 @@ def explain(
     derived = derivations(result, _kind(name)) or tuple(_constants(machine, name.removeprefix(f"{machine.name}.")))
     if not derived:
         constants = [constant.path for constant in machine.constants()]
-        raise _unknown(name, list(names_in(result)), f"number of {result.question.name}", constants)
+        asked = result.question.asked or "-"
+        known, noun, lister = list(names_in(result)), f"number of {result.question.name}", f"tpsim explain {asked}"
+        raise unknown_name(name, known, noun, lister=lister, constants=constants, scenario=asked)
     return ExplainResult(name, result.question.name, derived, tuple(result.question.inputs), result.question.asked)
 
 
@@ -186,8 +192,7 @@ def _alone(name: str) -> ExplainResult:
     if owner is None and (file := _file(name)):
         return _of_machine(file, name.removeprefix(file).removeprefix("."))
     if owner is None:
-        known = [*MOVES, *ONE_LINK, *spec.names("hardware")]
-        raise _unknown(name, known, "number that can be explained without a scenario")
+        raise unknown_alone(name)
     return _of_machine(owner, name.removeprefix(owner).removeprefix("."))
 
 
@@ -233,7 +238,8 @@ def _of_machine(name_or_path: str, path: str) -> ExplainResult:
     path = path.removeprefix(machine.name).removeprefix(".") if path.startswith(machine.name) else path
     figures = tuple(_constants(machine, path))
     if not figures:
-        raise _unknown(path, [constant.path for constant in machine.constants()], f"constant of {name_or_path}")
+        known = [constant.path for constant in machine.constants()]
+        raise unknown_name(path, known, f"constant of {name_or_path}", lister=f"tpsim hw show {name_or_path}")
     name = f"{machine.name}.{path}".removesuffix(".")
     return ExplainResult(name, None, figures, tuple(inputs(machine)), machine=asked("hardware", machine.path))
 
@@ -278,23 +284,3 @@ def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
         sources=(origin,),
         checks=CHECKS["constant"],
     )
-
-
-PRINTED = {
-    "time": ("the time of a step", "step.time_s"),
-    "memory": ("what the fullest chip holds", "memory.peak"),
-    "band": ("where 8 of 10 published runs like it lie", "step.band"),
-    "change": ("the best of a few edits that were planned, each as `tpsim diff` compares it", "step.time_s"),
-}
-"""The lines that end a plan, none of them a number: what each is, and the number behind it."""
-
-
-def _unknown(name: str, known: Sequence[str], noun: str, constants: Sequence[str] = ()) -> InputError:
-    """The refusal: what a line of the plan is, the nearest name, else all but the constants, which `hw show` lists."""
-    if name in PRINTED:
-        told, number = PRINTED[name]
-        message = f'"{name}" is a line of a plan and not a {noun}: {told}'
-        return InputError.one("unknown-name", message, remedy=f"ask for the number behind it: tpsim explain {number}")
-    remedy = did_you_mean(name, [*known, *constants])
-    note = "" if remedy else f"known: {', '.join(dict.fromkeys(known))}"
-    return InputError.one("unknown-name", f'"{name}" is not a {noun}', remedy=remedy, note=note)

@@ -127,20 +127,26 @@ class Row(Record):
 
     @property
     def loses(self) -> str:
-        """Where it loses against the best, and where it wins, of as many tokens: the greatest parts, then all else."""
+        """Where it loses against the best, and where it wins, of as many tokens: the greatest parts, then all else.
+
+        In seconds, or by money in that of a million tokens.
+        """
         if self.rank == 1 or self.tied:
             return "tied with the best" if self.tied else ""
-        now, then = self.planned.outcome, self.best.outcome
-        own, best, alike = now.parts, then.parts, then.tokens / now.tokens
-        apart = {name: own.get(name, 0) * alike - best.get(name, 0) for name in (*own, *best)}
-        least = LEAST * then.step_s
+        then = self.best.outcome
+        own, best = self.planned.spent(self.by, then), self.best.spent(self.by, then)
+        apart = {name: own.get(name, 0) - best.get(name, 0) for name in (*own, *best)}
+        least = LEAST * (sum(best.values()) if self.by == "money" else then.step_s)
         parts = sorted((part for part in apart.items() if abs(part[1]) >= least), key=lambda part: -abs(part[1]))
         others = sum(s for _, s in parts[MOST:])
         told = parts if len(parts) <= MOST + 1 else [*parts[:MOST], ("others", others)]
         return (
-            ", ".join(f"{'+' if s > 0 else '-'}{show(abs(s), 'seconds')} {name}" for name, s in told if abs(s) >= least)
-            or "the same step"
+            ", ".join(f"{'+' if s > 0 else '-'}{self._spent(abs(s))} {name}" for name, s in told if abs(s) >= least)
+            or f"the same {'money' if self.by == 'money' else 'step'}"
         )
+
+    def _spent(self, amount: float) -> str:
+        return f"{amount:.4g}" if self.by == "money" else show(amount, "seconds")
 
 
 def _served(row: Row, name: str) -> Any:

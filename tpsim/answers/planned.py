@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.answers.plan_step import MILLION
 from tpsim.answers.serve import filled_up
 
 if TYPE_CHECKING:
@@ -83,6 +84,23 @@ class Planned:
         if by == "money":
             return float(of.run.price_per_step) / of.run.step_tokens  # type: ignore[union-attr, arg-type]  # stated
         return float(of.step_s * per_second(by, of.tokens, of.chips, 0))
+
+    def spent(self, by: By, best: Outcome) -> dict[str, float]:
+        """What the parts of its step come to, so that those of two layouts can be compared.
+
+        By money that of a million tokens, prompts a part of their own; else seconds of as many tokens as the best's,
+        by tokens of a chip on as many chips.
+        """
+        of = self.outcome
+        if by == "money":
+            price = MILLION * self.value(by)
+            steps = getattr(self.question.workload, "steps", 1)
+            each = price / of.run.step_s  # type: ignore[union-attr]  # stated
+            parts = {name: seconds * steps * each for name, seconds in of.parts.items()}
+            prompts = price - each * steps * float(of.step_s)
+            return {**parts, "prompts": prompts} if steps > 1 else parts
+        alike = best.tokens / of.tokens * (of.chips / best.chips if by == "tokens_per_s_chip" else 1)
+        return {name: seconds * alike for name, seconds in of.parts.items()}
 
     def measures(self, by: By) -> tuple[float, float]:
         """What it comes to, and what decides between those that are equal: the peak, or of equal peaks the step."""

@@ -7,7 +7,6 @@ when they are called, and a mistyped one is answered with the nearest.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -125,7 +124,7 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  # the last stop: what is no mistake of a request is a bug of ours
         from tpsim.cli.output import tell
 
-        known = in_one_shape(error)
+        known = in_one_shape(error, args)
         if known is None and "--traceback" in args:
             import traceback
 
@@ -142,11 +141,14 @@ def _bug(error: Exception) -> str:
     )
 
 
-def in_one_shape(error: Exception) -> TpsimError | None:
-    """What the command line says of `error`, files of the library named as the library does; None for a bug of ours."""
+def in_one_shape(error: Exception, args: Sequence[str] = ()) -> TpsimError | None:
+    """What the command line says of `error`, files of the library named as the library does; None for a bug of ours.
+
+    args  the command line
+    """
     known: TpsimError | None = error if isinstance(error, TpsimError) else None
     if isinstance(error, click.ClickException):
-        known = _of_the_command_line(error)
+        known = _of_the_command_line(error, args)
     elif isinstance(error, OSError | MemoryError):
         known = _of_the_system(error)
     known = known and of_the_notation(known)
@@ -181,58 +183,11 @@ def _of_the_system(error: OSError | MemoryError) -> InputError | None:
     return None
 
 
-def _of_the_command_line(error: click.ClickException) -> InputError:
+def _of_the_command_line(error: click.ClickException, args: Sequence[str] = ()) -> InputError:
     """What click says, with a remedy where there is one."""
-    ctx, param = getattr(error, "ctx", None), getattr(error, "param", None)
-    verb = ctx.command_path if ctx else "tpsim"
-    see_help = f"see {verb} --help"
-    if isinstance(error, click.NoSuchOption):
-        options = [
-            name
-            for parameter in (ctx.command.params if ctx else ())
-            for name in (*parameter.opts, *parameter.secondary_opts)
-        ]
-        known = [name for name in options if name.startswith("--")]
-        return _no_such_option(error.option_name, verb, known, see_help)
-    if isinstance(error, click.MissingParameter):
-        named = param and (param.opts[0] if isinstance(param, click.Option) else param.human_readable_name)
-        return InputError.one("missing-argument", f"{verb} needs {named or error.param_hint}", remedy=see_help)
-    if isinstance(error, click.BadParameter) and param and isinstance(param.type, click.Choice):
-        choices = [str(choice) for choice in param.type.choices]
-        word = next((word for word in error.message.split("'")[1::2] if word not in choices), "")
-        message, note = f'"{word}" is not a value of {param.opts[-1]}', "values: " + ", ".join(choices)
-        return InputError.one("bad-value", message, remedy=did_you_mean(word, choices, form="{}"), note=note)
-    if verb.endswith(" search") and param and (several := re.search(r"'(\d+(?:,\d+)+)'", error.format_message())):
-        see_help = f"search several: --vary {param.name}={several[1]}"
-    slugs = {click.BadOptionUsage: "bad-option", click.FileError: "no-file", click.BadParameter: "bad-value"}
-    return InputError.one(slugs.get(type(error), "bad-usage"), _sentence(error.format_message()), remedy=see_help)
+    from tpsim.cli.mistakes import of_click
 
-
-def _no_such_option(word: str, verb: str, known: Sequence[str], see_help: str) -> InputError:
-    from tpsim.question.foreign_names import not_yet
-
-    message = f"{word} is not an option of {verb}"
-    if ours := _as_tpsim_says(word, known):
-        return InputError.one("foreign-option", message, remedy=f"tpsim calls this {ours}")
-    if feature := not_yet(word):
-        return InputError.one("not-supported-yet", message, remedy=f"{feature} is not supported yet")
-    return InputError.one("unknown-option", message, remedy=did_you_mean(word, known, see_help, form="{}"))
-
-
-def _as_tpsim_says(word: str, known: Sequence[str]) -> str:
-    """The flag for another framework's name, or for a field of a scenario, if it is among the known ones; else ""."""
-    from tpsim.question.edits import FLAGS
-    from tpsim.question.foreign_names import as_field, foreign_name
-
-    foreign, own = foreign_name(word), {path.rpartition(".")[2]: path for path in FLAGS}
-    path, comma, rest = (foreign or own.get(as_field(word), "")).partition(",")
-    if FLAGS.get(path) in known:
-        return f"{FLAGS[path]}{comma}{rest}"
-    return f"{path}{comma}{rest}: --set {path}=..." if foreign and "--set" in known else ""
-
-
-def _sentence(message: str) -> str:
-    """Click's message without the capital and the full stop of a sentence."""
-    lines = [line.strip() for line in message.splitlines()]
-    text = " ".join(line for line in lines if line).rstrip(".")
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+    ctx = getattr(error, "ctx", None)
+    asked = next((arg for arg in args if arg in {verb.name for verb in VERBS}), "") if ctx is None else ""
+    command = tpsim.get_command(click.Context(tpsim), asked) if asked else ctx and ctx.command
+    return of_click(error, command, ctx.command_path if ctx else " ".join(filter(None, ["tpsim", asked])))

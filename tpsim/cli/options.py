@@ -135,7 +135,7 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         "--practice",
         metavar="NAME",
         shell_complete=practices,
-        help="Switches of a framework: megatron, fsdp2, xla, ideal.",
+        help="Switches of a framework: megatron, fsdp2, deepspeed, xla, ideal.",
     ),
     "recompute": click.option(
         "--recompute", metavar="NAME", help="What is not kept for backward: none, selective, full."

@@ -140,6 +140,7 @@ def check(
     named = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     path = _nearest(Path(lock)) if not (update and named) else Path(lock)
     first = not path.exists()
+    documents = guarded(named, Path(), path.parent) if named else {}
     if first and not update:
         raise InputError.one("no-lock", f"there is no {path}", remedy=_how_to_write(named, path))
     if not path.parent.is_dir():
@@ -148,7 +149,7 @@ def check(
     head = None if first or named or not update else older_lock(path)
     known = head or (Lock.empty() if first else read_lock(path))
     asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
-    documents = guarded(asked if named else _still_there(asked, path), path.parent)
+    documents = documents or guarded(_still_there(asked, path), path.parent)
     now = current_lock(documents, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
     if not update:
         names = below(known.scenarios, asked)

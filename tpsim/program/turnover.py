@@ -57,7 +57,7 @@ class Turnover(Once):
         changes, repeated, are those of all layers.
         """
         key = "runs", chunk.stack, chunk.first, chunk.last, acts
-        return self._once(key, partial(self._runs, chunk, acts))  # type: ignore[no-any-return]  # put there
+        return self._once(key, partial(self._runs, chunk, acts))
 
     def _runs(self, chunk: Chunk, acts: str) -> Sequence[tuple[Changes, int]]:
         layers = [(self.layer(kind, acts), times) for kind, times in chunk.stack if times]

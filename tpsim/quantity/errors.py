@@ -277,10 +277,12 @@ FEW, MANY = 12, 20
 """Names that are all shown where some are near, and where none is."""
 
 
-def listed(word: str, known: Sequence[str], lister: str = "", listing: str = "known") -> str:
+def listed(word: str, known: Sequence[str], lister: str = "", listing: str = "known", *, told: bool = True) -> str:
     """What there is instead of an unknown name: all of a short list, of a long one the other near ones and how many.
 
     All of a long one, too, where none is near and no command lists them.
+
+    told  False where the nearest is not told elsewhere
 
     >>> listed("bok", ["additive", "book"])
     'known: additive, book'
@@ -288,5 +290,6 @@ def listed(word: str, known: Sequence[str], lister: str = "", listing: str = "kn
     close = near(word, known)
     if len(known) <= (FEW if close else MANY) or not (close or lister):
         return f"{listing}: {', '.join(known)}" if known else ""
-    also = f"also near: {', '.join(close[1:])}; " if close[1:] else ""
+    others = close[1:] if told else close
+    also = f"{'also near' if told else 'near'}: {', '.join(others)}; " if others else ""
     return f"{also}{len(known)} are known{f': {lister}' if lister else ''}"

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 
 def legal_tp(model: Model) -> list[int]:
-    """The sizes that tensor parallelism can have: they divide the heads, and divide or are divided by the kv heads."""
-    return [t for t in divisors(model.heads) if not model.kv_heads % t or not t % model.kv_heads]
+    """The sizes that tensor parallelism of a model can have, its vocabulary aside, which is padded."""
+    return [t for t in divisors(model.heads) if not [*_uneven(model, t)]]
+
+
+def legal_text(model: Model) -> str:
+    """Those sizes, as a remedy says them."""
+    return "legal tp: " + listed(legal_tp(model))
 
 
 def divisors(number: int) -> list[int]:
@@ -47,27 +52,11 @@ def tp_place(tp: tuple[str, ...], at: At) -> Place | None:
 
 
 def tp_problems(model: Model, tp: int, place: Place | None) -> Iterator[Problem]:
-    """What of the model does not divide by `tp`, which stands at `place`: heads, kv heads, ffn hidden, vocabulary."""
-    legal = "legal tp: " + listed(legal_tp(model))
-    if model.heads % tp:
-        yield Problem("heads-not-divisible", f"{model.heads} heads are not divisible by tp {tp}", place, legal)
-    elif model.kv_heads % tp and tp % model.kv_heads:
-        yield Problem(
-            "kv-heads-not-divisible",
-            f"{model.kv_heads} kv heads are neither divisible by tp {tp} nor divide it",
-            place,
-            legal,
-            "kv heads that divide tp are replicated over the rest",
-        )
-    if model.ffn_hidden % tp:
-        common = [t for t in legal_tp(model) if not model.ffn_hidden % t]
-        yield Problem(
-            "ffn-not-divisible",
-            f"ffn hidden {model.ffn_hidden} is not divisible by tp {tp}",
-            place,
-            "legal tp: " + listed(common),
-        )
-    if model.vocab_padded % tp:
+    """What of the model does not divide by `tp`, which stands at `place`; if all else does, the vocabulary."""
+    uneven = [*_uneven(model, tp)]
+    for slug, message, note in uneven:
+        yield Problem(slug, message, place, legal_text(model), note)
+    if model.vocab_padded % tp and not uneven:
         padded = next_multiple(model.vocab, tp)
         yield Problem(
             "vocabulary-not-divisible",
@@ -76,6 +65,19 @@ def tp_problems(model: Model, tp: int, place: Place | None) -> Iterator[Problem]
             f"pad it: --set model.vocab_padded={padded}, or vocab_padded: {padded} in the model file",
             f"{padded} is the next multiple of {tp}",
         )
+
+
+def _uneven(model: Model, tp: int) -> Iterator[tuple[str, str, str]]:
+    """Slug, message and note of what cannot be split `tp` ways: heads, kv heads, ffn, shared experts."""
+    if model.heads % tp:
+        yield "heads-not-divisible", f"{model.heads} heads are not divisible by tp {tp}", ""
+    elif model.kv_heads % tp and tp % model.kv_heads:
+        message = f"{model.kv_heads} kv heads are neither divisible by tp {tp} nor divide it"
+        yield "kv-heads-not-divisible", message, "kv heads that divide tp are replicated over the rest"
+    if model.ffn_hidden % tp:
+        yield "ffn-not-divisible", f"ffn hidden {model.ffn_hidden} is not divisible by tp {tp}", ""
+    if model.experts and (shared := model.experts.shared or 0) % tp:
+        yield "experts-not-divisible", f"hidden size of shared experts {shared} is not divisible by tp {tp}", ""
 
 
 def workload_problems(

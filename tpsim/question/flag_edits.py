@@ -130,21 +130,19 @@ def _mesh_edits(options: Mapping[str, Any], _: Mapping[str, Any]) -> Iterator[Ed
 
 
 def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any]) -> list[Edit]:
-    """The flags of roles: a name gives the role to axes; a number sizes the axis that has it.
+    """The flags of roles: a name gives the role to axes; a number sizes the axis that has it, or adds one.
 
-    Of pp and cp it adds one where there is none, of ep it parts the shards of dp, and experts lie on the inner part.
+    Of ep it parts the shards of dp, and experts lie on the inner part.
     """
     edits: list[Edit] = []
     given = {role: str(options[role]) for role in (*ADDED, *AXES) if role in options}
     counts = {role: size for role, size in given.items() if _is_count(size)}
     both = " ".join(_word(role, counts[role]) for role in AXES if role in counts)
     for role, size in given.items():
-        text = _word(role, options[role])
+        text = both if role in AXES else _word(role, options[role])
         if role not in counts:
             edits.append(_named(role, options[role]))
-        elif role in AXES:
-            edits.append(Edit(("mesh", _axis_of(role, data, both)), int(size), both))
-        elif axis := _single_axis(role, data):
+        elif axis := _counted_axis(role, data, _sized(data, edits), text):
             edits.append(Edit(("mesh", axis), int(size), text))
         else:
             mesh = _with_axis(_sized(data, edits), role, int(size), _single_axis("tp", data))
@@ -178,10 +176,22 @@ def _chips_edits(
             yield Edit(("chips",), chips, text)
 
 
+def _counted_axis(role: str, data: Mapping[str, Any], mesh: Mapping[str, Any], text: str) -> str | None:
+    """The axis that a count sizes, None where it adds one.
+
+    Raises InputError for tp and dp of several axes, where a table states them, or their axis' name is another's.
+    """
+    if role in AXES and (_names(role, data) or "shardings" in data or ROLES[role] in mesh):
+        return _axis_of(role, data, text)
+    return _single_axis(role, data)
+
+
 def _with_axis(mesh: Mapping[str, Any], role: str, size: int, beside: str | None) -> dict[str, Any]:
-    """The mesh with an axis for a role: of stages first, of context before that of tp."""
-    at = 0 if role == STAGES or beside is None or beside not in mesh else list(mesh).index(beside)
-    return dict([*list(mesh.items())[:at], (ROLES[role], size), *list(mesh.items())[at:]])
+    """The mesh with an axis for a role: of tp last, of context before it, of others first."""
+    axes = list(mesh)
+    before_tp = axes.index(beside) if beside in axes and role not in (STAGES, "dp") else 0
+    at = len(axes) if role == "tp" else before_tp
+    return {axis: mesh.get(axis, size) for axis in (*axes[:at], ROLES[role], *axes[at:])}
 
 
 def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, Any]) -> Iterator[Edit]:

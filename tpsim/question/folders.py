@@ -19,10 +19,11 @@ NO_SCENARIO = ("hardware/", "model/", "lock/")
 """What the files in a folder say that are not scenarios and are passed over."""
 
 
-def guarded(paths: Sequence[str], folder: Path) -> dict[str, Document]:
+def guarded(paths: Sequence[str], folder: Path, home: Path | None = None) -> dict[str, Document]:
     """Every scenario of `paths` by its name, sorted.
 
     paths   files, folders (with all that is in them) or library names, relative ones from `folder`
+    home    the folder from which a path is a name; None: `folder`
     A folder may hold other YAML: a file without ``tpsim:`` is passed over, and so are machines and models.
     Raises InputError for a path that is not there, a file that cannot be read, and where there is no scenario.
     """
@@ -30,7 +31,8 @@ def guarded(paths: Sequence[str], folder: Path) -> dict[str, Document]:
     for path in paths:
         inside = (folder / path).is_dir()
         documents = _in_folder(folder / path) if inside else [_asked(spec.named("scenarios", path, folder))]
-        by_name |= {_name(document, path, folder): document for document in documents}
+        library = not inside and not spec.is_path(path)
+        by_name |= {path if library else _name(document, home or folder): document for document in documents}
     if not by_name:
         named = ", ".join(paths) or "no path"
         raise InputError.one(
@@ -60,10 +62,8 @@ def _asked(path: Path) -> Document:
     return document
 
 
-def _name(document: Document, path: str, folder: Path) -> str:
-    """A library scenario by its name, any other by its path from the lock's folder."""
-    if not spec.is_path(path) and not (folder / path).exists():
-        return path
+def _name(document: Document, folder: Path) -> str:
+    """A scenario that is no library's by its path from the lock's folder."""
     return Path(os.path.relpath(document.path, folder)).as_posix().removesuffix(SUFFIX)
 
 

@@ -64,7 +64,7 @@ _NAMES = {
     ),
     "layout.context": ("cp_comm_type", "ulysses", "ulysses_degree", "ring_attention"),
     "layout.sequence_parallel": ("sequence_parallel_enabled", "enable_sequence_parallel", "sequence_parallelism"),
-    "layout.zero": ("zero_stage", "zero_optimization", "use_distributed_optimizer", "fsdp", "sharding_stage"),
+    "layout.zero": ("zero_stage", "zero_optimization", "sharding_stage"),
     "workload.global_batch": (
         "gbs",
         "bs",
@@ -150,6 +150,8 @@ _NAMES = {
 }
 
 _OF_ANOTHER_UNIT = {
+    "layout.zero, of which 3 shards parameters, too": ("fsdp", "fully_shard"),
+    "layout.zero, of which 1 shards what an optimizer holds": ("use_distributed_optimizer", "distributed_optimizer"),
     "pipeline.chunks, which is layers / (pp x layers of one)": ("num_layers_per_virtual_pipeline_stage",),
     "model, whose file says its experts": ("experts", "expert", "num_experts"),
     "recompute.layers, which is of each chunk; without it all are": (

@@ -12,8 +12,7 @@ from tpsim.program.layout import REGIONS, Layout, layout
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
-    legal_tp,
-    listed,
+    legal_text,
     table_problems,
     tp_place,
     tp_problems,
@@ -105,7 +104,7 @@ def _cut_by_roles(
             *tp_problems(model, ways, tp_place(tp, at)),
             *_work_problems(model, workload, at, **splits),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
-            *expert_problems(model, mesh, at, ep=ep, etp=etp, tp=tp),
+            *expert_problems(model, mesh, at, ep=ep, etp=etp),
             *table_problems(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
             *cache_problems(cached, mesh, sizes, at),
         )
@@ -205,7 +204,7 @@ def _split_kv_heads(model: Model, heads: Axes, mesh: Mesh, at: At, *, always: bo
             "kv-heads-not-divisible",
             f"{model.kv_heads} kv heads do not fill the leading tp axes evenly",
             at("layout", "tp"),
-            "legal tp: " + listed(legal_tp(model)),
+            legal_text(model),
         )
     kv, rep = f"{axis}_kv", f"{axis}_rep"
     if taken := {kv, rep} & set(mesh.axes):

@@ -44,7 +44,9 @@ def pipeline(
     ranks = split.mesh.size(*axes)
     if fields and not axes:
         message = "a pipeline is described, and no mesh axis has its stages"
-        raise InputError.one("no-stages", message, at("pipeline"), "add layout.pp: AXIS, or remove it")
+        raise InputError.one(
+            "no-stages", message, at("pipeline"), "add --pp 4, in a file layout.pp: AXIS; or remove it"
+        )
     fields = fields or PipelineFields(chunks=1, layers="even")
     known_schedule(fields.schedule, at("pipeline", "schedule"))
     if ranks == 1:

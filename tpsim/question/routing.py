@@ -62,13 +62,12 @@ def expert_axes(fields: LayoutFields | None, model: Model, at: At) -> tuple[Axes
 
 
 def expert_problems(model: Model, mesh: Mesh, at: At, **roles: Axes) -> Iterator[Problem]:
-    """What of the experts does not come out even: their number over ep, their hidden size over etp, what is shared."""
+    """What of the experts does not come out even: their number over ep, their hidden size over etp."""
     if not model.experts:
         return
     for role, size, noun in (
         ("ep", model.experts.experts, "experts"),
         ("etp", model.experts.hidden, "hidden size of an expert"),
-        ("tp", model.experts.shared or 0, "hidden size of shared experts"),
     ):
         ways = mesh.size(*roles[role])
         if size % ways:

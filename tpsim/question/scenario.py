@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,12 @@ from tpsim.question.zero import staged
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
+    from tpsim.fabric.placement import Placement
     from tpsim.machine.parts import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
+    from tpsim.question.layout import Cut
     from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
 
 
@@ -66,10 +69,13 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
     """What is asked, file by file and part by part; not yet checked."""
     base_model, model = _model(read, memo)
     base_machine, machine = _machine(read, memo)
-    mesh = mesh_of(read.file, model, read.at)
-    workload = inference_of(read, mesh) or _workload(read.file, mesh)
-    split = cut(read.file, model, workload, mesh, read.at)
-    placement = placement_of(read, machine, split)
+    try:
+        workload, split, placement = _laid_out(read, model, machine)
+    except InputError as error:
+        from tpsim.question.other_tp import with_legal_tp
+
+        lay = partial(_laid_out, model=model, machine=machine)
+        raise with_legal_tp(error, read.file, model, lambda file: lay(replace(read, file=file))) from None
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
     schedule, layers = pipeline(read.file, model, split, read.at, workload=workload, memo=memo)
     if (best := read.file.require.best) and best.schedule:
@@ -94,6 +100,14 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
         schedule=schedule,
         split=layers,
     )
+
+
+def _laid_out(read: Stated, model: Model, machine: Machine) -> tuple[Workload, Cut, Placement]:
+    """The workload, the layout on the mesh that it needs, and that mesh on the machine."""
+    mesh = mesh_of(read.file, model, read.at)
+    workload = inference_of(read, mesh) or _workload(read.file, mesh)
+    split = cut(read.file, model, workload, mesh, read.at)
+    return workload, split, placement_of(read, machine, split)
 
 
 def _balanced(question: Question, memo: Memo) -> Question:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import InputError, Place, Problem
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.checked import header_problem
 from tpsim.question.edits import edited, flag_words, overridden
@@ -107,9 +107,30 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
 def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends, overrides: Sequence[str] = ()) -> Document:
     """A scenario as it is written, with what it extends; without one what flags start from. Raises InputError."""
     document = _document(scenario, flags, overrides)
-    if "tpsim" in document.data and (wrong := header_problem(document, ScenarioFile)):
+    if wrong := _another_file(document):
         raise InputError([wrong])
     return spec.extended(document, lambda name, beside: extends(spec.named("scenarios", name, beside)))
+
+
+_ASKED_BY_FLAGS = {
+    "model": "--model {} --hw dgx-h100 --seq 4096",
+    "hardware": "--model llama-3-8b --hw {} --seq 4096",
+}
+"""How the step of a model, or of a machine, is asked for without a scenario."""
+
+
+def _another_file(document: Document) -> Problem | None:
+    """What is wrong with a file that says that it is no scenario: a model, such as a config.json, or a machine."""
+    config = "tpsim" not in document.data and "model_type" in document.data
+    wrong = header_problem(document, ScenarioFile) if "tpsim" in document.data else None
+    kind = "model" if config else str(document.data.get("tpsim")).partition("/")[0]
+    if config:
+        message = "this is a model's config.json where a scenario file is due"
+        wrong = Problem("wrong-kind", message, document.key_place("model_type"))
+    if wrong and kind in _ASKED_BY_FLAGS:
+        flags = _ASKED_BY_FLAGS[kind].format(shlex.quote(document.path))
+        return replace(wrong, remedy=f"ask of it by flags: {flags}")
+    return wrong
 
 
 def _document(scenario: Source, flags: Mapping[str, Any], overrides: Sequence[str]) -> Document:

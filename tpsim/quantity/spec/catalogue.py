@@ -10,7 +10,7 @@ from pathlib import Path
 from stat import S_ISFIFO
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.quantity.errors import InputError, Place, listed, suggest, unknown
+from tpsim.quantity.errors import FEW, InputError, Place, did_you_mean, listed, near, suggest, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def named(kind: LibraryKind, text: str, beside: Path = Path()) -> Path:
     Raises InputError for a name that the library has not.
     """
     if not is_path(text):
-        return find(kind, text)
+        return find(kind, text, beside=beside)
     return Path(text) if text == "-" else beside / text
 
 
@@ -95,10 +95,11 @@ _ASKED: dict[tuple[LibraryKind, LibraryKind], str] = {
 """What somebody wants who names another thing in the place of a scenario."""
 
 
-def find(kind: LibraryKind, name: str, place: Place | None = None) -> Path:
+def find(kind: LibraryKind, name: str, place: Place | None = None, beside: Path = Path()) -> Path:
     """The file of that name, which is the file's name without ``.yaml``; case counts.
 
-    place  where the name was written, for the message
+    place   where the name was written, for the message
+    beside  where a file could have been meant
 
     Raises InputError with the nearest name, or with what else is called that.
     """
@@ -110,18 +111,24 @@ def find(kind: LibraryKind, name: str, place: Place | None = None) -> Path:
     other = next((other_kind for other_kind in others if name in names(other_kind)), None)
     if other is not None:
         message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
-        remedy = _ASKED.get((kind, other), "").format(name)
-        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, remedy, listed(name, known))
+        asked = _ASKED.get((kind, other), "").format(name)
+        some = listed(name, known, _LISTERS.get(kind, ""), told=not asked)
+        note = some if not asked or near(name, known) or len(known) <= FEW else ""
+        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, asked or did_you_mean(name, known), note)
+    file = next((name + suffix for suffix in SUFFIXES if (beside / f"{name}{suffix}").is_file()), "")
+    if file:
+        remedy = f"there is a file of that name, named with its suffix: {file}"
+        raise InputError.one(f"unknown-{_NOUNS[kind]}", f'"{name}" is not a {_NOUNS[kind]}', place, remedy)
     remedy = "a file is named with its folder: ./my-file.yaml"
-    raise unknown(name, _NOUNS[kind], _bases_first(kind, known), place, remedy, lister=_LISTERS.get(kind, ""))
+    raise unknown(name, _NOUNS[kind], bases_first(kind), place, remedy, lister=_LISTERS.get(kind, ""))
 
 
-def _bases_first(kind: LibraryKind, known: list[str]) -> list[str]:
-    """The names, those first that most others extend: who writes ``h100`` means the machine that the others vary."""
+def bases_first(kind: LibraryKind) -> list[str]:
+    """All names, those first that most others extend: who writes ``h100`` means the machine that the others vary."""
     files = [path for folder in library(kind) for path in folder.glob("*.yaml")]
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     extended = Counter(name for text in texts for name in re.findall(r"^extends: *(\S+)", text, re.MULTILINE))
-    return sorted(known, key=lambda name: -extended[name])
+    return sorted(names(kind), key=lambda name: -extended[name])
 
 
 def content(source: Path | str, most: int) -> bytes:
@@ -163,8 +170,11 @@ def _absent(path: Path) -> str:
     """What helps somebody whose file is not there."""
     if path.is_symlink():
         return f"it is a link to {path.readlink()}, which is not there"
-    near = suggest(path.stem, _siblings(path))
-    return f'did you mean "{path.with_stem(near)}"?' if near else "check the folder and the name"
+    twin = next((twin for suffix in SUFFIXES if (twin := path.with_name(path.stem + suffix)).is_file()), None)
+    if twin and path.suffix in SUFFIXES:
+        return f'did you mean "{twin}"?'
+    meant = suggest(path.stem, _siblings(path))
+    return f'did you mean "{path.with_stem(meant)}"?' if meant else "check the folder and the name"
 
 
 def _siblings(path: Path) -> list[str]:
