@@ -410,7 +410,7 @@ def test_a_pipeline_without_stages_is_refused():
     with pytest.raises(InputError) as error:
         plan(GPT3, overrides=("pipeline.schedule=gpipe",))
     assert "a pipeline is described, and no mesh axis has its stages" in str(error.value)
-    assert "add layout.pp: AXIS, or remove it" in str(error.value)
+    assert "add --pp 4, in a file layout.pp: AXIS; or remove it" in str(error.value)
 
 
 # The library's own pipelines, which are verified too, run the other schedules.
