@@ -440,6 +440,12 @@ def test_what_a_prompt_takes_is_said_with_all_that_it_is_made_of():
     assert notes == [f"prompts {show(step.time_s, 'seconds')} = {made_of}; all are read at once"]
 
 
+def test_a_plan_in_stages_says_what_it_leaves_out_between_two_steps():
+    said = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
+    plans = [served(tp=4, overrides=[f"mesh={{pipe: {n}, tensor: 4}}", "layout.pp=pipe"], context=8) for n in (1, 2)]
+    assert [said in plan.not_modelled for plan in plans] == [False, True]
+
+
 def test_the_largest_batch_is_the_last_one_with_room():
     most = served(batch=1, context=4096, overrides=["layout.cache=sequence"]).serve.largest_batch
     rooms = [
