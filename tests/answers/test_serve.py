@@ -268,6 +268,18 @@ def test_the_last_token_is_taken_out_of_a_prompt_and_no_other_is_read_for_it(seq
     assert taken.memory_bytes(plan.sizes) == 2 * 4 * 8192 * 2
 
 
+def test_scores_that_no_kernel_keeps_to_itself_take_memory_while_they_are_there():
+    """Plain attention of 8 prompts of 4,096 tokens: 16 heads of a chip have scores of 4 bytes each."""
+    fused, plain = (
+        served("llama-3-8b", tp=2, kind="prefill", batch=8, prompt=4096, overrides=[f"practice.attention={one}"])
+        for one in ("fused", "plain")
+    )
+    scores = 8 * 16 * 4096**2 * 4
+    assert fused.memory.working_bytes < scores
+    assert scores < plain.memory.working_bytes < 1.2 * scores
+    assert 2 * plain.serve.largest_batch < fused.serve.largest_batch
+
+
 def test_a_cache_split_by_tokens_pays_a_max_a_sum_and_a_weighted_sum():
     plan = served(batch=32, context=4096, overrides=["layout.cache=sequence"])
     volumes = {row.array.removeprefix("attention."): row.logical_bytes for row in plan.rows if row.block == "attention"}
@@ -433,6 +445,12 @@ def test_what_a_prompt_takes_is_said_with_all_that_it_is_made_of():
     made_of = f"compute {compute} + exposed communication {exposed} + bubble {bubble} + host {host}"
     notes = [note for note in page(reply, verbose=False).notes if note.startswith("prompts ")]
     assert notes == [f"prompts {show(step.time_s, 'seconds')} = {made_of}; all are read at once"]
+
+
+def test_a_plan_in_stages_says_what_it_leaves_out_between_two_steps():
+    said = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
+    plans = [served(tp=4, overrides=[f"mesh={{pipe: {n}, tensor: 4}}", "layout.pp=pipe"], context=8) for n in (1, 2)]
+    assert [said in plan.not_modelled for plan in plans] == [False, True]
 
 
 def test_the_largest_batch_is_the_last_one_with_room():

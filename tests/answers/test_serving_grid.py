@@ -60,6 +60,28 @@ def test_more_sequences_never_take_less_and_room_ends_where_the_plan_says():
 
 
 @pytest.mark.parametrize(
+    ("model", "tokens", "overrides", "message"),
+    [
+        ("gpt3-175b", 4096, [], "4096 tokens are more than the 2048 positions that gpt3-175b has learned"),
+        (
+            "mistral-7b",
+            8192,
+            ["layout.cache=sequence", "workload.tokens=2"],
+            "tokens of a window 4097 is no multiple of 8, into which the layout splits it",
+        ),
+    ],
+)
+def test_contexts_that_no_plan_has_are_refused(model, tokens, overrides, message):
+    """Behind what a model has learned; of a window, whose cache splits otherwise than all tokens."""
+    asked = {**SCENARIO, "model": model}
+    assert tpsim.grid(asked, batches=8, contexts=2048, overrides=overrides).step_s.shape == (1, 1)
+    with pytest.raises(InputError, match=r"sequence-too-long|not-divisible"):
+        tpsim.plan(asked, overrides=[*overrides, f"workload.context={tokens}"])
+    with pytest.raises(InputError, match=message):
+        tpsim.grid(asked, batches=8, contexts=[2048, tokens], overrides=overrides)
+
+
+@pytest.mark.parametrize(
     ("batches", "contexts", "overrides", "message"),
     [
         (12, 64, ["layout.cache=batch"], "batch 12 is no multiple of 8, into which the layout splits it"),

@@ -9,7 +9,6 @@ import pytest
 
 from tests.models import GPT, LLAMA, loops, parameters
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.kernel import is_matrix_product
 from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
 from tpsim.machine.chip_seconds import memory_s, pause_s
@@ -18,7 +17,7 @@ from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
-from tpsim.program.op import Einsum, is_cast
+from tpsim.program.op import Einsum, is_cast, is_matrix_product
 from tpsim.program.practice import Practice
 from tpsim.quantity.size import total
 

@@ -94,6 +94,20 @@ def test_what_says_nothing_of_inference_is_refused_by_name_at_its_place(case, ed
     assert "^" in text
 
 
+def test_what_a_window_holds_is_no_field_so_another_way_to_split_it_is_named(case):
+    """The last two of 5,000 tokens read 4,096 each, 4,097 together."""
+    path = case("gpt2-xl", "mistral-7b")
+    asked = [
+        "layout={tp: tensor, dp: data, cache: sequence}",
+        "workload={kind: decode, batch: 8, context: 5000, tokens: 2}",
+    ]
+    with pytest.raises(InputError, match=r"a cache of 4097 tokens of a window is not divisible") as error:
+        resolve(path, overrides=asked)
+    (problem,) = error.value.problems
+    assert problem.remedy == "layout.cache: heads"
+    assert resolve(path, overrides=[*asked, problem.remedy.replace(": ", "=")])
+
+
 def test_the_flag_of_the_batch_sets_the_batch_of_inference(case):
     assert resolve(case(), overrides=PADDED, flags={"batch": 64}).workload.global_batch == 64
 

@@ -10,11 +10,13 @@ import numpy as np
 from tpsim.cost.grid import traced
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, highest
+from tpsim.program.dims import HELD
 from tpsim.quantity.errors import InputError
 from tpsim.question.memo import Memo
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.question.routing import routed
 from tpsim.question.scenario import resolve
+from tpsim.question.serving import serving_problems
 from tpsim.report.answer import Answer
 from tpsim.report.record import Of
 
@@ -84,7 +86,8 @@ def _check(question: Question, batch: Array, context: Array) -> Inference:
         message = "a host that launches kernels one by one cannot be priced in arrays"
         place = question.stated.at("assume", "kernel_launch")
         raise InputError.one("unsupported-grid", message, place, "leave assume.kernel_launch out")
-    for dim, name, values in (("b", "batch", batch), ("t", "context", context)):
+    held = work.read(work.dims(question.model), context).get(HELD, context)
+    for dim, name, values in (("b", "batch", batch), ("t", "context", context), ("t", "tokens of a window", held)):
         for ways in sorted({mesh.size(*dims[dim]) for dims in laid.table.values() if dims.get(dim)} | {1}):
             wrong = values[(values % ways != 0) | (values < 1)]
             if wrong.size:
@@ -93,6 +96,9 @@ def _check(question: Question, batch: Array, context: Array) -> Inference:
     if (context < work.seq).any():
         message = f"a context of {context.min():g} tokens is less than the {work.seq} that are new in a step"
         raise InputError.one("too-many-tokens", message, remedy=f"write at least {work.seq}")
+    longest = replace(work, longest=int(context.max(initial=0)))
+    if problems := (*serving_problems(question.model, longest, question.stated.at, ways=(1, 1, 1), split=False),):
+        raise InputError(problems)
     return work
 
 

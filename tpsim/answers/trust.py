@@ -63,6 +63,8 @@ NOT_SERVED = (
 )
 """The same of a plan of inference."""
 
+RETURNED = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
+
 ALONE = "kernels run one after another, each at the slower of matrix unit and memory"
 ADAMW = "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer"
 SERVED = (
@@ -93,7 +95,7 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     host = () if question.assume.kernel_launch_s else (NO_HOST,)
     forwarded = (NOT_FORWARDED,) if question.practice.rows.dispatch in {"node", "node_rank"} else ()
     if question.inference:
-        return (*NOT_SERVED, *host, *forwarded)
+        return (*NOT_SERVED, *host, *forwarded, *([RETURNED] if question.schedule else []))
     late = () if question.machine.chip.interruption else (NO_STRAGGLERS,)
     norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
     return (*NOT_MODELLED, *host, *late, *norm, *forwarded, *_reach(question))

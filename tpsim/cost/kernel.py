@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.dims import BUSY, EXPERTS, HELD, RAGGED
-from tpsim.program.op import Array, Einsum, Op, Program
 from tpsim.program.tokens import TOKENS, keys_of, peak, read_keys, seen_pairs, wide_keys
 from tpsim.quantity.size import over, product, total
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Where
+    from tpsim.program.op import Array, Einsum, Op, Program, Where
     from tpsim.program.tokens import Counted
 
 
@@ -203,17 +202,6 @@ def _part(shards: Mapping[str, tuple[str, ...]], dims: Iterable[str]) -> Shardin
 
 def _shape(array: Array) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     return *array.type.portion, array.dtype
-
-
-def is_matrix_product(op: Op) -> bool:
-    """True for a product whose operands each have a dim that the other has not: rows and columns.
-
-    A sum of elementwise products (a gain's gradient, softmax backward) is pointwise work.
-    """
-    if not isinstance(op, Einsum) or not op.is_matmul:
-        return False
-    left, right = (set(array.dims) for array in op.inputs)
-    return bool(left - right and right - left)
 
 
 def of_scores(products: Iterable[Einsum]) -> bool:

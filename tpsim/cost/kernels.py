@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tpsim.cost.kernel import Kernel, is_matrix_product, of_scores
+from tpsim.cost.kernel import Kernel, of_scores
 from tpsim.program.blocks.attention import SLOTS
 from tpsim.program.op import (
     Append,
@@ -26,6 +26,7 @@ from tpsim.program.op import (
     Rename,
     Reshard,
     is_cast,
+    is_matrix_product,
 )
 from tpsim.program.practice import Practice
 from tpsim.program.tokens import MASKS
@@ -219,9 +220,8 @@ class _Gathering:
             return self._known(("update", where.kernel, _stands(where)))
         if is_cast(op):
             return self._known(("cast", _stands(where)))
-        plain = self._is_plain(op)
-        if where.kernel and not (plain and is_matrix_product(op)):
-            key = ("kernel", where.kernel, _stands(where), plain and _drops(op))
+        if where.kernel and not self.program.is_alone(op):
+            key = ("kernel", where.kernel, _stands(where), self._is_plain(op) and _drops(op))
             return self.latest if self.numbers.get(key) == self.latest else self._new(key)
         finished = self._finished(op)
         return self._new(("op", op)) if finished is None else finished

@@ -88,7 +88,7 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
     sums = _added_up(program, homes)
     nowhere = set(sums)
     if not interiors:
-        nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home])}
+        nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home], program)}
     return Lifetimes(
         {array: home for array, home in homes.items() if home not in nowhere},
         {home: op for home, op in makers.items() if home not in nowhere},
@@ -168,9 +168,11 @@ def _added_up(program: Program, homes: Mapping[Array, Array]) -> set[Array]:
     return {homes[x] for x in outside if x in homes} - inside
 
 
-def _never_leaves(maker: Op, readers: Sequence[Op]) -> bool:
+def _never_leaves(maker: Op, readers: Sequence[Op], program: Program) -> bool:
     """True if all readers are of one kernel with the maker."""
     here = maker.where
+    if any(map(program.is_alone, (maker, *readers))):
+        return False
     return bool(here.kernel) and all(
         (op.where.kernel, op.where.act, op.where.loops, op.where.chunks)
         == (here.kernel, here.act, here.loops, here.chunks)

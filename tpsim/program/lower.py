@@ -76,7 +76,8 @@ def lower(
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
     ops, results = (*whole.text.trace.ops, *end.behind(whole.read)), {"loss": whole.loss, **end.results}
     tokens, ahead, units = practice.order or "contiguous", practice.layers_ahead, practice.units
-    return Program(ops, order, traced, layout.table, results, tokens, ahead, units)
+    plain = practice.attention == "plain"
+    return Program(ops, order, traced, layout.table, results, tokens, ahead, units, plain)
 
 
 def begun(

@@ -229,6 +229,17 @@ class Lin(Op):
     scales: tuple[Scale, ...] = ()
 
 
+def is_matrix_product(op: Op) -> bool:
+    """True for a product whose operands each have a dim that the other has not: rows and columns.
+
+    A sum of elementwise products (a gain's gradient, softmax backward) is pointwise work.
+    """
+    if not isinstance(op, Einsum) or not op.is_matmul:
+        return False
+    left, right = (set(array.dims) for array in op.inputs)
+    return bool(left - right and right - left)
+
+
 def is_cast(op: Op) -> bool:
     """True for weights that are brought to another format where they lie."""
     return isinstance(op, Lin) and op.output.role == "param"
@@ -293,6 +304,7 @@ class Program:
     order    in which devices have the tokens of a sequence
     ahead    layers whose weights are gathered before they are needed
     units    of gathered weights, which are freed at once, as `Practice.units` has them
+    plain    True if products of attention are kernels of their own, as `Practice.attention` has it
     """
 
     ops: tuple[Op, ...]
@@ -303,6 +315,7 @@ class Program:
     order: Order = "contiguous"
     ahead: int = 1
     units: Literal["arrays", "root", "ends"] = "arrays"
+    plain: bool = False
 
     @property
     def sharing(self) -> tuple[str, ...]:
@@ -317,6 +330,10 @@ class Program:
     def times(self, where: Where, runs: Mapping[str, Size]) -> Any:
         """How often an op at `where` runs per step and device, given how often each loop does."""
         return product([over(runs[loop], self.traced[loop]) for loop in where.repeats])
+
+    def is_alone(self, op: Op) -> bool:
+        """True for a product that plain attention runs as a kernel of its own."""
+        return self.plain and op.where.kernel.partition(".")[0] == "attention" and is_matrix_product(op)
 
     def without(self, axes: frozenset[str]) -> Program:
         """The same where some axes are of one device: what moves over these alone is there already."""

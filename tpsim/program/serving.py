@@ -73,7 +73,8 @@ def lower_serving(
     results |= {f"cache.{layer}.{name}": array for (name, layer), array in served.appended.items()}
     kinds = [kind for stack in stacks for kind in stack]
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": 1, "chunks": max(1, len(stacks) - 1)}
-    return Program(tuple(trace.ops), order, traced, layout.table, results)
+    plain = practice.attention == "plain"
+    return Program(tuple(trace.ops), order, traced, layout.table, results, plain=plain)
 
 
 def _caches(

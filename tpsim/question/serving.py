@@ -147,13 +147,13 @@ def serving_problems(
 def cache_problems(row: Mapping[str, Sequence[str]], mesh: Mesh, sizes: Mapping[str, Any], at: At) -> Iterator[Problem]:
     """What of a cache does not divide that a word splits: its sequences, or its tokens."""
     tokens = ("tokens", "the tokens of a sequence together")
-    words = {"b": ("sequences", "workload.batch"), "t": tokens, HELD: ("tokens of a window", "what it holds")}
+    words = {"b": ("sequences", "workload.batch"), "t": tokens, HELD: ("tokens of a window", "")}
     for dim, (noun, field) in words.items():
         axes = row.get("t" if dim == HELD else dim, ())
         ways = mesh.size(*axes)
         if sizes.get(dim, 0) % ways:
             message = f"a cache of {sizes[dim]:g} {noun} is not divisible by {' x '.join(axes)} = {ways}"
-            remedy = f"let {field} be {nearest(sizes[dim], ways)}"
+            remedy = f"let {field} be {nearest(sizes[dim], ways)}" if field else "layout.cache: heads"
             yield Problem(
                 "not-divisible", f"{message}, over which layout.cache splits it", at("layout", "cache"), remedy
             )
