@@ -230,7 +230,7 @@ def _laid_out(
             try:
                 return _laid_out(levels, mesh, bound, slices, less)
             except InputError:
-                raise _no_slice(level, parts, slices[at]) from None
+                raise _no_slice(level, parts, bound, slices[at]) from None
         laid.append(on_level)
     return laid
 
@@ -285,11 +285,13 @@ def _does_not_fit(
     return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}" if beside else "")
 
 
-def _no_slice(level: Wires, parts: Mapping[str, int], slices: Slices) -> InputError:
+def _no_slice(level: Wires, parts: Mapping[str, int], bound: Bindings, slices: Slices) -> InputError:
     axes = " x ".join(f"{axis} {n}" for axis, n in parts.items())
     message = f"{axes} cannot be laid on {level.name} of {members(level)} evenly"
     sold = f"slices that are sold: {slices}" if slices.known else ""
-    return InputError.one("does-not-fit", message, remedy="bind the axes to physical axes, or change a size", note=sold)
+    named = any(wish.axis is not None for axis in parts for wish in bound.get(axis, ()))
+    bind = "name another physical axis of it, or one more" if named else "bind the axes to physical axes"
+    return InputError.one("does-not-fit", message, remedy=f"{bind}, or change a size", note=sold)
 
 
 def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[AxisPiece]) -> Segment:
