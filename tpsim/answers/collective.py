@@ -189,7 +189,7 @@ class CollectiveRow(Record):
 class CollectiveResolved(Record):
     """What was asked for.
 
-    sizes_bytes  of --sizes: FROM:TO doubles, FROM:TO:x4 or :+1MB; each ends at TO
+    sizes_bytes  logical bytes of each of --sizes, of buffers too: FROM:TO doubles, FROM:TO:x4 or :+1MB; each ends at TO
     measured     with --measured: the log, whose launch, algorithm and protocol the predictions take
     launch, algorithm, protocol  where they are not chosen
     """
