@@ -55,6 +55,7 @@ OUTPUTS = {
     "a collective beside what a log measured": lambda: measured_collective(
         "all-reduce", hw="dgx-h100", ranks=8, log=ROOT / "tests" / "data" / "logs" / "all-reduce-8-debug.txt"
     ),
+    "a collective of whole numbers": lambda: collective("permute", hw="dgx-h100", ranks=8, sizes="8MB", dtype="int32"),
     "a collective of one rank": lambda: collective("all-reduce", hw="dgx-h100", ranks=1, sizes="8MB"),
 }
 

@@ -15,7 +15,7 @@ from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary
 from tpsim.machine.profile import load
-from tpsim.program.dtypes import DTYPE_BYTES, Dtype
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
@@ -92,7 +92,7 @@ def collective(
     force = Choice(launch, algorithm, protocol)
     asked = CollectiveResolved(
         *(kind, machine.name, ranks, level, placement.describe(), tuple(volumes)),
-        *(cast("Dtype", dtype), buffer, cost_model),
+        *(dtype, buffer, cost_model),
         **written(force),
     )
     timings = tuple(map(timed, volumes))
@@ -205,7 +205,7 @@ class CollectiveResolved(Record):
     level: str | None
     placement: Sequence[str]
     sizes_bytes: Sequence[int]
-    dtype: Dtype
+    dtype: str
     buffer: bool
     cost_model: timing.CostModel
     launch: str | float | None = None
