@@ -125,6 +125,12 @@ def test_a_real_output_has_the_fields_of_its_schema_and_no_others(asked):
     assert mistakes(closed(schema(name).to_json()), document) == []
 
 
+@pytest.mark.parametrize("path", FILES["scenario"], ids=lambda path: path.stem)
+def test_the_plan_of_a_shipped_scenario_has_the_fields_of_its_schema_and_no_others(path):
+    document = json.loads(json_text(plan(path).to_json()))
+    assert mistakes(closed(schema("plan").to_json()), document) == []
+
+
 def test_a_field_added_to_an_output_is_no_mistake_to_a_reader():
     document = collective("all-gather", hw="dgx-h100", ranks=8, sizes="8MB").to_json()
     made = schema("collective").to_json()
