@@ -55,6 +55,7 @@ OUTPUTS = {
     "a collective beside what a log measured": lambda: measured_collective(
         "all-reduce", hw="dgx-h100", ranks=8, log=ROOT / "tests" / "data" / "logs" / "all-reduce-8-debug.txt"
     ),
+    "a collective of whole numbers": lambda: collective("permute", hw="dgx-h100", ranks=8, sizes="8MB", dtype="int32"),
     "a collective of one rank": lambda: collective("all-reduce", hw="dgx-h100", ranks=1, sizes="8MB"),
 }
 
@@ -122,6 +123,12 @@ def test_a_real_output_has_the_fields_of_its_schema_and_no_others(asked):
     document = json.loads(json_text(output(asked).to_json()))
     name = document["schema"].removeprefix("tpsim.").partition("/")[0]
     assert mistakes(closed(schema(name).to_json()), document) == []
+
+
+@pytest.mark.parametrize("path", FILES["scenario"], ids=lambda path: path.stem)
+def test_the_plan_of_a_shipped_scenario_has_the_fields_of_its_schema_and_no_others(path):
+    document = json.loads(json_text(plan(path).to_json()))
+    assert mistakes(closed(schema("plan").to_json()), document) == []
 
 
 def test_a_field_added_to_an_output_is_no_mistake_to_a_reader():

@@ -319,3 +319,23 @@ def test_a_number_that_does_not_divide_or_has_no_room_is_refused(carriers):
     ) as error:
         place(NODES, Mesh({"X": 16}), {"X": carriers})
     assert error.value.problems[0].remedy == "lay a number there that divides it, and for which there is room"
+
+
+@pytest.mark.parametrize(("levels", "n", "there"), [(V5P, 20, "ici.1"), (V5E, 32, "ici.0,ici.1")])
+def test_who_named_a_physical_axis_that_is_too_short_is_told_to_name_another(levels, n, there):
+    """And not to name one: that is what was done."""
+    with pytest.raises(InputError) as error:
+        place(levels, Mesh({"X": n}), {"X": ["ici.0"]})
+    (problem,) = error.value.problems
+    assert problem.remedy == "name another physical axis of it, or one more, or change a size"
+    assert place(levels, Mesh({"X": n}), {"X": there.split(",")}).route(["X"])
+
+
+def test_a_message_goes_round_a_one_way_ring_and_not_back():
+    loop = (WireLevel("loop", "one_way_ring", (8,)),)
+    stages = place(loop, Mesh({"pipe": 8}))
+    assert stages.hop(["pipe"], 2, 3) == stages.hop(["pipe"], 7, 0) == (Segment("loop", "loop", "line", 2),)
+    parts = place(loop, Mesh({"pipe": 4}))
+    for placement, source, target in ((stages, 3, 2), (stages, 0, 7), (parts, 3, 0)):
+        with pytest.raises(InputError, match=f"places {source} and {target} of .* are no neighbours on loop in that"):
+            placement.hop(["pipe"], source, target)

@@ -14,7 +14,7 @@ from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary
 from tpsim.machine.profile import load
-from tpsim.program.dtypes import DTYPE_BYTES, Dtype
+from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
@@ -91,7 +91,7 @@ def collective(
     force = Choice(launch, algorithm, protocol)
     asked = CollectiveResolved(
         *(kind, machine.name, ranks, level, placement.describe(), tuple(volumes)),
-        *(cast("Dtype", dtype), buffer, cost_model),
+        *(dtype, buffer, cost_model),
         **written(force),
     )
     rows = tuple(CollectiveRow(kind, ranks, V, timed(V)) for V in volumes)
@@ -188,7 +188,7 @@ class CollectiveRow(Record):
 class CollectiveResolved(Record):
     """What was asked for.
 
-    sizes_bytes  of --sizes: FROM:TO doubles, FROM:TO:x4 or :+1MB; each ends at TO
+    sizes_bytes  logical bytes of each of --sizes, of buffers too: FROM:TO doubles, FROM:TO:x4 or :+1MB; each ends at TO
     measured     with --measured: the log, whose launch, algorithm and protocol the predictions take
     launch, algorithm, protocol  where they are not chosen
     """
@@ -204,7 +204,7 @@ class CollectiveResolved(Record):
     level: str | None
     placement: Sequence[str]
     sizes_bytes: Sequence[int]
-    dtype: Dtype
+    dtype: str
     buffer: bool
     cost_model: timing.CostModel
     launch: str | float | None = None

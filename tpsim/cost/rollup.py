@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
 from tpsim.cost.collectives import Collective, Sent, singles
-from tpsim.program.dtypes import Dtype
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Phase
 from tpsim.quantity.size import Size, over, total, where_positive
@@ -72,7 +71,7 @@ class Row(Record):
     array = Of[str]("call.array", "the array's name, or how many arrays travel together")
     collective = Of[MoveKind]("call.kind", "which collective it is")
     axis = Of[str]("call.axis", "mesh axes joined by commas, major first")
-    dtype = Of[Dtype]("call.dtype", "the type of the numbers on the wire")
+    dtype = Of[str]("call.dtype", "the type of the numbers on the wire")
     time_s = Of[Seconds]("timing.time_s", "seconds of one call")
     bandwidth_s = Of[Seconds]("timing.bandwidth_s", "of these, bytes at the links' speed")
     algorithm = Of[str]("timing.algorithm", "the algorithm that is taken")

@@ -100,18 +100,21 @@ class Placement:
         for piece in (piece for axis in reversed(axes) for piece in self.pieces[axis]):
             here, there = (place // inside % piece.n for place in (source, target))
             inside *= piece.n
-            apart += [(piece, abs(here - there))] if here != there else []
-        piece, distance = apart[-1]
+            apart += [(piece, there - here)] if here != there else []
+        piece, onward = apart[-1]
         carrier = self.carriers[piece.carrier]
         level = self.levels[carrier.level]
         if joined(carrier.topology):
             groups = carrier.extent // PAIR if carrier.topology == "host" else 1
             return (self._shared(Segment(level, carrier.name, carrier.topology, PAIR, groups), carrier, axes),)
-        around = carrier.closed and piece.n * piece.stride == carrier.extent and distance == piece.n - 1
-        if len(apart) > 1 or not (distance == 1 or around):
+        one_way, whole = carrier.topology == "one_way_ring", piece.n * piece.stride == carrier.extent
+        ways = {1, 1 - piece.n} if carrier.closed and whole else {1}
+        ways |= {-way for way in ways if not one_way}
+        if len(apart) > 1 or onward not in ways:
             named = ", ".join(axes)
             several = f"mesh ax{'i' if len(axes) == 1 else 'e'}s {named}"
             message = f"places {source} and {target} of {several} are no neighbours on {carrier.name}"
+            message += " in that direction" * one_way
             axis = f"one physical axis, --placement {named}={carrier.name}" if len(apart) > 1 else "an axis that closes"
             remedy = f"lay {named} on {axis}, or on a level whose devices all reach each other"
             raise InputError.one("no-closed-form", message, remedy=remedy)
@@ -230,7 +233,7 @@ def _laid_out(
             try:
                 return _laid_out(levels, mesh, bound, slices, less)
             except InputError:
-                raise _no_slice(level, parts, slices[at]) from None
+                raise _no_slice(level, parts, bound, slices[at]) from None
         laid.append(on_level)
     return laid
 
@@ -285,11 +288,13 @@ def _does_not_fit(
     return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}" if beside else "")
 
 
-def _no_slice(level: Wires, parts: Mapping[str, int], slices: Slices) -> InputError:
+def _no_slice(level: Wires, parts: Mapping[str, int], bound: Bindings, slices: Slices) -> InputError:
     axes = " x ".join(f"{axis} {n}" for axis, n in parts.items())
     message = f"{axes} cannot be laid on {level.name} of {members(level)} evenly"
     sold = f"slices that are sold: {slices}" if slices.known else ""
-    return InputError.one("does-not-fit", message, remedy="bind the axes to physical axes, or change a size", note=sold)
+    named = any(wish.axis is not None for axis in parts for wish in bound.get(axis, ()))
+    bind = "name another physical axis of it, or one more" if named else "bind the axes to physical axes"
+    return InputError.one("does-not-fit", message, remedy=f"{bind}, or change a size", note=sold)
 
 
 def _segment(levels: Sequence[str], carrier: Carrier, pieces: Sequence[AxisPiece]) -> Segment:
