@@ -250,7 +250,7 @@ def test_claim_000_31_the_quarter_reads_as_n_quarters_when_the_buffer_of_one_ran
 def test_claim_000_32_a_reduce_scatter_is_the_transpose_of_a_gather_and_undoes_it_n_times_over():
     split, whole, owed = (parse_array(text).type for text in ("A[I_X]", "A[I]", "A[I]{U_X}"))
     grid, array = Grid(Mesh({"X": 4})), np.arange(8.0)
-    gathered = on_rings({"X": 4}, Move("all_gather", ("X",), split, whole), grid.scatter(array, split))
+    gathered = on_rings({"X": 4}, Move("all_gather", ("X",), split, whole), grid.placed(array, split, {"I": 8}))
     scattered = on_rings({"X": 4}, Move("reduce_scatter", ("X",), owed, split), gathered)
     assert np.array_equal(grid.assemble(scattered, split, {"I": 8})[0], 4 * array)
     forward, backward = layer_moves(SP)

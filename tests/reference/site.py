@@ -87,15 +87,16 @@ def loads_as_claimed(site, move, call):
 
 def spread(grid, whole, type_, seed=0):
     """The blocks of an array of this type; where a sum or a max is owed, parts that make it up."""
-    rng, sizes = np.random.default_rng(seed), grid.mesh.axes
+    rng = np.random.default_rng(seed)
     owed = [axis for axis in grid.mesh.order if axis in type_.owed_axes]
-    places = [*every(*(range(sizes[axis]) for axis in owed))]
+    places = [*every(*(range(grid.mesh.axes[axis]) for axis in owed))]
     less = {place: rng.integers(0, 9, whole.shape) for place in places}
     if {kind for _, kind in type_.owes} == {"sum"}:
         parts = less | {places[0]: whole - sum(less[place] for place in places[1:])}
     else:
         parts = {place: whole - less[place] for place in places} | {places[-1]: whole}
-    held = {place: grid.scatter(part, type_) for place, part in parts.items()}
+    sizes = dict(zip(type_.dims, whole.shape, strict=True))
+    held = {place: grid.placed(part, type_, sizes) for place, part in parts.items()}
     return {
         device: held[tuple(device[grid.mesh.order.index(axis)] for axis in owed)][device] for device in grid.devices
     }

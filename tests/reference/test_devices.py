@@ -368,7 +368,7 @@ def test_gathering_the_minor_axis_leaves_standard_blocks_and_gathering_the_major
     """``A[I_XY] -> A[I_Y]``: after a plain gather over X device y holds the strided blocks y, y+2, ..."""
     devices, placement = placed({"X": 2, "Y": 2}, level("torus", 2, 2), binding={"X": ["wires.0"], "Y": ["wires.1"]})
     both, minor, major = (Sharding(("I",), (axes,)) for axes in (("X", "Y"), ("Y",), ("X",)))
-    before = devices.grid.scatter(np.arange(8.0), both)
+    before = devices.grid.placed(np.arange(8.0), both, {"I": 8})
     ring = parts(placement, ("X",), "line")
     strided, _ = devices.play(Move("all_gather", ("X",), both, minor), before, ring, "A")
     assert list(strided[0, 0]) == [0, 1, 4, 5]

@@ -65,7 +65,7 @@ def start(devices, change, rows, columns, seed=0):
     sizes = {"I": rows, "J": columns}
     if change.before.complete:
         whole = rng.normal(size=(rows, columns))
-        before = grid.scatter(whole, change.before)
+        before = grid.placed(whole, change.before, sizes)
     else:
         before = {device: rng.normal(size=(rows, columns)) for device in grid.devices}
         whole = None

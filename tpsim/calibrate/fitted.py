@@ -156,13 +156,11 @@ class FitResult(Answer):
 
 
 def _comments(result: FitResult) -> Iterator[str]:
-    yield f"{result.verdict}"
+    yield result.verdict
     yield "|predicted/measured - 1|, median and 90th percentile:"
     yield f"  {'sizes':<8}  {'points':>6}  {result.base:>20}  {'figures':>16}  {'with curves':>16}"
     for row in result.bands:
-        was, figures, now = (
-            f"{row[f'{key}_median']:.1%} {row[f'{key}_p90']:.1%}" for key in ("base", "figures", "fitted")
-        )
+        was, figures, now = (f"{row[f'{key}_median']:.1%} {row[f'{key}_p90']:.1%}" for key in PREDICTED)
         yield f"  {row['band']:<8}  {row['points']:>6}  {was:>20}  {figures:>16}  {now:>16}"
     for run in result.calibrated.runs:
         details = ", ".join(filter(None, [run.library, run.launch, f"{len(run.V)} points"]))

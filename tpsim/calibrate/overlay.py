@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 class OverlayResult(Answer):
     """A collective at the sizes of a log: predicted, measured, and their ratio.
 
-    run     the runs of the log that are of the collective asked for as one, by size; its warnings are theirs, and what
-            was taken for granted
-    launch  as predicted
+    run  the runs of the log that are of the collective asked for as one, by size; its warnings are theirs, and what was
+         taken for granted
     """
 
     schema = CollectiveResult.schema
@@ -46,8 +45,8 @@ class OverlayResult(Answer):
 
     predicted: CollectiveResult
     run: MeasuredRun
-    launch: Launch
 
+    resolved = Of[CollectiveResolved]("predicted.asked", "what was asked for, and the log")
     curve = Of[SizeCurve]("predicted.curve", "the predicted curve over all sizes")
 
     @cached_property
@@ -60,11 +59,6 @@ class OverlayResult(Answer):
     def files(self) -> list[tuple[str, str]]:
         """Path and sha256 of the machine's file and the log."""
         return [*self.predicted.files, (self.run.log, self.run.sha256)]
-
-    @property
-    def resolved(self) -> CollectiveResolved:
-        """What was asked for, and the log."""
-        return replace(self.predicted.resolved, measured=self.run.log, launch=self.launch)
 
     @property
     def assumptions(self) -> list[Assumption]:
@@ -135,8 +129,8 @@ def measured_collective(
         *words,
     )
     run = replace(first, V=V, seconds=seconds, lines=(), warnings=warnings)
-    sizes = replace(chosen.asked, sizes_bytes=V)
-    return OverlayResult(replace(chosen, asked=sizes, rows=rows), run, launch)
+    resolved = replace(chosen.asked, sizes_bytes=V, launch=launch, measured=run.log)
+    return OverlayResult(replace(chosen, asked=resolved, rows=rows), run)
 
 
 def _matching(log: str, logged: Sequence[MeasuredRun], kind: MoveKind, ranks: int, launch: Launch) -> list[MeasuredRun]:

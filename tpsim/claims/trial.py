@@ -5,6 +5,7 @@ Calls go over the wires and by the algorithms that the plan prices, and what the
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from tpsim.reference.routing import evenly
 from tpsim.reference.run import leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.answers.plan import PlanResult
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Again, Phase, Program, Reshard
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
-    from tpsim.reference.run import Inputs, RanCollective, Run
+    from tpsim.reference.run import RanCollective, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +200,23 @@ def trial(question: Question, full: PlanResult) -> Trial:
     sizes = {**dims_of(question), "m": question.workload.microbatches}
     inputs = leaves(sizes)
     program = _program(plan)
-    beside = dict(question.practice.keeps)
     apart = bool(question.practice.levels)
     parts = {op.output.filled.chosen.type.axes("s") for op in program.ops if op.output.filled}
     ways = max((question.mesh.size(*axes) for axes in parts), default=1)
     even = evenly(program.order, question.mesh.size(*program.sharing), apart=apart, ways=ways)
-    padded = question.assume.routing.drop != "none"
-    options = {"schedule": question.orders, "beside": beside, "choose": even, "padded": padded}
-    sharded = run(program, question.mesh, sizes, inputs, plan_wiring(plan), **options)
+    wiring, padded = plan_wiring(plan), question.assume.routing.drop != "none"
+    with on_devices():
+        sharded = execute(
+            program,
+            question.mesh,
+            sizes,
+            inputs,
+            wiring=wiring,
+            schedule=question.orders,
+            beside=dict(question.practice.keeps),
+            choose=even,
+            padded=padded,
+        )
     layers, microbatches = (question.stages.stack,), question.workload.microbatches
     unsharded = program_of(question, layout(), layers=layers, microbatches=microbatches)
     return Trial(plan, sharded, execute(unsharded, Mesh({}), sizes, inputs, choose=even))
@@ -231,17 +241,11 @@ class Stopped(Exception):  # noqa: N818  # a finding, not an error of the progra
     """A run that could not go on: which device holds or gets what it should not."""
 
 
-def run(
-    program: Program,
-    mesh: Mesh,
-    sizes: Mapping[str, int],
-    inputs: Inputs,
-    wiring: Wiring | None,
-    **how: Any,
-) -> Run:
-    """`execute` on many devices, `how` as it takes it, where what goes wrong is what was looked for. Raises Stopped."""
+@contextmanager
+def on_devices() -> Iterator[None]:
+    """Where many devices run, and what goes wrong is what was looked for. Raises Stopped."""
     try:
-        return execute(program, mesh, sizes, inputs, wiring=wiring, **how)
+        yield
     except ValueError as error:
         raise Stopped(str(error)) from error
 

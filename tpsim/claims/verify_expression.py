@@ -12,7 +12,7 @@ from tpsim.answers.shard import ShardResult, shard
 from tpsim.claims.checks import Check, Verified, VerifyResult, arising, blocks_check, equal_arrays, stopped
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, links_check, ran
 from tpsim.claims.shrink import DEVICES, PAIR, POWER, telling
-from tpsim.claims.trial import Stopped, machine_wiring, made, run
+from tpsim.claims.trial import Stopped, machine_wiring, made, on_devices
 from tpsim.quantity.errors import InputError
 from tpsim.question.expression import part_sizes, read_mesh, unsharded
 from tpsim.reference.compare import Misaligned, compared
@@ -87,7 +87,8 @@ def _run(asked: ShardResult, way: Way) -> tuple[Ledger, list[Compared]]:
     sizes = {**(asked.dims or {}), **part_sizes(asked.leaves, asked.mesh)}
     clock, inputs = asked.clock, leaves(sizes)
     wires = machine_wiring(clock.machine, clock.placement) if clock else None
-    sharded = run(way.program, asked.mesh, sizes, inputs, wires)
+    with on_devices():
+        sharded = execute(way.program, asked.mesh, sizes, inputs, wiring=wires)
     whole = execute(unsharded(way.program), Mesh({}), sizes, inputs)
     claims = [
         Claim(row, 1, clock.machine, clock.placement.route(row.call.axes)) if clock else Claim(row)

@@ -108,19 +108,26 @@ SECTIONS: Mapping[str, str] = {"hardware": "constants", "model": "models"}
 
 
 class Renamed(NamedTuple):
-    """A machine or model of a new name that is mostly, or wholly, one of the old lock."""
+    """A machine or model of a new name that is mostly, or wholly, one of the old lock, but for facts that differ."""
 
     field: str
     old: str
     new: str
+    differing: int
+
+    @property
+    def note(self) -> str:
+        """What is said of it: by a name alone no number moves."""
+        if not self.differing:
+            return f"another name, and nothing in it moved: {STILL}"
+        facts = counted(self.differing, "fact")
+        return f"another name, and {facts} in it moved, told on their own: by the name {STILL}"
 
 
 def in_names_of(new: Lock, old: Lock) -> tuple[Lock, list[CauseOfDrift]]:
     """The old lock with the names of the new one, and a cause for each name that moved, which moves no number."""
     pairs = [pair for field_name in SECTIONS for pair in _renamed(field_name, old, new)]
-    causes = [
-        CauseOfDrift("scenario", pair.field, pair.old, pair.new, _note(pair, old, new), silent=True) for pair in pairs
-    ]
+    causes = [CauseOfDrift("scenario", pair.field, pair.old, pair.new, pair.note, silent=True) for pair in pairs]
     for pair in pairs:
         old = _told(pair, old, new)
     return old, causes
@@ -135,25 +142,12 @@ def _renamed(field_name: str, old: Lock, new: Lock) -> Iterator[Renamed]:
         if after not in known:
             moves.setdefault(after, Counter())[before] += 1
     for after, befores in moves.items():
-        pair = Renamed(field_name, befores.most_common(1)[0][0], after)
-        facts, differing = _compared(pair, old, new)
-        if len(facts) - differing >= ALIKE * len(facts) > 0:
-            yield pair
-
-
-def _compared(pair: Renamed, old: Lock, new: Lock) -> tuple[set[str], int]:
-    """Paths of all facts of both owners, and how many of them differ."""
-    section = SECTIONS[pair.field]
-    before, after = getattr(old, section).get(pair.old, {}), getattr(new, section).get(pair.new, {})
-    paths = {*before, *after}
-    return paths, sum(before.get(path) != after.get(path) for path in paths)
-
-
-def _note(pair: Renamed, old: Lock, new: Lock) -> str:
-    _, differing = _compared(pair, old, new)
-    if not differing:
-        return f"another name, and nothing in it moved: {STILL}"
-    return f"another name, and {counted(differing, 'fact')} in it moved, told on their own: by the name {STILL}"
+        before = befores.most_common(1)[0][0]
+        was, now = (getattr(lock, SECTIONS[field_name]).get(name, {}) for lock, name in ((old, before), (new, after)))
+        paths = {*was, *now}
+        differing = sum(was.get(path) != now.get(path) for path in paths)
+        if len(paths) - differing >= ALIKE * len(paths) > 0:
+            yield Renamed(field_name, before, after, differing)
 
 
 def _told(pair: Renamed, old: Lock, new: Lock) -> Lock:

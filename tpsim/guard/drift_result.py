@@ -178,9 +178,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "step": (("step_s",), "seconds"),
     "compute": (("compute_s",), "seconds"),
     "exposed": (("exposed_s",), "seconds"),
-    "bubble": (("bubble_s",), "seconds"),
-    "host": (("host_s",), "seconds"),
-    "stragglers": (("stragglers_s",), "seconds"),
+    **{name.removesuffix("_s"): ((name,), "seconds") for name in WAITS},
     "first token": (("ttft_s",), "seconds"),
     "prompt and reply": (("reply_s",), "seconds"),
     "states": (HELD, "bytes"),
@@ -206,9 +204,7 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
 STEP = {
     "compute": "compute_s",
     "exposed communication": "exposed_s",
-    "bubble": "bubble_s",
-    "host": "host_s",
-    "stragglers": "stragglers_s",
+    **{name.removesuffix("_s"): name for name in WAITS},
 }
 """What a step is made of, and the results that say how much."""
 

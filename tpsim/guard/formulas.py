@@ -87,10 +87,8 @@ def form_formulas() -> Iterator[tuple[str, Formula]]:
         for name, torus in tori.items():
             yield f"torus.{kind}.{name}", _of_volume(partial(_loads, partial(_on_torus, torus)))
     for topology in FORMS:
-        yield (
-            f"{topology}.permute.change",
-            Formula(partial(_of_changes, topology), lambda: "blocks summed one by one"),
-        )
+        summed = Formula(partial(_of_changes, topology), partial(str, "blocks summed one by one"))
+        yield f"{topology}.permute.change", summed
 
 
 RANKS, MICROBATCHES = 4, 8
@@ -105,7 +103,7 @@ def schedule_formulas() -> Iterator[tuple[str, Formula]]:
     for name, maker in SCHEDULES.items():
         chunks = 2 if maker.several else 1
         text = f"digest; end at p {RANKS}, v {chunks}, m {MICROBATCHES}, F, B, W 5, 7, 3, send 1"
-        yield name, Formula(partial(_of_order, name, chunks), lambda text=text: text)  # type: ignore[misc]
+        yield name, Formula(partial(_of_order, name, chunks), partial(str, text))
 
 
 def _of_order(name: str, chunks: int) -> tuple[str, ...]:

@@ -231,19 +231,17 @@ def lock_text(lock: Lock) -> str:
 
 def _lines(name: str, value: Any, pad: str) -> Iterator[str]:
     """A fact as a line; of a map a line per fact, sorted, those of a section of the format in the format's order."""
-    if isinstance(value, LockPart) and not isinstance(value, FactLine):
-        yield f"{pad}{flow(name)}:"
-        for key, stated in value.parts().items():
-            yield from _lines(key, stated, f"{pad}  ")
-    elif value and isinstance(value, dict):
-        yield f"{pad}{flow(name)}:"
-        for key, stated in sorted(value.items()):
+    head = f"{pad}{flow(name)}:"
+    section = isinstance(value, LockPart) and not isinstance(value, FactLine)
+    if value and (section or isinstance(value, dict)):
+        yield head
+        for key, stated in value.parts().items() if section else sorted(value.items()):
             yield from _lines(key, stated, f"{pad}  ")
     elif value and isinstance(value, tuple) and isinstance(value[0], FactLine):
-        yield f"{pad}{flow(name)}:"
+        yield head
         yield from (f"{pad}  - {flow(_plain(fact))}" for fact in sorted(value, key=lambda fact: str(fact.call)))
     else:
-        yield f"{pad}{flow(name)}: {flow(_plain(value))}"
+        yield f"{head} {flow(_plain(value))}"
 
 
 def _plain(value: Any) -> Any:

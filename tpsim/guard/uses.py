@@ -13,7 +13,7 @@ from tpsim.answers.plan import priced
 from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
-from tpsim.guard.moved_numbers import STATES_FIT
+from tpsim.guard.moved_numbers import STATES_FIT, WAITS
 from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Watched, changed
 from tpsim.question.memo import structure
@@ -156,22 +156,14 @@ class Uses:
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory.capacity.value))
         demands = {
             "best": (*room, *step, *memory),
-            "step": step,
-            "exposed": step,
-            "bubble": step,
+            **dict.fromkeys(("step", "exposed", "bubble", "mfu", "tokens_per_s", "tpot", "tokens_per_s_user"), step),
             "memory": memory,
             "peak": (*memory, *flops, *order),
-            "mfu": step,
-            **dict.fromkeys(("tokens_per_s", "tpot", "tokens_per_s_user"), step),
             "ttft": prompt,
         }
         return {
-            "step_s": step,
+            **dict.fromkeys(("step_s", "exposed_s", *WAITS), step),
             "compute_s": compute,
-            "exposed_s": step,
-            "bubble_s": step,
-            "host_s": step,
-            "stragglers_s": step,
             "ttft_s": prompt,
             "reply_s": (*prompt, *step),
             "flops": flops,

@@ -89,12 +89,8 @@ class Grid:
             windows[device] = tuple(slice(r * size, (r + 1) * size) for r, size in zip(ranks, sizes, strict=True))
         return Tiling(tuple(sizes), at, windows)
 
-    def scatter(self, array: Block, sharding: Sharding) -> Blocks:
-        """Every device's block of a complete global array."""
-        return self.placed(array, sharding, dict(zip(sharding.dims, array.shape, strict=True)))
-
     def placed(self, array: Block, sharding: Sharding, shape: Mapping[str, int]) -> Blocks:
-        """The same of one with a line, whose extent follows from what lies in it."""
+        """Every device's block of a complete global array."""
         windows = self.tiling(sharding, shape).windows
         return {device: array[windows[device]] for device in self.devices}
 
@@ -127,7 +123,7 @@ class Grid:
         if before.dims == after.dims or line is None:
             return array
         if line in after.dims:
-            to, blocks = line.begun, self.lined(self.scatter(array, line.of), line, shape)
+            to, blocks = line.begun, self.lined(self.placed(array, line.of, shape), line, shape)
         else:
             to, blocks = line.of, self.unlined(self.placed(array, line.begun, shape), line, shape)
         return self.assemble(blocks, to, shape)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -35,7 +35,6 @@ class Compared:
     """One array of the sharded run beside its counterpart.
 
     name        label and type, as ``0.mlp.out.1[b, s, h]``
-    result      True for what the program hands out: loss, gradients, new weights
     difference  the largest over all devices, relative to the array's largest value; infinite for a wrong shape
     device      where it is largest, as ``data 0, tensor 3``; "" for an array that owes: its parts are paid first
     blocks      blocks held against their window of the unsharded array
@@ -44,11 +43,10 @@ class Compared:
 
     phase: Phase
     name: str
-    result: bool
     difference: float
     device: str
     blocks: int
-    again: bool = False
+    again: bool
 
 
 class Misaligned(ValueError):  # noqa: N818  # it says how the programs stand to each other
@@ -75,12 +73,11 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
         else:
             continue
         labelled.add(op.output)
-        yield judge.judged(op.output, expected, op.where.phase, name, result=False)
+        yield judge.judged(op.output, expected, op.where.phase, name)
     for name, array in sharded.program.results.items():
         expected = _as(array, whole.program.results[name], sharded, whole)
         phase: Phase = "backward" if name.startswith("grad.") else "update" if name.startswith("new.") else "forward"
-        result = judge.judged(array, expected, phase, f"{name}{array.type}", result=True)
-        yield replace(result, again=array in labelled)
+        yield judge.judged(array, expected, phase, f"{name}{array.type}", again=array in labelled)
         labelled.add(array)
 
 
@@ -123,13 +120,13 @@ class _Judge:
             self.known[array], _ = self.run.grid.assemble(self.run.blocks[array], array.type, self.run.sizes)
         return self.known[array]
 
-    def judged(self, array: Array, expected: Block, phase: Phase, name: str, *, result: bool) -> Compared:
+    def judged(self, array: Array, expected: Block, phase: Phase, name: str, *, again: bool = False) -> Compared:
         """The blocks of `array` against `expected`."""
         self.known[array] = expected
         blocks, tiling = self.run.blocks[array], self.run.grid.tiling(array.type, self.run.sizes)
         for device, block in blocks.items():
             if block.shape != tiling.shape:
-                return Compared(phase, name, result, np.inf, self._place(device), len(blocks))
+                return Compared(phase, name, np.inf, self._place(device), len(blocks), again)
         paid = self.run.grid.paid(blocks, array.type)
         split = tiling.shape != expected.shape  # elsewhere every device has all of it
         apart = np.abs(
@@ -142,7 +139,7 @@ class _Judge:
         size = max(float(np.abs(expected).max(initial=0.0)), FLOOR)
         where = self._place([*paid][worst]) if array.type.complete else ""
         relative = float(gaps[worst]) / size
-        return Compared(phase, name, result, np.inf if np.isnan(relative) else relative, where, len(blocks))
+        return Compared(phase, name, np.inf if np.isnan(relative) else relative, where, len(blocks), again)
 
     def _place(self, device: Device) -> str:
         place = zip(self.run.grid.mesh.order, device, strict=True)

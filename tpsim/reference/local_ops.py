@@ -70,7 +70,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
         case Rename():
             return lambda _, blocks: blocks[0]
     dims, shape = op.output.dims, grid.tiling(op.output.type, sizes).shape
-    elementwise, aligned = _elementwise(op, sizes), [_alignment(x.dims, dims) for x in op.inputs]
+    elementwise, aligned = _elementwise(op, sizes), [alignment(x.dims, dims) for x in op.inputs]
 
     def work(_: Device, blocks: list[Block]) -> Block:
         result = elementwise([align(block) for align, block in zip(aligned, blocks, strict=True)])
@@ -187,7 +187,7 @@ def index_block(
     if op.fn == COUNTED:
         return np.asarray(blocks[0].sum(axis=(0, 1))[own[0], None])
     grids = np.meshgrid(*own, indexing="ij", sparse=True) if own else []
-    inputs = [_alignment(x.dims, op.output.dims)(block) for block, x in zip(blocks, op.inputs, strict=True)]
+    inputs = [alignment(x.dims, op.output.dims)(block) for block, x in zip(blocks, op.inputs, strict=True)]
     draw = {"rate": op.rate, "seed": crc32(repr((op.output.name, op.where.loops)).encode())}
     fn = INDEX[op.fn] if choose is None else choose
     return np.broadcast_to(fn({**sizes, **draw}, *grids, *inputs), [len(indices) for indices in own])
@@ -210,7 +210,7 @@ def _pointwise(op: Map, blocks: list[Block]) -> Block:
 
 
 @lru_cache(KNOWN)
-def _alignment(own: Dims, out: Dims) -> Callable[[Block], Block]:
+def alignment(own: Dims, out: Dims) -> Callable[[Block], Block]:
     """Gives a block, or several, its own dims in the order of `out`, and a dim of one where it lacks it."""
     order = [own.index(dim) for dim in out if dim in own]
     places = tuple(slice(None) if dim in own else None for dim in out)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ NOWHERE = -1
 class Lane:
     """A physical axis or a switched level with the devices on it.
 
-    on     the mesh axes that lie here: mesh axis -> (devices, how far neighbours are apart)
     next   way -> per device the one beside it; `NOWHERE` beyond an end. Empty where all are joined.
     first  per device the first one of its own switch, mesh, host, or row of a torus
     nodes  per device the first one of its node, whose devices share an uplink; nothing where none do
@@ -44,47 +43,49 @@ class Lane:
     name: str
     level: str
     topology: SegmentTopology
-    on: Mapping[str, tuple[int, int]]
     next: Mapping[int, Index]
     first: Index
     nodes: Index
+
+
+class Digit(NamedTuple):
+    """The part of a mesh axis that lies on one lane.
+
+    n      devices
+    reach  how far neighbours are apart on the lane
+    apart  how far they are apart in the mesh's own order
+    """
+
+    lane: str
+    n: int
+    reach: int
+    apart: int
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """A mesh on its wires.
 
-    digits  per mesh axis the lanes that it lies on with its devices there, innermost (fastest) first
+    digits  per mesh axis where its devices lie, innermost (fastest) first
     """
 
     grid: Grid
     lanes: Mapping[str, Lane]
-    digits: Mapping[str, tuple[tuple[str, int], ...]]
+    digits: Mapping[str, Sequence[Digit]]
 
     @classmethod
     def of(cls, placement: Placement) -> Network:
         """The wires of a placement."""
-        mesh, carriers, pieces = placement.mesh, placement.carriers, placement.pieces
-        digits = {axis: tuple((piece.carrier, piece.n) for piece in pieces[axis]) for axis in mesh.order}
-        on: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in carriers}
-        for axis in reversed(mesh.order):  # minor axes lie inside
-            for piece in pieces[axis]:
-                inside = prod(size for size, _ in on[piece.carrier].values())
-                stride = inside if joined(carriers[piece.carrier].topology) else piece.stride
-                on[piece.carrier][axis] = (piece.n, stride)
-        nobody = np.zeros(0, dtype=np.int64)
-        lanes = {
-            name: Lane(name, placement.levels[carrier.level], carrier.topology, on[name], {}, nobody, nobody)
-            for name, carrier in carriers.items()
-            if on[name]
-        }
-        bare = cls(Grid(mesh), lanes, digits)
-        wired = {name: _wired(bare, lane) for name, lane in lanes.items()}
-        first = np.arange(mesh.devices)  # of those that differ by their places on lanes further inside alone
-        for name, lane in wired.items():
-            wired[name] = replace(lane, nodes=first) if carriers[name].shared else lane
-            first = first - (np.arange(mesh.devices) - lane.first)
-        return replace(bare, lanes=wired)
+        digits, lanes = _digits(placement), {}
+        everyone = np.arange(placement.mesh.devices)
+        inside = everyone  # the first of those that differ by their places on lanes further inside alone
+        for name, carrier in placement.carriers.items():
+            here = [digit for parts in digits.values() for digit in parts if digit.lane == name]
+            if here:
+                nodes = inside if carrier.shared else np.zeros(0, dtype=np.int64)
+                lanes[name] = _lane(carrier, placement.levels[carrier.level], here, everyone, nodes)
+                inside = inside - (everyone - lanes[name].first)
+        return cls(Grid(placement.mesh), lanes, digits)
 
     @classmethod
     def rings(cls, mesh: Mesh) -> Network:
@@ -98,12 +99,11 @@ class Network:
 
         Raises ValueError if the segments do not make up the axes.
         """
-        digits = [digit for axis in axes for digit in self._digits(axis)]
-        by_lane = {segment.axis: [digit for digit in digits if digit[0] == segment.axis] for segment in segments}
-        sizes = {name: prod(size for _, _, size, _ in own_digits) for name, own_digits in by_lane.items()}
-        if any(sizes[segment.axis] != segment.n for segment in segments) or sum(map(len, by_lane.values())) != len(
-            digits
-        ):
+        digits = [digit for axis in axes for digit in self.digits[axis]]
+        by_lane = {segment.axis: [digit for digit in digits if digit.lane == segment.axis] for segment in segments}
+        sizes = {name: prod(digit.n for digit in here) for name, here in by_lane.items()}
+        whole = sum(map(len, by_lane.values())) == len(digits)
+        if not whole or any(sizes[segment.axis] != segment.n for segment in segments):
             raise ValueError(f"segments {list(map(str, segments))} do not make up mesh axes {list(axes)}")
         offsets = np.zeros(1, dtype=np.int64)
         for segment in segments:
@@ -133,47 +133,45 @@ class Network:
         taken = tuple(0 if axis in axes else slice(None) for axis in self.grid.mesh.order)
         return np.atleast_1d(np.asarray(indices[taken])).reshape(-1)
 
-    def _digits(self, axis: str) -> list[Digit]:
-        """Where the devices of a mesh axis lie: (lane, order on it, devices, how far apart in the mesh's own order)."""
-        later = self.grid.mesh.order[self.grid.mesh.order.index(axis) + 1 :]
-        apart = self.grid.mesh.size(*later)
-        digits = []
-        for name, size in self.digits[axis]:
-            digits.append((name, self.lanes[name].on[axis][1], size, apart))
-            apart *= size
-        return digits
 
-
-Digit = tuple[str, int, int, int]
+def _digits(placement: Placement) -> dict[str, list[Digit]]:
+    """Where the devices of every mesh axis lie."""
+    digits: dict[str, list[Digit]] = {axis: [] for axis in placement.mesh.order}
+    apart, inside = 1, dict.fromkeys(placement.carriers, 1)
+    for axis in reversed(placement.mesh.order):  # minor axes lie inside
+        for piece in placement.pieces[axis]:
+            lane = piece.carrier
+            reach = inside[lane] if joined(placement.carriers[lane].topology) else piece.stride
+            digits[axis].append(Digit(lane, piece.n, reach, apart))
+            apart, inside[lane] = apart * piece.n, inside[lane] * piece.n
+    return digits
 
 
 def _offsets(digits: Sequence[Digit]) -> Index:
     """What places along one lane add to a device's index, in the order of the wires."""
     offsets = np.zeros(1, dtype=np.int64)
-    for _, _, size, apart in sorted(digits, key=lambda digit: digit[1]):
-        offsets = np.add.outer(np.arange(size) * apart, offsets).reshape(-1)
+    for digit in sorted(digits, key=lambda digit: digit.reach):
+        offsets = np.add.outer(np.arange(digit.n) * digit.apart, offsets).reshape(-1)
     return offsets
 
 
-def _wired(network: Network, lane: Lane) -> Lane:
+def _lane(carrier: Carrier, level: str, digits: Sequence[Digit], everyone: Index, nodes: Index) -> Lane:
     """The lane with every device's neighbours on it."""
-    axes = list(lane.on)
-    here = [digit for axis in axes for digit in network._digits(axis) if digit[0] == lane.name]  # noqa: SLF001
-    offsets = _offsets(here)
-    everyone = np.arange(network.grid.mesh.devices)
+    offsets, topology = _offsets(digits), carrier.topology
     place = np.zeros_like(everyone)
-    for _, reach, size, apart in here:
-        place += everyone // apart % size * reach
+    for digit in digits:
+        place += everyone // digit.apart % digit.n * digit.reach
     row = everyone - offsets[place]
-    ways = () if joined(lane.topology) else (1,) if lane.topology == "one_way_ring" else (1, -1)
-    return replace(lane, next={way: _beside(row, place, offsets, way, lane) for way in ways}, first=row)
+    ways = () if joined(topology) else (1,) if topology == "one_way_ring" else (1, -1)
+    beside = {way: _beside(row, place, offsets, way, is_open=topology == "line") for way in ways}
+    return Lane(carrier.name, level, topology, beside, row, nodes)
 
 
-def _beside(row: Index, place: Index, offsets: Index, way: int, lane: Lane) -> Index:
+def _beside(row: Index, place: Index, offsets: Index, way: int, *, is_open: bool) -> Index:
     to = place + way
     neighbour = row + offsets[to % len(offsets)]
     beyond = (to < 0) | (to >= len(offsets))
-    return np.where(beyond, NOWHERE, neighbour) if lane.topology == "line" else neighbour
+    return np.where(beyond, NOWHERE, neighbour) if is_open else neighbour
 
 
 Parts = Callable[[Move, float, Reshard], Sequence[Stretch]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from tpsim.program.op import Einsum, Index, Max, Reshard
 from tpsim.reference.calls import Tally
-from tpsim.reference.local_ops import index_block, numbers, work_of
+from tpsim.reference.local_ops import alignment, index_block, numbers, work_of
 from tpsim.reference.local_ops import made as of_devices
 
 if TYPE_CHECKING:
@@ -221,13 +221,12 @@ class KernelRun:
 
     def _factor(self, sums: Array, before: Mapping[Array, Blocks], of: Array) -> Blocks:
         """By what a sum changes since a row's maximum, or its sum, is known better."""
-        order = [sums.dims.index(dim) for dim in of.dims if dim in sums.dims]
-        places = tuple(slice(None) if dim in sums.dims else None for dim in of.dims)
+        align = alignment(sums.dims, of.dims)
         largest = any(isinstance(op, Max) and op.output is sums for op in self.ops)
         factors = {}
         for device, new in self.running[sums].items():
             old = before[sums][device]
-            factors[device] = (np.exp(old - new) if largest else old / new).transpose(order)[places]
+            factors[device] = align(np.exp(old - new) if largest else old / new)
         return factors
 
 
