@@ -103,12 +103,16 @@ def _read(text: str) -> Varied:
     named = replace(whole.place, width=max(1, len(path)))
     name = path.strip()
     if "." not in name and not foreign_name(name) and not {name} & {*NAMES, *ScenarioFile.model_fields}:
-        raise unknown(name, "field", [*NAMES, *ScenarioFile.model_fields], named, "write one, or a path: zero=1,3")
+        known = [*dict.fromkeys([*NAMES, *ScenarioFile.model_fields])]
+        raise unknown(name, "field", known, named, "write one, or a path: zero=1,3")
     whole = replace(whole, named=named)
     edits: list[Edit] = []
     column = whole.column + len(path) + 1
     for value in values(listed) if equals else ():
         edit = replace(whole, column=column)
+        if not value.strip():
+            message, remedy = f"a value of {name} is missing", f"list them: --vary {name}=VALUE,VALUE"
+            raise InputError.one("missing-values", message, edit.place, remedy)
         try:
             edit = replace(edit, value=read_override(f"{path}={value}").value)
         except InputError as error:
