@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.question.edits import PATHS, ROLES, Edit, edited, flag_words, read_override
+from tpsim.question.edits import PATHS, ROLES, Edit, edited, flag_words, read_override, refuse_text
 from tpsim.question.flag_edits import parse_mesh
 from tpsim.question.foreign_names import FOREIGN, foreign_name
 from tpsim.question.pipeline import known_schedule
@@ -63,6 +63,7 @@ class Varied:
 
 def read_varied(texts: Sequence[str]) -> dict[Keys, Varied]:
     """``zero=1,3`` each, by field; equal values count once. Raises InputError for a field that is varied twice."""
+    refuse_text("vary", texts)
     varied: dict[Keys, Varied] = {}
     for axis in map(_read, texts):
         if axis.keys in varied:
