@@ -168,8 +168,8 @@ def explain(
     if not derived:
         constants = [constant.path for constant in machine.constants()]
         asked = result.question.asked or "-"
-        of = {"lister": f"tpsim explain {asked}", "constants": constants, "scenario": asked}
-        raise unknown_name(name, list(names_in(result)), f"number of {result.question.name}", **of)
+        noun, lister = f"number of {result.question.name}", f"tpsim explain {asked}"
+        raise unknown_name(name, list(names_in(result)), noun, lister=lister, constants=constants, scenario=asked)
     return ExplainResult(name, result.question.name, derived, tuple(result.question.inputs), result.question.asked)
 
 

@@ -127,11 +127,11 @@ def _size_edits(options: Mapping[str, Any], data: Mapping[str, Any], mesh: Mappi
     text = " ".join(_word(role, size) for role, size in numbers.items())
     for role, size in numbers.items():
         added = not _names(role, data) and "shardings" not in data and ROLES[role] not in mesh
-        axis = {ROLES[role] if added else _axis_of(role, data, text): int(size)}
-        mesh = {**mesh, **axis} if role == "tp" or not added else {**axis, **mesh}
-        yield Edit(("mesh",) if added else ("mesh", *axis), mesh if added else int(size), text)
+        one = {ROLES[role] if added else _axis_of(role, data, text): int(size)}
+        mesh = {**mesh, **one} if role == "tp" or not added else {**one, **mesh}
+        yield Edit(("mesh",) if added else ("mesh", *one), mesh if added else int(size), text)
         if added:
-            yield Edit(("layout", role), [*axis], text)
+            yield Edit(("layout", role), [*one], text)
     others = [role for role in AXES if role not in numbers]
     chips = options.get("chips") or data.get("chips") or _chips(data)
     if others and chips and chips > 1 and (axis := _single_axis(others[0], data)):
