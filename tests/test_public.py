@@ -13,6 +13,7 @@ import pytest
 
 import tpsim
 from tpsim.cli.main import tpsim as group
+from tpsim.quantity.errors import InputError
 
 LOGS = Path(__file__).parent / "data" / "logs"
 GROUPS = ("hw", "model")
@@ -57,3 +58,16 @@ def test_importing_tpsim_loads_none_of_its_rooms():
 
 def test_the_types_reach_who_installs_tpsim():
     assert (Path(tpsim.__file__).parent / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("verb", ["plan", "search", "explain", "verify", "diff"])
+def test_one_text_where_a_list_of_overrides_is_due_is_answered_with_the_list(verb):
+    """Each of its letters was taken for an override: "l" sets nothing."""
+    asked = {"explain": ("mfu", "qwen2-7b-h100")}.get(verb, ("qwen2-7b-h100",))
+    with pytest.raises(InputError, match=r'write overrides=\["layout.zero=3"\]'):
+        getattr(tpsim, verb)(*asked, overrides="layout.zero=3")
+
+
+def test_one_text_where_a_list_of_what_varies_is_due_is_answered_with_the_list():
+    with pytest.raises(InputError, match=r'write vary=\["zero=1,3"\]'):
+        tpsim.search("qwen2-7b-h100", vary="zero=1,3")

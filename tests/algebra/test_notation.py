@@ -182,7 +182,7 @@ def test_a_dim_of_the_result_must_come_from_an_operand():
 
 def test_a_reshard_keeps_the_dims():
     assert refusal("A[I_X, J] -> A[I]") == (
-        "A does not have the dims of A\n"
+        "A[I, J] cannot become A[I]\n"
         "  A[I_X, J] -> A[I]\n"
         "               ^\n"
         "a reshard keeps the dims and their order: write A[I, J] with the axes wanted"

@@ -340,6 +340,9 @@ def test_the_least_memory_of_a_shipped_machine_that_unlocks_a_better_layout_is_s
         ({"chips": 0}, "no-mesh", "chips 0 is no size of a mesh that is searched"),
         ({"chips": 8, "tp": "kv,rep"}, "no-mesh", "--tp kv,rep is no size of a mesh that is searched"),
         ({"top": 0}, "bad-value", "a search lists and plans at least one layout"),
+        ({"workers": 0}, "bad-value", "0 workers search nothing"),
+        ({"vary": ["microbatches="]}, "missing-values", "a value of microbatches is missing"),
+        ({"vary": ["zero=1,,3"]}, "missing-values", "a value of zero is missing"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(asked, slug, text):

@@ -82,7 +82,7 @@ def test_a_mesh_whose_product_is_not_the_chips(refused):
         " --> mine.yaml:5:7\n"
         "  |\n"
         "5 | mesh: {data: 16, tensor: 4}\n"
-        "  |       ^^^^^^^^^^^^^^^^^^^^^ make the product 60; -1 on one axis fills it\n"
+        "  |       ^^^^^^^^^^^^^^^^^^^^^ make the product 60: --dp 15\n"
     )
 
 
@@ -92,8 +92,15 @@ def test_a_mesh_made_wrong_by_an_override_shows_the_override(refused):
         " --> command line:1:19\n"
         "  |\n"
         "1 | --set mesh.tensor=8\n"
-        "  |                   ^ make the product 64; -1 on one axis fills it\n"
+        "  |                   ^ make the product 64: --dp 8\n"
     )
+
+
+def test_a_mesh_of_other_chips_is_answered_with_a_dp_that_works(tpsim, refused):
+    assert tpsim("plan", "qwen2-7b-h100", "--chips", "128").err.endswith(" make the product 128: --dp 32\n")
+    assert tpsim("plan", "qwen2-7b-h100", "--chips", "128", "--dp", "32").code == 0
+    assert tpsim("plan", "qwen2-7b-h100", "--set", "mesh.tensor=2", "--dp", "32").code == 0
+    assert refused("chips: 64", "chips: 66").endswith(" make chips a multiple of 4, or change an axis\n")
 
 
 def test_heads_that_tp_does_not_divide(refused):

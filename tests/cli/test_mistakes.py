@@ -316,3 +316,13 @@ def test_a_command_line_that_click_refuses_is_answered_with_what_can_be_typed(tp
 def test_what_a_flag_of_another_tool_is_answered_with_works(tpsim, typed):
     told = tpsim("plan", "qwen2-7b-h100", typed).err.partition("= write ")[2].split()
     assert tpsim("plan", "qwen2-7b-h100", *told).code == 0
+
+
+def test_a_part_of_the_mesh_that_is_varied_where_it_is_stated_is_answered_with_the_flag_that_searches_it(tpsim):
+    told = tpsim("search", "qwen2-7b-h100", "--vary", "tp").err
+    assert "search the mesh, too: --chips 64\n" in told
+    asked = ("--vary", "tp", "--chips", "64", "--recompute", "none", "--zero", "1", "--pp", "1", "--cp", "1", "-q")
+    assert tpsim("search", "qwen2-7b-h100", *asked).code == 0
+    assert tpsim("search", "qwen2-7b-h100", "--workers", "0").err.endswith("= write --workers 2\n")
+    listed = tpsim("search", "qwen2-7b-h100", "--vary", "tensor").err.partition("known: ")[2].strip().split(", ")
+    assert len(listed) == len({*listed})

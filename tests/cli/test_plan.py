@@ -151,7 +151,8 @@ def test_a_scenario_that_replaces_the_machine_s_efficiency_says_so(tpsim, tmp_pa
     mine.write_text(text.replace(f"name: {machine}", "name: mine"), encoding="utf-8")
     asked = ("--set", f"hardware={mine}", "--set", f"assume.matmul_efficiency={stated}")
     out = tpsim("plan", "llama3-70b-h100", *asked).out
-    assert (f"\nthe scenario's matmul_efficiency {stated:g} replaces mine's {own:g}\n" in out) == (
+    also = ", and its attention_efficiency" if machine == "dgx-h100" else ""
+    assert (f"\nthe scenario's matmul_efficiency {stated:g} replaces mine's {own:g}{also}\n" in out) == (
         stated != own or machine == "dgx-h100"  # with waves of its own
     )
 
@@ -373,3 +374,25 @@ def test_a_plan_of_one_chip_has_no_tables_of_collectives_without_rows(tpsim):
     assert "placement  one chip" in out
     assert "payload" not in out
     assert "wire" not in out
+
+
+def test_an_efficiency_that_replaces_that_of_attention_too_says_so(tpsim):
+    """A lower share than the machine's made a step faster, and nothing said why."""
+    out = tpsim("plan", "qwen2-7b-h100", "--set", "assume.matmul_efficiency=0.5").out
+    assert "\nthe scenario's matmul_efficiency 0.5 replaces dgx-h100's " in out
+    assert re.search(r"dgx-h100's [0-9.]+, and its attention_efficiency\n", out)
+
+
+@pytest.mark.parametrize("scenario", ["llama3-70b-h100", "llama3-8b-v5e", "gpt2-xl-a100-dp", "llama3-70b-h100-decode"])
+def test_the_command_that_follows_explains_the_collective_that_the_verdict_blames(tpsim, scenario):
+    out = tpsim("plan", scenario).out
+    blamed = re.search(r"lost to exposed (?:communication, mostly )?([a-z_]+) over ", out)
+    assert out.splitlines()[-1] == f"next: tpsim explain {blamed[1]} {scenario}"
+
+
+def test_the_command_that_follows_a_plan_whose_costliest_row_is_of_another_collective_does_so_too(tpsim):
+    """Its reduce-scatter of gradients is the costliest row, but its all-gathers cost most together."""
+    asked = ["llama3-70b-h100", "--tp", "8", "--batch", "256", "--microbatches", "8", "--zero", "1", "--chips", "64"]
+    out = tpsim("plan", *asked).out
+    assert "mostly all_gather over tensor" in out
+    assert out.splitlines()[-1].startswith("next: tpsim explain all_gather ")

@@ -22,11 +22,12 @@ def refused(*vary, overrides=(), **flags):
 @pytest.mark.parametrize(
     ("vary", "value", "slug", "message", "remedy"),
     [
-        ("zero=", "", "bad-value", "layout.zero is empty, not a whole number", "write a whole number"),
+        ("zero=", "", "missing-values", "a value of zero is missing", "list them: --vary zero=VALUE,VALUE"),
+        ("batch=", "", "missing-values", "a value of batch is missing", "list them: --vary batch=VALUE,VALUE"),
         ("zero=1,9", "9", "bad-value", "layout.zero is 9", "it must be at most 3"),
         ("chunks=0", "0", "bad-value", "pipeline.chunks is 0", "it must be more than 0"),
         ("chunks=x", "x", "bad-value", 'pipeline.chunks is "x", not a whole number', "write a whole number"),
-        ("schedule=", "", "bad-value", "pipeline.schedule is empty, not text", "write text"),
+        ("schedule=null", "null", "bad-value", "pipeline.schedule is empty, not text", "write text"),
         (
             *("schedule=1f1b,foo", "foo", "unknown-schedule", '"foo" is not a schedule'),
             "known: gpipe, 1f1b, interleaved, zb-h1, zb-h2",

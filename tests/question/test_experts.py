@@ -174,7 +174,7 @@ def test_experts_that_do_not_part_the_shards_of_dp_are_refused_with_what_would()
     with pytest.raises(InputError) as error:
         resolve(None, flags={**MIXTRAL, "dp": 32, "ep": 3})
     assert error.value.problems[0].message == "experts lie on a part of dp: 32 shards do not part by 3"
-    assert error.value.problems[0].remedy == "give a divisor: --ep 1"
+    assert error.value.problems[0].remedy == "give a divisor: 1, 2, 4, 8, 16, 32"
 
 
 ASKED = {
@@ -206,5 +206,5 @@ def test_experts_of_more_parts_than_dp_has_may_lie_on_tp():
     decode, flags = ["workload={kind: decode, context: 1024}"], {"model": "gpt-oss-120b", "hw": "dgx-h100", "tp": 8}
     with pytest.raises(InputError) as error:
         resolve(None, overrides=decode, flags={**flags, "ep": 8})
-    assert error.value.problems[0].remedy == "give a divisor: --ep 1, or the axes that they lie on: --ep tensor"
+    assert error.value.problems[0].remedy == "give a divisor: 1, or the axes that they lie on: --ep tensor"
     assert resolve(None, overrides=decode, flags={**flags, "ep": "tensor"}).layout.roles["ep"] == ("tensor",)

@@ -151,9 +151,9 @@ def _reshard(reader: _Cursor, before: NamedArray, after: NamedArray | None) -> S
     if after is None:
         return Single(reader.text, before)
     if before.type.dims != after.type.dims:
-        dims = ", ".join(before.type.dims)
+        dims, others = (", ".join(array.type.dims) for array in (before, after))
         reader.fail(
-            f"{after.name} does not have the dims of {before.name}",
+            f"{before.name}[{dims}] cannot become {after.name}[{others}]",
             after.spans["array", after.name],
             f"a reshard keeps the dims and their order: write {before.name}[{dims}] with the axes wanted",
         )

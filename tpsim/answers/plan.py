@@ -56,6 +56,10 @@ def plan(
     overrides  ``path=value`` each, as ``--set`` takes them
     flags      the command line's options by name: tp=8, batch=512, cost_model="book"; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
+
+    Of what comes back ``print`` shows the verdict; names end in their unit: ``step.time_s`` in seconds,
+    ``memory.peak_bytes`` of the fullest chip. ``rows`` are the collectives, ``to_frame()`` those as a pandas DataFrame,
+    ``to_json()`` all of it as plain data.
     """
     memo = Memo()
     return priced(resolve(scenario, overrides=overrides, flags=flags, memo=memo), memo)

@@ -75,6 +75,8 @@ def search(
     Raises InputError for everything that the scenario says wrongly.
     """
     refuse_ranking(by, top, plans)
+    if workers < 1:
+        raise InputError.one("bad-value", f"{workers} workers search nothing", remedy="write --workers 2")
     memo = memo or Memo()
     measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)

@@ -78,7 +78,7 @@ def search(
     refuse_inputs([save] if save else [], ())
     workers = asked.pop("workers")
     if sweep:
-        asked["workers"] = workers or 1
+        asked["workers"] = 1 if workers is None else workers
         _sweep(scenario, {"overrides": overrides, "folder": sweep, **asked, **flags}, output, save=save)
         return
     if asked.pop("dask"):
@@ -88,7 +88,8 @@ def search(
     from tpsim.layouts.copies import processors
     from tpsim.pages.search import page
 
-    result = answer(scenario, overrides=overrides, workers=workers or processors(), **asked, **flags)
+    asked["workers"] = processors() if workers is None else workers
+    result = answer(scenario, overrides=overrides, **asked, **flags)
     saved = options.saved(result.best.question, save, scenario) if result.best else {}
     output.write(result, partial(page, saved=str(save) if saved else ""), saved)
 

@@ -238,7 +238,8 @@ def _inner(free: bool, data: Mapping[str, Any]) -> dict[str, Keys]:
 
 def _none(varied: Varied) -> tuple[Edit, ...]:
     message = f"{varied.path} has no values that a search knows"
-    remedy = f"list them: --vary {varied.path}=VALUE,VALUE"
+    of_mesh = varied.path in ROLES
+    remedy = "search the mesh, too: --chips 64" if of_mesh else f"list them: --vary {varied.path}=VALUE,VALUE"
     raise InputError.one("missing-values", message, varied.place, remedy)
 
 

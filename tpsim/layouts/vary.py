@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.question.edits import PATHS, ROLES, Edit, edited, flag_words, read_override
+from tpsim.question.edits import PATHS, ROLES, Edit, edited, flag_words, read_override, refuse_text
 from tpsim.question.flag_edits import parse_mesh
 from tpsim.question.foreign_names import FOREIGN, foreign_name
 from tpsim.question.pipeline import known_schedule
@@ -63,6 +63,7 @@ class Varied:
 
 def read_varied(texts: Sequence[str]) -> dict[Keys, Varied]:
     """``zero=1,3`` each, by field; equal values count once. Raises InputError for a field that is varied twice."""
+    refuse_text("vary", texts)
     varied: dict[Keys, Varied] = {}
     for axis in map(_read, texts):
         if axis.keys in varied:
@@ -103,12 +104,16 @@ def _read(text: str) -> Varied:
     named = replace(whole.place, width=max(1, len(path)))
     name = path.strip()
     if "." not in name and not foreign_name(name) and not {name} & {*NAMES, *ScenarioFile.model_fields}:
-        raise unknown(name, "field", [*NAMES, *ScenarioFile.model_fields], named, "write one, or a path: zero=1,3")
+        known = [*dict.fromkeys([*NAMES, *ScenarioFile.model_fields])]
+        raise unknown(name, "field", known, named, "write one, or a path: zero=1,3")
     whole = replace(whole, named=named)
     edits: list[Edit] = []
     column = whole.column + len(path) + 1
     for value in values(listed) if equals else ():
         edit = replace(whole, column=column)
+        if not value.strip():
+            message, remedy = f"a value of {name} is missing", f"list them: --vary {name}=VALUE,VALUE"
+            raise InputError.one("missing-values", message, edit.place, remedy)
         try:
             edit = replace(edit, value=read_override(f"{path}={value}").value)
         except InputError as error:

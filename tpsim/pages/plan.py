@@ -222,14 +222,16 @@ def _replaced(question: Question) -> Iterator[str]:
     """Another efficiency than the machine's, or one without its waves: who edits those would see nothing move."""
     chip, taken = question.machine.chip, question.matmul_efficiency
     own = chip.matmul_efficiency
-    if taken is not None and (taken != own.value or chip.tile is not None):
+    if taken is not None and (taken != own.value or chip.tile or chip.attention_efficiency):
         whose = "the scenario's" if question.assume.matmul_efficiency is not None else "the cost model book's"
-        yield f"{whose} matmul_efficiency {taken:g} replaces {question.machine.name}'s {own.value:g}"
+        attention = ", and its attention_efficiency" if chip.attention_efficiency else ""
+        yield f"{whose} matmul_efficiency {taken:g} replaces {question.machine.name}'s {own.value:g}{attention}"
 
 
 def _next(result: PlanResult) -> str:
     """Look for a layout where this one does not fit and no change mends it; else explain what costs most."""
-    worst, question = max(result.rows, key=lambda row: row.exposed_s, default=None), result.question
+    lost, question = result.step.lost, result.question
+    worst = lost[0].collective.partition(" ")[0] if lost else next((row.collective for row in result.rows), "")
     searchable = question.inference or question.planner == "book"
     if question.asked and searchable and result.memory.fits is False and result.change is None:
         guessed = {"workload.global_batch", "workload.batch"} & {*question.left_open}
@@ -237,8 +239,8 @@ def _next(result: PlanResult) -> str:
         flags = flag_words({"chips": question.mesh.devices, "batch": batch})
         return shlex.join(["tpsim", "search", *without_layout(shlex.split(question.asked)), *flags])
     if asked := question.asked:
-        return f"tpsim explain {worst.collective if worst else 'step.compute_s'} {asked}"
-    return f"tpsim explain {worst.collective if worst else 'all_reduce'}"
+        return f"tpsim explain {worst or 'step.compute_s'} {asked}"
+    return f"tpsim explain {worst or 'all_reduce'}"
 
 
 PREFIXES = {"gradient": "grad.", "state": "new."}

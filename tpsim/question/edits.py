@@ -52,6 +52,12 @@ def edited(document: Document, edits: Iterable[Edit]) -> Document:
     return document
 
 
+def refuse_text(name: str, texts: Sequence[str]) -> None:
+    """Refuse one text where a list of them is due: Python would take each of its letters for one. Raises InputError."""
+    if isinstance(texts, str):
+        raise InputError.one("bad-usage", f"{name} is a list of texts", remedy=f'write {name}=["{texts}"]')
+
+
 def overridden(document: Document, overrides: Sequence[str]) -> Document:
     """The document with ``path=value`` texts applied in order; values are YAML, paths are keys joined by dots.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.spec.text import scalar
+from tpsim.question.divisibility import divisors, listed
 from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import served_as
@@ -213,7 +214,7 @@ def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, An
         place = Edit((EXPERTS,), many, text, 6).place
         inside = [axis for axis in _names("tp", data) if known.get(axis, 1) > 1]
         others = f", or the axes that they lie on: --ep {','.join(inside)}" if inside else ""
-        remedy = f"give a divisor: --ep {gcd(whole, many)}{others}"
+        remedy = f"give a divisor: {listed(divisors(whole))}{others}"
         raise InputError.one("experts-not-divisible", message, place, remedy)
     if many == whole and not own:
         yield Edit(("layout", EXPERTS), outer, text)

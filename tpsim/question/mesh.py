@@ -82,8 +82,18 @@ def _product_problem(file: ScenarioFile, at: At) -> Problem:
         message = f"the mesh is {factors} = a multiple of {stated} chips, but chips is {file.chips}"
         return Problem(slug, message, at("mesh", unfilled[0]), "change chips or an axis")
     message = f"the mesh is {factors} = {stated} chip{'s'[: stated - 1]}, but chips is {file.chips}"
-    place, fill = _last_said(file, at), f"make the product {file.chips}; -1 on one axis fills it"
+    place, fill = _last_said(file, at), _mended(file)
     return Problem(slug, message, place, fill if stated > 1 else f"size the mesh: --dp {file.chips}, or --mesh data=-1")
+
+
+def _mended(file: ScenarioFile) -> str:
+    """What makes the product the chips: the size of the axis of data shards, as a flag, or other chips."""
+    axes = file.layout.dp if file.layout else ()
+    rest, chips = prod(size for axis, size in file.mesh.items() if axis not in axes), file.chips or 0
+    if len(axes) != 1 or axes[0] not in file.mesh:
+        return f"make the product {chips}; -1 on one axis fills it"
+    multiple = f"make chips a multiple of {rest}, or change an axis"
+    return multiple if chips % rest else f"make the product {chips}: --dp {chips // rest}"
 
 
 def _last_said(file: ScenarioFile, at: At) -> Place | None:

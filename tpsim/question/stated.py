@@ -12,7 +12,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place, Problem
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.checked import header_problem
-from tpsim.question.edits import edited, flag_words, overridden
+from tpsim.question.edits import edited, flag_words, overridden, refuse_text
 from tpsim.question.flag_edits import bare_scenario, flags_to_edits
 from tpsim.question.foreign_names import not_yet
 from tpsim.question.inputs import asked
@@ -106,6 +106,7 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
 
 def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends, overrides: Sequence[str] = ()) -> Document:
     """A scenario as it is written, with what it extends; without one what flags start from. Raises InputError."""
+    refuse_text("overrides", overrides)
     document = _document(scenario, flags, overrides)
     if wrong := _another_file(document):
         raise InputError([wrong])
