@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.answers.derivation import CHECKS, V_MEANS, WIRE_SOURCE, Derivation, symbol
 from tpsim.answers.explain_unknown import unknown_alone, unknown_name
-from tpsim.answers.hw import constant_record
 from tpsim.answers.plan_derivations import PARTS, derivations, names_in, numbers
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
@@ -24,6 +23,7 @@ from tpsim.report.record import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
     from tpsim.question.edits import Flags
 
@@ -265,22 +265,17 @@ def _collective(kind: str) -> Derivation:
 
 def _constants(machine: Machine, path: str) -> list[Derivation]:
     """The constants at `path` or below it."""
-    figures = [
-        constant
-        for constant in machine.constants()
-        if constant.path == path or constant.path.startswith(f"{path}.") or not path
-    ]
-    return [_constant(machine, constant_record(machine, constant)) for constant in figures]
+    figures = machine.constants()
+    return [_constant(machine, one) for one in figures if not path or f"{one.path}.".startswith(f"{path}.")]
 
 
-def _constant(machine: Machine, record: Mapping[str, Any]) -> Derivation:
-    source = machine.sources.get(record["source"] or "")
-    origin = f"{record['kind']}: {source}" if source else f"{record['kind']}, no source"
+def _constant(machine: Machine, constant: Constant) -> Derivation:
+    source = machine.sources.get(constant.source)
     return Derivation(
-        what=f"{machine.name}.{record['constant']}",
-        dimension=record["dimension"],
-        value=record["value"],
-        because=tuple(filter(None, [record["note"]])),
-        sources=(origin,),
+        what=f"{machine.name}.{constant.path}",
+        dimension=constant.dimension,
+        value=constant.value,
+        because=tuple(filter(None, [constant.note])),
+        sources=(f"{constant.kind}: {source}" if source else f"{constant.kind}, no source",),
         checks=CHECKS["constant"],
     )

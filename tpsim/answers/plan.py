@@ -133,10 +133,11 @@ class PlanResult(Answer):
     """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
 
     pacing   the rank that the step hangs on, its FLOPs the mean of all, useful ones their sum
-    memory   that of the rank with the least room
+    memory   see `tpsim.cost`
     lowered  the program
     memo    what the request has read and lowered, for what is asked beside it
-    pipeline  with stages: what is told of all of them
+    pipeline  with stages: then rows, compute and step are those of the rank that it hangs on, and memory is that of
+              the rank with the least room
 
     What is worked out once and asks the plan holds a copy: a plan that held itself would outlive its last user.
     """

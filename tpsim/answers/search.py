@@ -161,6 +161,11 @@ class SearchResult(Answer):
         lambda result: result.fitting if result.questions[0].inference else result.ranked.made,
         "layouts that were planned to know the best: of inference all that fit",
     )
+    complete = Of[bool]("ranked.complete", "true if no layout that is not listed can be better than one that is")
+    pareto_complete = Of[bool | None](
+        lambda result: result.front and result.front.complete,
+        "where they are asked for: True if all of them are listed, and nothing else",
+    )
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
     @property
@@ -191,11 +196,6 @@ class SearchResult(Answer):
     def fitting(self) -> Count:
         """Legal ones whose peak the memory of a chip holds."""
         return self.evaluation.fitting
-
-    @property
-    def complete(self) -> bool:
-        """True if no layout that is not listed can be better than one that is."""
-        return self.ranked.complete
 
     @property
     def gap(self) -> Number:
@@ -234,11 +234,6 @@ class SearchResult(Answer):
     def pareto(self) -> list[Row] | None:
         """Where they are asked for: layouts to which no other is better and holds less."""
         return None if self.front is None else _listed(self.front)
-
-    @property
-    def pareto_complete(self) -> bool | None:
-        """Where they are asked for: True if all of them are listed, and nothing else."""
-        return None if self.front is None else self.front.complete
 
     @property
     def best(self) -> Row | None:

@@ -96,21 +96,16 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         "--chips", type=Whole(), metavar="N", help="Chips of the machine; an axis of -1 fills up to it."
     ),
     "mesh": click.option("--mesh", metavar="AXIS=N,..", help="Mesh axes, major first: data=32,tensor=8."),
-    "tp": click.option(
-        "--tp", type=Sized(), metavar="N|AXIS", help="Tensor parallelism: its size, or the mesh axes that it takes."
-    ),
-    "dp": click.option(
-        "--dp", type=Sized(), metavar="N|AXIS", help="Data parallelism: its size, or the mesh axes that it takes."
-    ),
-    "cp": click.option(
-        "--cp", type=Sized(), metavar="N|AXIS", help="Context parallelism: its size, or the mesh axes that it takes."
-    ),
-    "ep": click.option(
-        "--ep", type=Sized(), metavar="N|AXIS", help="Expert parallelism: its size, a part of dp, or its mesh axes."
-    ),
-    "pp": click.option(
-        "--pp", type=Sized(), metavar="N|AXIS", help="Pipeline parallelism: its stages, or the mesh axis of them."
-    ),
+    **{
+        role: click.option(f"--{role}", type=Sized(), metavar="N|AXIS", help=f"{parallelism}.")
+        for role, parallelism in {
+            "tp": "Tensor parallelism: its size, or the mesh axes that it takes",
+            "dp": "Data parallelism: its size, or the mesh axes that it takes",
+            "cp": "Context parallelism: its size, or the mesh axes that it takes",
+            "ep": "Expert parallelism: its size, a part of dp, or its mesh axes",
+            "pp": "Pipeline parallelism: its stages, or the mesh axis of them",
+        }.items()
+    },
     "schedule": click.option("--schedule", metavar="NAME", help="How the stages of a pipeline take turns."),
     "chunks": click.option("--chunks", type=Whole(), metavar="N", help="Chunks of layers on each stage."),
     "sp": click.option("--sp/--no-sp", default=None, help="Sequence parallelism: the residual stream split over tp."),

@@ -17,7 +17,7 @@ from tpsim.question.zero import line_notes
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tpsim.machine.constant import Constant, Kind
     from tpsim.machine.parts import Machine
@@ -277,9 +277,9 @@ def _shown(constant: Constant) -> str:
     return show(constant.value, constant.dimension)
 
 
-def guesses(question: Question) -> int:
-    """Guessed assumptions, and guesses that the machine's profile states but the one that is an assumption."""
+def guesses(question: Question, taken: Iterable[Assumption]) -> int:
+    """Guesses among the assumptions, and those that the machine's profile states but the one that is an assumption."""
     stated = [constant for constant in question.machine.constants() if constant.kind == "guess" and constant.stated]
     return sum(constant.path != EFFICIENCY for constant in stated) + sum(
-        assumption.kind == "guess" for assumption in question.assumptions
+        assumption.kind == "guess" for assumption in taken
     )

@@ -10,12 +10,11 @@ from tpsim.program.dims import HELD, STEPS
 from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
 from tpsim.program.stages import linear
 from tpsim.program.tokens import held_keys
-from tpsim.question import assumptions as told
 from tpsim.question.inputs import inputs
-from tpsim.question.resolved import resolved
+from tpsim.report.record import Of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.planner import Planner
@@ -107,6 +106,24 @@ class Inference(Workload):
         return replace(self, attended=self.longest, steps=1)
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a question tells of itself.
+
+    assumptions  what is taken for granted
+    guesses      guessed assumptions and guessed constants of the machine
+    left_open    the fields that the scenario could have stated in place of a guess
+    remarks      what nobody may overlook: what is changed of the machine, left out of it, hard to believe in it
+    resolved     what files, flags and defaults came to, as plain data for JSON
+    """
+
+    assumptions: tuple[Assumption, ...]
+    guesses: int
+    left_open: tuple[str, ...]
+    remarks: tuple[str, ...]
+    resolved: Mapping[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """A scenario, resolved.
@@ -119,8 +136,7 @@ class Question:
     force         what collectives are to take instead of the least time
     schedule      the orders of the ranks of a pipeline; None without one
     split         the layers of each of its chunks, in order of execution
-
-    What it tells of itself is made when it is asked for, of the question as it is then.
+    tell          makes what it tells of itself, when that is asked for, of the question as it is then
     """
 
     stated: Stated = field(repr=False, compare=False)
@@ -141,6 +157,18 @@ class Question:
     force: Choice
     schedule: PipelineSchedule | None
     split: tuple[int, ...]
+    tell: Callable[[Question], Told] = field(repr=False, compare=False)
+
+    assumptions = Of[tuple["Assumption", ...]]("told.assumptions", "see `Told`")
+    guesses = Of[int]("told.guesses", "see `Told`")
+    left_open = Of[tuple[str, ...]]("told.left_open", "see `Told`")
+    remarks = Of[tuple[str, ...]]("told.remarks", "see `Told`")
+    resolved = Of["Mapping[str, Any]"]("told.resolved", "see `Told`")
+
+    @cached_property
+    def told(self) -> Told:
+        """What it tells of itself."""
+        return self.tell(self)
 
     @property
     def name(self) -> str:
@@ -214,31 +242,6 @@ class Question:
         """Share of peak that products reach: as assumed, else all of it by the book, else None for the machine's."""
         stated = self.assume.matmul_efficiency
         return stated.value if stated else 1.0 if self.cost_model == "book" else None
-
-    @cached_property
-    def assumptions(self) -> tuple[Assumption, ...]:
-        """What is taken for granted."""
-        return tuple(told.assumptions(self))
-
-    @property
-    def guesses(self) -> int:
-        """Guessed assumptions and guessed constants of the machine."""
-        return told.guesses(self)
-
-    @property
-    def left_open(self) -> tuple[str, ...]:
-        """The fields that the scenario could have stated in place of a guess."""
-        return tuple(told.left_open(self))
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What nobody may overlook: what is changed of the machine, left out of it, hard to believe in it."""
-        return tuple(told.remarks(self))
-
-    @cached_property
-    def resolved(self) -> Mapping[str, Any]:
-        """What files, flags and defaults came to, as plain data for JSON."""
-        return resolved(self)
 
     @property
     def stated_mesh(self) -> Mesh:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
     from tpsim.quantity.errors import At
-    from tpsim.question.assume import Assume
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import LayoutFields
 
@@ -141,16 +140,16 @@ def _copies(question: Question, axes: Values) -> Iterator[tuple[Of, Any, Any]]:
 # Loads -----------------------------------------------------------------------------------------------------------
 
 
-def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Values) -> Any:
+def _filled(question: Question, dims: Values, axes: Values) -> Any:
     """The rows of the fullest device over the mean: no more than if every token chose what experts it can there.
 
     uniform  1 + sqrt(2 ln R / C) for R ranks with C rows each on average: an upper estimate of what drawing leaves,
              within 6 % of a simulation down to 128 rows (the law of large numbers for a maximum of R normal variables)
     """
-    load = assume.routing.load
-    if not model.experts or load == "balanced" or assume.routing.drop != "none":
+    load = question.assume.routing.load
+    if load == "balanced" or question.assume.routing.drop != "none":
         return 1
-    home, stay = at_experts(layout)
+    home, stay = at_experts(question.layout)
     ranks = product(axes[axis] for axis in home)
     most = over(smallest(dims["k"] * ranks, dims[EXPERTS]), dims["k"])
     if load != "uniform":
@@ -159,19 +158,19 @@ def filled(assume: Assume, model: Model, layout: Layout, dims: Values, axes: Val
     return smallest(1 + root(2 * log(ranks) / rows), most)
 
 
-def busy(assume: Assume, layout: Layout, dims: Values, axes: Values, fullest: Any) -> Any:
+def _busy(question: Question, dims: Values, axes: Values, fullest: Any) -> Any:
     """The share of the experts on the fullest device that have rows: of one at least; of padded ones all have.
 
     fullest  its rows over the mean
     uniform  an expert is missed by each of T tokens with the probability 1 - k/n, so 1 - (1 - k/n)^T; else even: a row
              goes to an expert that has none yet
     """
-    if assume.routing.drop != "none":
+    if question.assume.routing.drop != "none":
         return 1
-    home, stay = at_experts(layout)
+    home, stay = at_experts(question.layout)
     experts = over(dims[EXPERTS], product(axes[axis] for axis in home))
     rows = over(dims[RAGGED], product(axes[axis] for axis in stay)) * fullest
-    if assume.routing.load == "uniform":
+    if question.assume.routing.load == "uniform":
         chosen = over(dims["k"], dims[EXPERTS])
         rows = 1 - (1 - chosen) ** over(rows, chosen)
     return smallest(1, largest(over(1, experts), rows))
@@ -182,10 +181,9 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
 
     Copies of tokens are taken to come as unevenly as the rows that are made of them.
     """
-    model, assume = question.model, question.assume
-    if not model.experts:
+    if not question.model.experts:
         return dims, {}
-    drop, levels = assume.routing.drop, [*_copies(question, axes)]
+    drop, levels = question.assume.routing.drop, [*_copies(question, axes)]
     known = {CAPACITY: 1 if drop == "none" else Fraction(str(drop))}
     if question.practice.rows.counts == "exchange":
         known["js"] = product(axes[axis] for axis in tokens_on(question.layout))
@@ -193,8 +191,8 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
         known |= dict(zip(DIMS_OF[of][::2], (parts, many), strict=True))
     dims = completed({**dims, **known})
     ragged = (RAGGED, *(DIMS_OF[of][1] for of, *_ in levels))
-    fullest = filled(assume, model, question.layout, dims, axes)
-    return {**dims, BUSY: busy(assume, question.layout, dims, axes, fullest)}, dict.fromkeys(ragged, fullest)
+    fullest = _filled(question, dims, axes)
+    return {**dims, BUSY: _busy(question, dims, axes, fullest)}, dict.fromkeys(ragged, fullest)
 
 
 def check_routing(question: Question, at: At) -> None:
@@ -229,7 +227,7 @@ def routing_assumptions(question: Question) -> Iterator[Assumption]:
     elif load == "uniform":
         text = "tokens choose experts by chance, none is dropped: seconds and memory of the fullest rank, estimated"
     else:
-        fullest = filled(assume, model, question.layout, question.workload.dims(model), question.mesh.axes)
+        fullest = _filled(question, question.workload.dims(model), question.mesh.axes)
         most = f": {load:g} times is more than tokens can choose there" if fullest < load else ""
         text = f"the fullest rank of experts has {float(fullest):g} times the mean of rows, none is dropped{most}"
     yield Assumption(text, kind)

@@ -18,15 +18,17 @@ from tpsim.program.practice import changed
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
 from tpsim.question.pipeline import balance, known_schedule, pipeline
 from tpsim.question.prices import read_launch, refuse_foreign, shown_where_forced
-from tpsim.question.question import Question, Workload
+from tpsim.question.question import Question, Told, Workload
 from tpsim.question.recompute import buffered, check_dropped, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
+from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
 from tpsim.question.scenario_file import DTYPE_FIELDS
 from tpsim.question.serving import inference_of, served, usual_launch
@@ -65,6 +67,12 @@ def resolve(
     return _balanced(_stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo), memo)
 
 
+def _told(question: Question) -> Told:
+    """What a question tells of itself."""
+    taken, opened = tuple(assumptions(question)), tuple(left_open(question))
+    return Told(taken, guesses(question, taken), opened, tuple(remarks(question)), resolved(question))
+
+
 def _stated_question(read: Stated, memo: Memo) -> Question:
     """What is asked, file by file and part by part; not yet checked."""
     base_model, model = _model(read, memo)
@@ -99,6 +107,7 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
         force=_forced(read, usual_launch(read, workload, machine)),
         schedule=schedule,
         split=layers,
+        tell=_told,
     )
 
 
