@@ -132,8 +132,9 @@ class Actions(Once):
         nodes: list[Node] = []
         starts: list[int] = []
         gives: tuple[int, ...] = ()
-        for place, times in _places(chunk, acts):
-            part = self._part(chunk, acts, place, once=once)
+        parts = [(self._part(chunk, acts, place, once=once), times) for place, times in _places(chunk, acts)]
+        sent = {piece for part, _ in parts for piece, _ in part.nodes if piece.call}
+        for part, times in parts:
             for _ in range(times if part.nodes else 0):
                 starts.append(base := len(nodes))
                 nodes += [
@@ -142,11 +143,13 @@ class Actions(Once):
                 ]
                 gives = tuple(index + base for index in part.gives)
         bucket, ahead = self.practice.bucket, self.practice.ahead
-        if any(piece.call and self.buckets.joins(piece.call) for piece, _ in nodes):
+        if any(piece.call and self.buckets.joins(piece.call) for piece in sent):
             nodes, starts = self.buckets.joined(nodes, starts, chunk)
         order = Issue(nodes, frozenset(starts)).order()
-        order = list(bucketed(nodes, order, self.buckets.limit(chunk), self._size(bucket.elements is not None)))
-        order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
+        if any(piece.settles for piece in sent):
+            order = list(bucketed(nodes, order, self.buckets.limit(chunk), self._size(bucket.elements is not None)))
+        if any(piece.fetches for piece in sent):
+            order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
         return runs(nodes, order, starts)
 
     @cached_property

@@ -33,6 +33,11 @@ class Issue:
     flying: set[int] = field(default_factory=set)
     pending: list[int] = field(default_factory=list)
     readers: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    casting: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The casts, which stand right before who reads them."""
+        self.casting = frozenset([at for at, node in enumerate(self.nodes) if node.piece.casts])
 
     def order(self) -> list[int]:
         """All nodes but the gathers of weights, and the casts that these read."""
@@ -62,8 +67,8 @@ class Issue:
 
     def _emit(self, at: int) -> None:
         piece, reads = self.nodes[at]
-        for read in reads:
-            if self.nodes[read].piece.casts and read not in self.done:
+        for read in reads if self.casting else ():
+            if read in self.casting and read not in self.done:
                 self._emit(read)
         self.out.append(at)
         self.done.add(at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
@@ -51,6 +51,7 @@ class Builder:
     often  its ops
     once   moves of the whole step that are issued in it: of gradients, or of new weights
     streaming  the kernels to which arrays come block after block
+    fused  of kernels the ops behind their first
     """
 
     actions: Calls
@@ -67,6 +68,7 @@ class Builder:
     kernels: dict[tuple[str, str, str], int] = field(default_factory=dict)
     new: dict[str, frozenset[int]] = field(default_factory=dict)
     streaming: set[str] = field(default_factory=set)
+    fused: defaultdict[int, list[Op]] = field(default_factory=lambda: defaultdict(list))
 
     def part(self) -> Part:
         """All of it."""
@@ -78,6 +80,8 @@ class Builder:
                 self.new[op.output.name.removeprefix("new.")] = self._moves(op, frozenset())
         for op in (*self.often, *(self.once if self.acts != "F" else ())):
             self._add(op, producer)
+        for node, ops in self.fused.items():
+            self.pieces[node] = replace(self.pieces[node], ops=(*self.pieces[node].ops, *ops))
         lanes = Counter(piece.lane for piece in self.pieces)
         shares = {lane: Fraction(1, many) for lane, many in lanes.items()}
         shared = [replace(piece, share=shares[piece.lane]) if piece.call else piece for piece in self.pieces]
@@ -154,7 +158,7 @@ class Builder:
             last = at + (self.pieces[at].cut is not None)
             if all(node <= last or self.pieces[node].fetches or self.pieces[node].casts for node in reads):
                 for node in {at, last}:
-                    self.pieces[node] = replace(self.pieces[node], ops=(*self.pieces[node].ops, op))
+                    self.fused[node].append(op)
                 self.reads[at] |= reads - {at, last, *brought}
                 self.reads[last] |= {*brought}
                 self._start_with(at, last, brought)

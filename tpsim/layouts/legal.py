@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING, Any, get_args
@@ -171,10 +171,10 @@ class Legal:
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
                 apart = self._shared_by_ends and ways.pp == ALONE
-                for recompute in recomputes if legal else ():
-                    key = zero, sp, served, recompute, apart, laid.table
-                    known[key].append((layout._replace(recompute=recompute), laid, layers, legal))
-        self.groups = [self._group(program, members) for program, members in known.items()]
+                if legal:
+                    known[zero, sp, served, apart, laid.table].append((layout, laid, layers, legal))
+        for cut_alike, members in known.items():
+            self.groups += self._groups(cut_alike, recomputes, members)
 
     @property
     def _shared_by_ends(self) -> bool:
@@ -291,37 +291,43 @@ class Legal:
                 reasons[error.problems[0].slug] += 1
         return layers, tuple(legal), reasons
 
-    def _group(self, program: Hashable, members: list[tuple[Layout, Laid, Split, Parts]]) -> Group:
-        """Layouts of one program: its cells are the meshes with the numbers of microbatches that they have."""
+    def _groups(
+        self, cut_alike: Hashable, recomputes: Sequence[str], members: list[tuple[Layout, Laid, Split, Parts]]
+    ) -> Iterator[Group]:
+        """Layouts that are cut alike, of each program: its cells are the meshes with the numbers of microbatches."""
         first = next((layout for layout, *_ in members if layout.pp > ALONE), members[0][0])
         first = first._replace(microbatches=next(legal[0] for layout, *_, legal in members if layout == first))
         laids: dict[Ways, Laid] = {}
         legal_of: dict[Ways, set[int]] = defaultdict(set)
-        for layout, laid, _, legal in members:
-            laids.setdefault(layout.ways, laid)
-            legal_of[layout.ways].update(legal)
+        of = [layout.ways for layout, *_ in members]
+        for ways, (_, laid, _, legal) in zip(of, members, strict=True):
+            laids.setdefault(ways, laid)
+            legal_of[ways].update(legal)
         counts = {ways: np.array(sorted(many)) for ways, many in legal_of.items()}
         starts = dict(zip(counts, np.cumsum([0, *map(len, counts.values())]).tolist(), strict=False))
         numbers = {ways: number for number, ways in enumerate(counts)}
         turns = [
             Turns(
-                numbers[layout.ways],
+                numbers[ways],
                 layout.schedule,
                 layout.chunks,
                 layers,
-                starts[layout.ways] + np.searchsorted(counts[layout.ways], legal),
+                starts[ways] + np.searchsorted(counts[ways], legal),
             )
-            for layout, _, layers, legal in members
+            for ways, (layout, _, layers, legal) in zip(of, members, strict=True)
         ]
-
-        def resolve() -> tuple[Question, list[Question]]:
-            example = self._mesh(self.space.question(first, self.memo), laids[first.ways])
-            return example, [self._mesh(example, laids[ways]) for ways in counts]
-
         on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])
         cells = np.concatenate([*counts.values()]).astype(float)
-        told, several = (program, first.pp > ALONE), [self.space] * len(counts)
-        return Group(told, self.base, several, first, resolve, list(counts), on, cells, turns)
+        several = [self.space] * len(counts)
+        for recompute in recomputes:
+            one = first._replace(recompute=recompute)
+            told, resolve = (cut_alike, recompute, one.pp > ALONE), partial(self._resolved, one, laids)
+            yield Group(told, self.base, several, one, resolve, list(counts), on, cells, turns)
+
+    def _resolved(self, first: Layout, laids: Mapping[Ways, Laid]) -> tuple[Question, list[Question]]:
+        """The question of a layout, and one of each mesh."""
+        example = self._mesh(self.space.question(first, self.memo), laids[first.ways])
+        return example, [self._mesh(example, laid) for laid in laids.values()]
 
     def _mesh(self, example: Question, laid: Laid) -> Question:
         """The example on another mesh."""

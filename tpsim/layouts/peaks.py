@@ -159,14 +159,15 @@ class Peaks(Once):
 
     def _summed(self, courses: Courses, changes: Changes) -> tuple[Any, Any, Changes]:
         """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
-        level, most = 0, 0  # type: Any, Any
+        level, most, grows = 0, 0, False  # type: Any, Any, bool
         for what, sign in changes:
             if sign > 0:
                 level = level + courses.bytes_of(what)
-                most = np.maximum(most, level)
-            else:
+            else:  # before what grows shrinks again it is most
+                most = np.maximum(most, level) if grows else most
                 level = level - courses.bytes_of(what)
-        return level, most, changes
+            grows = sign > 0
+        return level, np.maximum(most, level) if grows else most, changes
 
 
 def _beside(counts: Any, left: Any, of: Any) -> Any:
