@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.buckets import Buckets
@@ -55,18 +56,21 @@ class Actions:
     elements: Callable[[Collective], Any]
     _known: dict[Any, Any] = field(default_factory=dict)
 
-    def action(self, chunk: Chunk, acts: str, *, first: bool = False, last: bool = False) -> Action:
+    def action(
+        self, chunk: Chunk, acts: str, *, first: bool = False, last: bool = False, early: bool = False
+    ) -> Action:
         """What a chunk does in one microbatch.
 
         acts   "F", "B", "W" or "BW"
         first  True for the microbatch that waits for new weights where these are gathered beside compute
         last   True for the one whose gradients are complete
+        early  True if all gathers are begun before anything else
         """
         lane = WEIGHTS if acts == "F" else GRADIENTS
         once = (first if acts == "F" else last and "W" in acts) and self._has(lane)
-        key = (chunk.stack, chunk.first, chunk.last, acts, once)
+        key = (chunk.stack, chunk.first, chunk.last, acts, once, early)
         if key not in self._known:
-            self._known[key] = self._action(chunk, acts, once=once)
+            self._known[key] = self._action(chunk, acts, once=once, early=early)
         return self._known[key]  # type: ignore[no-any-return]  # put there above
 
     def layer(self, kind: str, acts: str) -> Part:
@@ -105,18 +109,23 @@ class Actions:
         """True for a call that may wait until so many elements are ready, or be early by so many."""
         return LANE[call.op] in (GRADIENTS, WEIGHTS)
 
+    @property
+    def gathers_once(self) -> bool:
+        """True if weights are gathered beside the first microbatch, for all of them."""
+        return self._has(WEIGHTS)
+
     def _has(self, lane: str) -> bool:
         if lane not in self._known:
             self._known[lane] = any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls)
         return self._known[lane]  # type: ignore[no-any-return]  # put there above
 
-    def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
+    def _action(self, chunk: Chunk, acts: str, *, once: bool, early: bool) -> Action:
         """The tasks in the order of issue; of many equal layers a few are issued, if one more of them adds one run.
 
         What is issued for a layer hangs on those that are near: on what is gathered ahead, and is not yet awaited.
         """
         few = [(kind, n if n <= FEW + 1 else FEW) for kind, n in chunk.stack]
-        issued = partial(self._issued, acts=acts, once=once)
+        issued = partial(self._issued, acts=acts, once=once, early=early)
         whole = list(issued(replace(chunk, stack=tuple(few))))
         for at, (kind, n) in enumerate(chunk.stack):
             if many := n - few[at][1]:
@@ -127,9 +136,9 @@ class Actions:
                 whole[place] = segment, count + many
         return Action(tuple(whole))
 
-    def _issued(self, chunk: Chunk, *, acts: str, once: bool) -> Runs:
+    def _issued(self, chunk: Chunk, *, acts: str, once: bool, early: bool) -> Runs:
         """Segments of a chunk, each with how often it follows itself, with buckets and what is gathered ahead."""
-        key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once)
+        key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once, early)
         if key in self._known:
             return self._known[key]  # type: ignore[no-any-return]  # put there below
         nodes: list[Node] = []
@@ -149,7 +158,8 @@ class Actions:
             nodes, starts = self.buckets.joined(nodes, starts, chunk)
         order = Issue(nodes, frozenset(starts)).order()
         order = list(bucketed(nodes, order, self.buckets.limit(chunk), self._size(bucket.elements is not None)))
-        order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
+        limit = inf if early else ahead.limit
+        order = list(gathered(nodes, order, limit, self._size(ahead.elements is not None)))
         self._known[key] = runs(nodes, order, starts)
         return self._known[key]  # type: ignore[no-any-return]  # put there above
 
