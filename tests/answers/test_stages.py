@@ -155,6 +155,43 @@ def test_new_weights_are_gathered_before_the_first_microbatch_alone():
     assert odd == {"0"}
 
 
+@pytest.mark.parametrize("bandwidth", ["3 GB/s", "30 GB/s"])
+@pytest.mark.parametrize("schedule", [name for name, maker in SCHEDULES.items() if maker.early])
+def test_new_weights_are_gathered_before_the_first_message_where_a_framework_does_not_wait_for_it(schedule, bandwidth):
+    """All ranks end a step together, so their gathers begin with the next: no rank waits for those of the others."""
+    slow = {"network": {"link": {"bandwidth": {"value": bandwidth, "kind": "guess"}}}}
+    chunks = 2 if SCHEDULES[schedule].several else 1
+    asked = {
+        "tpsim": "scenario/1",
+        "model": {"extends": "llama-3-8b", "layers": 16},
+        "hardware": {"extends": "dgx-h100", "levels": slow},
+        "mesh": {"pipe": 4, "data": 8},
+        "placement": {"pipe": "nvlink", "data": "network"},
+        "layout": {"pp": "pipe", "dp": "data", "zero": 1},
+        "pipeline": {"schedule": schedule, "chunks": chunks},
+        "practice": {"base": "fsdp2", "coalesce": False},
+        "workload": {"seq": 4096, "global_batch": 64, "microbatches": 8},
+    }
+    beside = plan(asked)
+    assert beside.step.time_s < plan(asked, overrides=("practice.overlap.weights=none",)).step.time_s
+    ran = beside.pipeline.step.ran
+    for stage in beside.pipeline.step.told.stages[1:-1]:
+        order, times = ran.schedule.orders[stage.rank], zip(ran.starts[stage.rank], ran.ends[stage.rank], strict=True)
+        took = {action[0]: span for action, span in zip(order, times, strict=True)}
+        of_chunk = sum(row.busy_s for row in stage.rows if row.op == "new weights") / chunks
+        for at in range(chunks):
+            (first, end), (start, other) = (took["F", at * 4 + stage.rank, j] for j in (0, 1))
+            forward, there = other - start, (at + 1) * of_chunk
+            assert max(first + forward, there) * (1 - 1e-9) <= end <= max(first, there) + forward + 1e-9
+        assert sum(row.exposed_s for row in stage.rows if row.op == "new weights") <= of_chunk * chunks
+    step = beside.pipeline.step
+    for stage in step.told.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
+        assert parts == pytest.approx(step.time_s, rel=1e-11)
+    assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
+    assert "weights_and_F" in step.told.formula
+
+
 def test_sequence_parallelism_sends_a_shard():
     rows = staged(sp=True).to_json()["result"]["collectives"]
     assert {row["logical_bytes"] for row in rows if row["collective"] == "send"} == {50_331_648 // 8}

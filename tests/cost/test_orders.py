@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -166,6 +166,25 @@ def test_interleaved_stages_that_block_exchange_once_for_each_pair_of_passes(p, 
     """Megatron-LM before May 2023: a microbatch more takes F + B + W and a message for each of its chunks."""
     c, step = 0.05, [ran("interleaved", p, p * k, (1, 1.2, 0.8), 0.05, v=v, blocking=True).end for k in (3, 4, 5)]
     assert step[2] - step[1] == pytest.approx(step[1] - step[0], rel=1e-9) == pytest.approx(p * (3 + v * c), rel=1e-9)
+
+
+@pytest.mark.parametrize("blocking", [False, "steady", True])
+def test_an_action_that_is_due_later_ends_then_and_all_else_follows_as_if_it_took_as_long(blocking):
+    made = pipeline_schedule("interleaved", 4, 2, 8)
+    examples, of = made.kinds
+    firsts = {kind: 5.0 + 3 * examples[kind][0].chunk for kind in {*chain(*of)} if examples[kind][0][::2] == ("F", 0)}
+    due = run(made, len, lambda _: 0.1, blocking=blocking, due=firsts)
+    rows = [row for rank in zip(of, due.starts, due.ends, strict=True) for row in zip(*rank, strict=True)]
+    took = {kind: end - start for kind, start, end in rows}
+    assert len(firsts) == 8
+    assert all(took[kind] >= 1 for kind in firsts)
+    assert sum(took[kind] > 1 for kind in firsts) > 4
+    of_action = {example: took[kind] for kind, example in enumerate(examples)}
+    alike = run(made, of_action.get, lambda _: 0.1, blocking=blocking)
+    for one, other in zip(chain(*due.ends), chain(*alike.ends), strict=True):
+        assert one == pytest.approx(other, rel=1e-12)
+    ends = {kind: end for kind, _, end in rows if kind in firsts}
+    assert all(ends[kind] == pytest.approx(s) for kind, s in firsts.items() if took[kind] > 1)
 
 
 def test_blocking_sends_that_deadlock_are_refused_with_what_every_rank_waits_for():

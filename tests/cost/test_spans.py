@@ -30,6 +30,10 @@ class Given(Work):
         return frozenset()
 
     @property
+    def gathered(self):
+        return {}
+
+    @property
     def kinds(self):
         return [self.timed(action) for action in self.schedule.kinds.examples]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.buckets import Buckets
@@ -55,17 +56,20 @@ class Actions(Once):
     shards: int
     elements: Callable[[Collective], Any]
 
-    def action(self, chunk: Chunk, acts: str, *, first: bool = False, last: bool = False) -> Action:
+    def action(
+        self, chunk: Chunk, acts: str, *, first: bool = False, last: bool = False, early: bool = False
+    ) -> Action:
         """What a chunk does in one microbatch.
 
         acts   "F", "B", "W" or "BW"
         first  True for the microbatch that waits for new weights where these are gathered beside compute
         last   True for the one whose gradients are complete
+        early  True if all gathers are begun before anything else
         """
         lane = WEIGHTS if acts == "F" else GRADIENTS
         once = (first if acts == "F" else last and "W" in acts) and self._has(lane)
-        key = ("action", chunk.stack, chunk.first, chunk.last, acts, once)
-        return self._once(key, partial(self._action, chunk, acts, once=once))
+        key = ("action", chunk.stack, chunk.first, chunk.last, acts, once, early)
+        return self._once(key, partial(self._action, chunk, acts, once=once, early=early))
 
     def layer(self, kind: str, acts: str) -> Part:
         """One run of a layer of a kind."""
@@ -103,10 +107,15 @@ class Actions(Once):
         """True for a call that may wait until so many elements are ready, or be early by so many."""
         return LANE[call.op] in (GRADIENTS, WEIGHTS)
 
+    @property
+    def gathers_once(self) -> bool:
+        """True if weights are gathered beside the first microbatch, for all of them."""
+        return self._has(WEIGHTS)
+
     def _has(self, lane: str) -> bool:
         return self._once(lane, lambda: any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls))
 
-    def _action(self, chunk: Chunk, acts: str, *, once: bool) -> Action:
+    def _action(self, chunk: Chunk, acts: str, *, once: bool, early: bool) -> Action:
         """The tasks in the order of issue; of many equal layers a few are issued, if one more of them adds one run.
 
         What is issued for a layer hangs on those that are near: on what is gathered ahead, and is not yet awaited.
@@ -114,8 +123,8 @@ class Actions(Once):
         few = [(kind, n if n <= FEW + 1 else FEW) for kind, n in chunk.stack]
 
         def issued(chunk: Chunk) -> Runs:
-            key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once)
-            return self._once(key, partial(self._issued, chunk, acts, once=once))
+            key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once, early)
+            return self._once(key, partial(self._issued, chunk, acts, once=once, early=early))
 
         whole = list(issued(replace(chunk, stack=tuple(few))))
         for at, (kind, n) in enumerate(chunk.stack):
@@ -127,7 +136,7 @@ class Actions(Once):
                 whole[place] = segment, count + many
         return Action(tuple(whole))
 
-    def _issued(self, chunk: Chunk, acts: str, *, once: bool) -> Runs:
+    def _issued(self, chunk: Chunk, acts: str, *, once: bool, early: bool) -> Runs:
         """Segments of a chunk, each with how often it follows itself, with buckets and what is gathered ahead."""
         nodes: list[Node] = []
         starts: list[int] = []
@@ -149,7 +158,8 @@ class Actions(Once):
         if any(piece.settles for piece in sent):
             order = list(bucketed(nodes, order, self.buckets.limit(chunk), self._size(bucket.elements is not None)))
         if any(piece.fetches for piece in sent):
-            order = list(gathered(nodes, order, ahead.limit, self._size(ahead.elements is not None)))
+            limit = inf if early else ahead.limit
+            order = list(gathered(nodes, order, limit, self._size(ahead.elements is not None)))
         return runs(nodes, order, starts)
 
     @cached_property

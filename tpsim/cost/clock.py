@@ -12,7 +12,7 @@ from tpsim.cost.timeline import Timeline, run
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
@@ -79,6 +79,12 @@ class Clock:
             alone = tasks.timed(self._piece_s, launches, known=self._segments)
             self._timed[id(tasks)] = alone.waiting(tasks.late_s(self._piece_s, self.machine, self.tied))
         return self._timed[id(tasks)]
+
+    def gathers(self, tasks: Action) -> Iterator[tuple[int, int, Any]]:
+        """The gathers of weights in an action: the call's identity, how often it stands there, seconds of all."""
+        for segment, count in tasks.runs:
+            for piece in (piece for step in segment for piece in step.pieces if piece.fetches):
+                yield id(piece.call), count, self._piece_s(piece) * count
 
     def _piece_s(self, piece: Piece) -> Any:
         seconds = self._known.get(piece)

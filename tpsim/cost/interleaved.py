@@ -112,4 +112,5 @@ class Paired(RanksInTurn):
         self.gives += [[], [*self.gives[first], *self.gives[second]]]
         self.takes += [[*self.takes[first], *self.takes[second]], []]
         self.seconds += [0] * (new - len(self.seconds)) + [self.seconds[first], self.seconds[second]]
+        self.due |= {new + at: self.due[kind] for at, kind in enumerate((first, second)) if kind in self.due}
         return new, new + 1

@@ -9,7 +9,7 @@ from tpsim.program.schedules import uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tpsim.cost.ran import Ran
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
@@ -25,6 +25,7 @@ def run(
     sends: Callable[[Pass], Any],
     *,
     blocking: Blocking | None = None,
+    due: Mapping[int, Any] = {},
 ) -> Ran:
     """Every action of every rank.
 
@@ -33,6 +34,7 @@ def run(
     sends     seconds on the way of the message that a pass makes; those of one act and chunk take as long
     blocking  True: sends and receives are exchanges that hold their rank up; steady: but in steady state; None: as
               those do who run the schedule
+    due       by kind of actions when these end at the earliest, whenever they begin
 
     Raises InputError where no rank can go on, naming what each would run next, and for more actions than 300,000.
     """
@@ -46,9 +48,9 @@ def run(
         if blocking == "steady":
             from tpsim.cost.interleaved import Steady
 
-            return Steady(schedule, blocking, lasts, sends).ran()
+            return Steady(schedule, blocking, lasts, sends, due).ran()
         if blocking and schedule.chunks > 1:
             from tpsim.cost.interleaved import Paired
 
-            return Paired(schedule, blocking, lasts, sends).ran()
-        return RanksInTurn(schedule, blocking, lasts, sends).ran()
+            return Paired(schedule, blocking, lasts, sends, due).ran()
+        return RanksInTurn(schedule, blocking, lasts, sends, due).ran()

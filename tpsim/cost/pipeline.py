@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
+from tpsim.cost.early import gathered, gathers_early
 from tpsim.cost.orders import run
 from tpsim.cost.ran import Path
 from tpsim.cost.rank_work import FullLinks, RankSpan, RankWork, Tail
@@ -22,10 +24,11 @@ from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.cost.actions import Actions
     from tpsim.cost.clock import Clock
+    from tpsim.cost.early import Gathered
     from tpsim.cost.ran import Ran, Waits
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
@@ -143,8 +146,14 @@ class Work:
 
     def ran(self) -> Ran:
         """The pass over all orders."""
-        taken = dict(zip(self.schedule.kinds.examples, self.kinds, strict=True))
-        return run(self.schedule, lambda action: taken[action].through.seconds, self._sent_s, blocking=self.blocking)
+        return self._run(self.kinds)
+
+    def _run(self, kinds: Sequence[Timed], due: Mapping[int, Any] | None = None) -> Ran:
+        """The same with what actions of each kind take, and when some have ended at the earliest."""
+        taken = {
+            example: kind.through.seconds for example, kind in zip(self.schedule.kinds.examples, kinds, strict=True)
+        }
+        return run(self.schedule, taken.__getitem__, self._sent_s, blocking=self.blocking, due=due or {})
 
     def step(self, *, briefly: bool = False) -> Pipelined:
         """One step, as it takes its turn among steps that are alike; briefly: told of the rank that it hangs on."""
@@ -153,7 +162,8 @@ class Work:
         spans = self._spans(ran, [stage.end for stage in full])
         longest = max(spans, key=lambda span: span.seconds)
         last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
-        path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop)
+        due = {kind: self.gathered[kind].due for kind in self.waiting}
+        path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop, due)
         sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
         pulls = path.pulls(self.own[last], full[last].tail, sends)
         if full[last].late_s:
@@ -170,7 +180,31 @@ class Work:
 
     @cached_property
     def kinds(self) -> list[Timed]:
-        """What an action of each kind takes; those of chunks alike take as long."""
+        """What an action of each kind takes, those that wait for their weights with that."""
+        held = {kind: self.gathered[kind].held(self.plain[kind], s) for kind, s in self.waiting.items()}
+        return [held.get(kind, plain) for kind, plain in enumerate(self.plain)]
+
+    @cached_property
+    def gathered(self) -> Mapping[int, Gathered]:
+        """The kinds of actions that begin when their weights come, too, whenever a message does."""
+        return gathered(self.schedule, self.stages.chunks, self.actions, self.clock)
+
+    @cached_property
+    def waiting(self) -> Mapping[int, Any]:
+        """Of these kinds those that weights hold up, and what they take: one of a kind runs in a step."""
+        if not self.gathered:
+            return {}
+        due = {kind: one.due for kind, one in self.gathered.items()}
+        begun = chain.from_iterable(map(zip, self.schedule.kinds.of, self._run(self.plain, due).starts))
+        return {
+            kind: due[kind] - start
+            for kind, start in begun
+            if kind in due and start + self.plain[kind].through.seconds < due[kind]
+        }
+
+    @cached_property
+    def plain(self) -> list[Timed]:
+        """What an action of each kind takes by itself; those of chunks alike take as long."""
         chunks, last = [replace(chunk, rank=0) for chunk in self.stages.chunks], self.schedule.microbatches - 1
         examples = self.schedule.kinds.examples
         alike = [tuple([(act, chunks[at], j == 0, j == last) for act, at, j in action]) for action in examples]
@@ -179,9 +213,10 @@ class Work:
 
     def timed(self, action: Action) -> Timed:
         """An action: passes of one chunk and microbatch are one list of tasks."""
-        whole, last = Timed(), self.schedule.microbatches - 1
+        whole, last, early = Timed(), self.schedule.microbatches - 1, gathers_early(self.schedule, self.actions)
         for chunk, j, acts in turns_of(action):
-            tasks = self.actions.action(self.stages.chunks[chunk], acts, first=j == 0, last=j == last)
+            first = j == 0 and not early
+            tasks = self.actions.action(self.stages.chunks[chunk], acts, first=first, last=j == last)
             whole = whole.then(self.clock.timed(tasks))
         return whole
 

@@ -143,6 +143,7 @@ class Path:
     chunks  of the stack
     kinds   what an action of each kind of the schedule takes, and `timed` what any does
     hop     seconds of a message between two ranks
+    due     when those kinds of actions have ended that hang on weights, which are gathered from the start of the step
     """
 
     ran: Ran
@@ -152,6 +153,7 @@ class Path:
     kinds: Sequence[Timed]
     timed: Callable[[Action], Timed]
     hop: Callable[[int, int], Any]
+    due: Mapping[int, Any]
 
     def counts(self) -> tuple[dict[str, int], dict[str, Any]]:
         """How often each pass and each send stands on it, and the seconds of each."""
@@ -195,9 +197,16 @@ class Path:
 
         Less those before the first rank's first action: they lead to its start as well as to the end.
         """
-        tally = Counter(map(self._sort, path))
-        tally.subtract(map(self._sort, self.ran.critical(self.first, 0)))
+        tally = Counter(self._until_due(path))
+        tally.subtract(self._until_due(self.ran.critical(self.first, 0)))
         return {item: count for item, count in tally.items() if count}
+
+    def _until_due(self, path: Iterable[Place | Message]) -> Iterator[int | Channel]:
+        """What stands on a path; before an action that hangs on its weights there are only these."""
+        for sort in map(self._sort, path):
+            yield sort
+            if sort in self.due:
+                return
 
     def _sort(self, task: Place | Message) -> int | Channel:
         """The channel of a message, the kind of an action."""
@@ -208,6 +217,8 @@ class Path:
         action, timed = self.ran.schedule.kinds.examples[kind], self.kinds[kind]
         acts, j = acts_of(action), action[-1].microbatch
         where = self._place(self.chunks[action[0].chunk])
+        if kind in self.due:
+            return f"weights_and_{acts}{where}", self.due[kind]
         plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
         return f"{acts}{where}{odd}", timed.through.seconds

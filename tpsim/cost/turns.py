@@ -16,7 +16,7 @@ from tpsim.program.schedules import made
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
@@ -60,12 +60,19 @@ class RanksInTurn:
     opened   when the gap began in which each rank is, and the number of the action that is behind it in `places`
     missing  messages that it waits for there and that have not set off
     holds    of each of its gaps, whether it is held up there by what it gives
+    due      by kind when actions end at the earliest, whenever they begin
     """
 
     def __init__(
-        self, schedule: PipelineSchedule, blocking: Blocking, seconds: list[Any], sends: Callable[[Pass], Any]
+        self,
+        schedule: PipelineSchedule,
+        blocking: Blocking,
+        seconds: list[Any],
+        sends: Callable[[Pass], Any],
+        due: Mapping[int, Any],
     ) -> None:
         self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
+        self.due = dict(due)
         self.ways = dict[Channel, ChannelState]()
         kinds: list[Action] = [*schedule.kinds.examples, ()]
         self.gives = [[pair for part in kind for pair in self._meant(part)] for kind in kinds]
@@ -86,6 +93,7 @@ class RanksInTurn:
         """All of it. Raises InputError where no rank can go on."""
         open_, gives, takes = self.opener(), self.gives, self.takes
         opened, ranks, holds, places, seconds = self.opened, self.kinds, self.holds, self.places, self.seconds
+        due = self.due
         starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
         for rank in range(len(ranks)):
             open_(rank, 0)
@@ -102,7 +110,10 @@ class RanksInTurn:
             lates[rank].append(late)
             if place + 1 < len(kinds):
                 starts[rank].append(start)
-                opened[rank] = end = start + seconds[kinds[place]]
+                end = start + seconds[kinds[place]]
+                if kinds[place] in due:
+                    end = max(end, due[kinds[place]])
+                opened[rank] = end
                 ends[rank].append(end)
                 open_(rank, place + 1)
         if stuck := [rank for rank, missing in enumerate(self.missing) if missing]:

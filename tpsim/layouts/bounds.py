@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.layouts.walk import SPLIT, begins, named
+from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
@@ -56,13 +57,16 @@ class Bounds(Once):
 
         actions = named(schedule)
         works = np.stack([acted(acts) for acts in actions])
+        together = figures.example.practice.clip == "norm"
         fresh = np.maximum(lane("fresh") - works[0], 0) + late("F")
+        if together and sorts.ranks > 1 and SCHEDULES[schedule].early:
+            fresh = fresh * 0  # it may be gathered while a rank waits for its first message
         m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
         once, shared = wholes("once", figures.once_s), wholes("shared", figures.shared_s)
         behind = lane("reduced"), lane("last"), late(actions[-1])
         pipe = _Pipe(schedule, sorts, m, hop, works, fresh, *behind, once[0], once[1:], shared)
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
-        return pipe.step_s(waits, together=figures.example.practice.clip == "norm")
+        return pipe.step_s(waits, together=together)
 
     def rough_s(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
         """Seconds that no step takes less than: less than `step_s` says, and quick to come by.

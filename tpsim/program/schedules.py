@@ -81,6 +81,7 @@ class PipelineSchedule:
 
     chunks    of layers on each rank; chunk k of all lies on rank k mod the number of ranks
     blocking  whether those who run it let sends hold their ranks up
+    early     whether they begin to gather weights before a rank's first message has come
     """
 
     name: str
@@ -88,6 +89,7 @@ class PipelineSchedule:
     microbatches: int
     orders: tuple[Order, ...]
     blocking: Blocking = False
+    early: bool = False
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -242,6 +244,9 @@ class Maker:
     several   True if ranks have several chunks
     blocking  True if a rank sends and receives between two actions and does nothing else meanwhile, as Megatron-LM does
               where it does not interleave; where it does, in warm-up and flush alone; the others would deadlock
+    early     True if weights are gathered before a rank's first message has come: Megatron-LM does so where it
+              interleaves (schedules.py, param_sync_func; arguments.py takes align_param_gather back elsewhere), and
+              PyTorch's runtime of several chunks, or of a backward in two parts (schedules.py, UNSHARD)
     grows     True if every further microbatch is held beside the others
     suits     refuses stages and microbatches that it cannot run
     meets     the most microbatches that so many ranks run without a deadlock if every message holds both ranks up
@@ -250,6 +255,7 @@ class Maker:
     orders: Callable[[int, int, int], Iterator[Order]]
     several: bool = False
     blocking: Blocking = False
+    early: bool = False
     grows: bool = False
     suits: Callable[[int, int], None] = lambda _p, _m: None
     meets: Callable[[int], float] = lambda _p: inf
@@ -258,9 +264,9 @@ class Maker:
 SCHEDULES: Mapping[str, Maker] = {
     "gpipe": Maker(gpipe, blocking=True, grows=True),
     "1f1b": Maker(one_forward_one_backward, blocking=True),
-    "interleaved": Maker(interleaved, several=True, blocking="steady", suits=in_groups),
-    "zb-h1": Maker(zero_bubble_h1),
-    "zb-h2": Maker(zero_bubble_h2, meets=lambda p: 2 * p - 1),
+    "interleaved": Maker(interleaved, several=True, blocking="steady", early=True, suits=in_groups),
+    "zb-h1": Maker(zero_bubble_h1, early=True),
+    "zb-h2": Maker(zero_bubble_h2, early=True, meets=lambda p: 2 * p - 1),
 }
 """Every schedule that tpsim knows."""
 
@@ -278,7 +284,7 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     """
     maker = SCHEDULES[name]
     with uncollected():
-        return PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking)
+        return PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking, maker.early)
 
 
 def forward_only(p: int = 1) -> PipelineSchedule:

@@ -1,0 +1,69 @@
+"""New weights that ranks begin to gather with the step, whenever their first message comes.
+
+All ranks end a step together, and so they begin it: the gathers of a rank follow one another on their lane, those of
+its first chunk first. A chunk's first forward ends when its layers have run behind its last message, or behind their
+weights, whatever is later. Megatron-LM asks for those of a third chunk and of later ones with the chunk before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.cost.timed import Length, added
+from tpsim.quantity.size import total
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpsim.cost.actions import Actions
+    from tpsim.cost.clock import Clock
+    from tpsim.cost.timed import Timed
+    from tpsim.program.schedules import PipelineSchedule
+    from tpsim.program.stages import Chunk
+
+
+class Gathered(NamedTuple):
+    """A chunk's first forward as its weights alone let it run.
+
+    due    when it ends at the earliest, from the start of the step
+    calls  how often each call stands on the way there
+    spent  seconds of its own gathers, by call: it waits for these, as those of chunks before it are done when it begins
+    """
+
+    due: Any
+    calls: Mapping[int, int]
+    spent: Mapping[int, Any]
+
+    def held(self, plain: Timed, seconds: Any) -> Timed:
+        """The forward that takes so long since it waits for its weights; plain: that waits for none."""
+        waits, whole = seconds - plain.through.seconds, total(self.spent.values())
+        exposed = {call: waits * s / whole for call, s in self.spent.items()}
+        return plain._replace(through=Length(seconds, self.calls), exposed=added(plain.exposed, exposed))
+
+
+def gathered(
+    schedule: PipelineSchedule, chunks: Sequence[Chunk], actions: Actions, clock: Clock
+) -> dict[int, Gathered]:
+    """By the kind of their action the first forwards of all chunks; none where they wait for their message first."""
+    first: dict[int, Gathered] = {}
+    for kinds in schedule.kinds.of if gathers_early(schedule, actions) else ():
+        begun: Counter[int] = Counter()
+        before: Any = 0
+        for kind in dict.fromkeys(kinds):
+            (act, chunk, j), *others = schedule.kinds.examples[kind]
+            if act == "F" and j == 0 and not others:
+                tasks = actions.action(chunks[chunk], act, first=True, early=True)
+                alone, spent = clock.timed(tasks), Counter[int]()
+                due, calls = before + alone.through.seconds - alone.stragglers_s, added(begun, alone.through.calls)
+                for call, times, s in clock.gathers(tasks):
+                    begun[call] += times
+                    spent[call] += s
+                first[kind] = Gathered(due, calls, spent)
+                before += total(spent.values())
+    return first
+
+
+def gathers_early(schedule: PipelineSchedule, actions: Actions) -> bool:
+    """True where ranks begin a step together, and do not wait for a message before they gather."""
+    return schedule.early and actions.practice.clip == "norm" and actions.gathers_once
