@@ -40,8 +40,7 @@ def layouts(chips, experts):
                 continue  # there is nothing that these split
             mesh = {"pipe": pp, "data": dp // ep, "expert": ep, "tensor": tp}
             roles = {"pp": "pipe", "dp": ["data", "expert"], "tp": "tensor"}
-            parts = [*(["expert"] if ep > 1 else []), *(["tensor"] if over else [])]
-            roles["ep"] = parts if sp else parts[::-1]
+            roles["ep"] = (["expert"] if ep > 1 else []) + (["tensor"] if over else [])
             yield {"mesh": mesh, "layout": {**roles, "sequence_parallel": sp, "cache": cache}}
 
 

@@ -68,15 +68,11 @@ class Layout(NamedTuple):
         return {axis: sizes[role] for role, axis in ROLES.items() if role in needed}
 
     def roles(self, also: Roles = ()) -> dict[str, tuple[str, ...]]:
-        """The axes of each role that has any.
-
-        Experts follow first the axes that tokens are not split over: so no device makes rows that others send as well.
-        """
+        """The axes of each role that has any."""
         mesh = self.mesh(also)
         roles = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
         shards = roles.get(EXPERTS, ())
-        both = (*shards, *roles["tp"]) if self.sequence_parallel else (*roles["tp"], *shards)
-        over = {EXPERTS: both} if self.over_tp else {}
+        over = {EXPERTS: (*shards, *roles["tp"])} if self.over_tp else {}
         return {**roles, "dp": (*roles["dp"], *shards), **over}
 
 
