@@ -339,3 +339,12 @@ def test_a_message_goes_round_a_one_way_ring_and_not_back():
     for placement, source, target in ((stages, 3, 2), (stages, 0, 7), (parts, 3, 0)):
         with pytest.raises(InputError, match=f"places {source} and {target} of .* are no neighbours on loop in that"):
             placement.hop(["pipe"], source, target)
+
+
+@pytest.mark.parametrize("carriers", [["nvlink", "nvlink"], "nvlink:4,nvlink:2", "network,nvlink,nvlink:ring"])
+def test_a_carrier_that_is_named_twice_is_refused(carriers):
+    """It is a slip for another one: nvlink:4,nvlink:2 had put all eight on nvlink."""
+    with pytest.raises(InputError) as error:
+        place(NODES, Mesh({"X": 8}), {"X": carriers})
+    (problem,) = error.value.problems
+    assert (problem.message, problem.remedy) == ("X is laid on nvlink twice", "name each once: nvlink, network")

@@ -185,6 +185,13 @@ def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str,
         if axis not in mesh.axes:
             raise unknown(axis, "mesh axis", mesh.axes)
     several = {axis: stated.split(",") if isinstance(stated, str) else stated for axis, stated in binding.items()}
+    for axis, carriers in several.items():
+        names = [text.strip().partition(":")[0] for text in carriers]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            known = ", ".join(name for level in levels for name in axis_names(level))
+            message = f"{axis} is laid on {twice} twice"
+            raise InputError.one("named-twice", message, remedy=f"name each once: {known}")
     return {axis: tuple(_carrier(levels, text) for text in carriers) for axis, carriers in several.items()}
 
 
