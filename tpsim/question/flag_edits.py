@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
+from tpsim.quantity.size import divisors
 from tpsim.quantity.spec.text import scalar
-from tpsim.question.divisibility import divisors, listed
 from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import served_as
@@ -211,6 +211,10 @@ def _expert_edits(options: Mapping[str, Any], data: Mapping[str, Any], sized: Se
         yield from _parted(int(size), text, data, _sized(data, sized))
 
 
+MOST_PARTED = 10**9
+"""Shards beyond which their divisors are not looked for: it would take long, and no machine has as many."""
+
+
 def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, Any]) -> Iterator[Edit]:
     """So many shards of dp for experts: on an axis of their own, which is there or new, unless these are all."""
     shards, own = _names("dp", data), _names(EXPERTS, data)
@@ -224,7 +228,8 @@ def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, An
         place = Edit((EXPERTS,), many, text, 6).place
         inside = [axis for axis in _names("tp", data) if mesh[axis] > 1]
         others = f", or the axes that they lie on: --ep {','.join(inside)}" if inside else ""
-        remedy = f"give a divisor: {listed(divisors(whole))}{others}"
+        parts = divisors(whole) if whole < MOST_PARTED else [1]
+        remedy = f"give a divisor: {', '.join(map(str, parts))}{others}"
         raise InputError.one("experts-not-divisible", message, place, remedy)
     if many == whole and not own:
         yield Edit(("layout", EXPERTS), outer, text)
