@@ -31,7 +31,7 @@ from tpsim.answers.search import search
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
-from tpsim.question.divisibility import divisors
+from tpsim.quantity.size import divisors
 from tpsim.question.memo import Memo
 
 if TYPE_CHECKING:

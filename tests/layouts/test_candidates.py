@@ -18,7 +18,7 @@ from tpsim.layouts.space import spaces
 from tpsim.layouts.walk import _most, _walked, alive, begins, settled, together
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
-from tpsim.question.divisibility import divisors
+from tpsim.quantity.size import divisors
 from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
 

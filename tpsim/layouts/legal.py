@@ -22,8 +22,8 @@ from tpsim.program.cache import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import divisors
 from tpsim.question.context import check_shared
-from tpsim.question.divisibility import divisors
 from tpsim.question.edits import ROLES, STAGES
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of

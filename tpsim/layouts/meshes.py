@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.layouts.group import ALONE
 from tpsim.layouts.layout import Ways
-from tpsim.question.divisibility import divisors
+from tpsim.quantity.size import divisors
 from tpsim.question.edits import EXPERTS, STAGES
 
 if TYPE_CHECKING:

@@ -317,3 +317,13 @@ def whole(size: Size) -> int:
     if not isinstance(size, int):
         raise TypeError(f"{size} is no number of devices")
     return size
+
+
+def divisors(number: int) -> list[int]:
+    """The divisors of `number`, ascending.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [n for n in range(1, math.isqrt(number) + 1) if not number % n]
+    return sorted({*small, *(number // n for n in small)})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import isqrt
 from typing import TYPE_CHECKING
 
 from tpsim.program.dims import DIMS
 from tpsim.quantity.errors import Problem
+from tpsim.quantity.size import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,16 +25,6 @@ def legal_tp(model: Model) -> list[int]:
 def legal_text(model: Model) -> str:
     """Those sizes, as a remedy says them."""
     return "legal tp: " + listed(legal_tp(model))
-
-
-def divisors(number: int) -> list[int]:
-    """The divisors of `number`, ascending.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    small = [n for n in range(1, isqrt(number) + 1) if not number % n]
-    return sorted({*small, *(number // n for n in small)})
 
 
 def next_multiple(number: int, of: int) -> int:

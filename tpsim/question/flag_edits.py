@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from tpsim.quantity.errors import InputError, did_you_mean
+from tpsim.quantity.size import divisors
 from tpsim.quantity.spec.text import scalar
-from tpsim.question.divisibility import divisors, listed
 from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, flag_words
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.serving_file import served_as
@@ -195,6 +195,10 @@ def _with_axis(mesh: Mapping[str, Any], role: str, size: int, beside: str | None
     return {axis: mesh.get(axis, size) for axis in (*axes[:at], ROLES[role], *axes[at:])}
 
 
+MOST_PARTED = 10**9
+"""Shards beyond which their divisors are not looked for: it would take long, and no machine has as many."""
+
+
 def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, Any]) -> Iterator[Edit]:
     """So many shards of dp for experts, the inner ones: on an axis of their own, there or new, unless these are all.
 
@@ -214,7 +218,8 @@ def _parted(many: int, text: str, data: Mapping[str, Any], mesh: Mapping[str, An
         place = Edit((EXPERTS,), many, text, 6).place
         inside = [axis for axis in _names("tp", data) if known.get(axis, 1) > 1]
         others = f", or the axes that they lie on: --ep {','.join(inside)}" if inside else ""
-        remedy = f"give a divisor: {listed(divisors(whole))}{others}"
+        parts = divisors(whole) if whole < MOST_PARTED else [1]
+        remedy = f"give a divisor: {', '.join(map(str, parts))}{others}"
         raise InputError.one("experts-not-divisible", message, place, remedy)
     if many == whole and not own:
         yield Edit(("layout", EXPERTS), outer, text)

@@ -11,8 +11,8 @@ from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, par
 from tpsim.program.dims import BUSY, CAPACITY, EXPERTS, RAGGED, completed
 from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
-from tpsim.quantity.size import largest, log, over, product, root, smallest
-from tpsim.question.divisibility import divisors, listed
+from tpsim.quantity.size import divisors, largest, log, over, product, root, smallest
+from tpsim.question.divisibility import listed
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
