@@ -178,6 +178,11 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     if result.refused:
         listed = (f"{refusal.reason} {refusal.layouts:,}" for refusal in result.refused)
         yield "refused", ", ".join(listed)
+    if "pipeline.layers" not in result.searched and any(one.reason == "layers-not-divisible" for one in result.refused):
+        yield (
+            "uneven",
+            "--vary pipeline.layers=even,balanced also weighs stages of unlike numbers of layers, and takes longer",
+        )
     if result.padding:
         yield "padding", f"--set {result.padding} makes the vocabulary divisible"
 
