@@ -129,7 +129,7 @@ def of_layer(step, acts):
 def test_longer_buckets_make_fewer_ranks_wait_for_stragglers_less_often(most, zero):
     """Ranks meet once in a bucket, not once in each of its layers."""
     many, few = (planned(f"{{elements: {layers * OWN}}}", zero=zero) for layers in (1, most))
-    assert 0 < few.stragglers_s < many.stragglers_s
+    assert 0 < few.step.stragglers_s < many.step.stragglers_s
 
 
 def test_ranks_meet_as_often_as_a_layer_sums_whatever_else_is_one_call_of_all():

@@ -113,7 +113,7 @@ def _factor(entry: str, by: str) -> Fraction:
 def _whole(text: str) -> int:
     written = text.strip()
     short, bare = AS_NCCL.fullmatch(written), re.fullmatch(r"[0-9]+", written)
-    if bare and int(written):
+    if bare and written.strip("0"):
         raise UnitError("missing-unit", f"{written} has no unit", f"write {written} B, {written} kB or {written} MB")
     value = parse(f"{written} B" if bare else written if short is None else _with_b(short), "bytes")
     if not value.is_integer():
