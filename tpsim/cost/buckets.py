@@ -9,14 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.piece import Node
 from tpsim.quantity.once import Once
-from tpsim.quantity.size import largest, smallest
+from tpsim.quantity.size import largest, over, smallest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -125,7 +124,7 @@ class Buckets(Once):
                     stands[place] = at
         reads = _reads(nodes, stands)
         among = Counter((bisect_right(starts, at), nodes[at].piece.lane) for at in reads if calls[at])
-        shares = {beside: 1 / Fraction(many) for beside, many in among.items()}
+        shares = {beside: over(1, many) for beside, many in among.items()}
         pieces = [nodes[at].piece for at in reads]
         for number, at in enumerate(reads):
             if call := calls[at]:

@@ -18,6 +18,7 @@ class Issue:
 
     starts  the first node of each layer
     surely  how many stand where they do whatever is issued behind all of these; the others wait for calls in flight
+    readers, missing  calls that are issued once all that they read is, by what they read, and how much of it is not yet
 
     What the stream's cotangent needs (B) goes in traced order, its moves as soon as their inputs are there. Before
     something reads a move that is in flight, all that only gradients of parameters need (W) if it can, is run; a
@@ -33,6 +34,7 @@ class Issue:
     flying: set[int] = field(default_factory=set)
     pending: list[int] = field(default_factory=list)
     readers: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    missing: dict[int, int] = field(default_factory=dict)
     casting: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,11 +47,12 @@ class Issue:
             if piece.call and (piece.settles or not piece.late):
                 for read in reads:
                     self.readers[read].append(at)
+                self.missing[at] = sum(not _stands_apart(self.nodes[read].piece) for read in reads)
         starts, done, flying = self.starts, self.done, self.flying
         for at, (piece, reads) in enumerate(self.nodes):
             if at in starts:
                 self._group()
-            if at in done or piece.fetches or piece.casts or (piece.settles and reads):
+            if at in done or _stands_apart(piece) or (piece.settles and reads):
                 continue
             if piece.late:
                 self.pending.append(at)
@@ -75,12 +78,12 @@ class Issue:
         if piece.beside and not piece.settles and not piece.streamed:
             self.flying.add(at)
         for reader in self.readers.get(at, ()):
-            if reader not in self.done and all(map(self._there, self.nodes[reader].reads)):
+            self.missing[reader] -= not _stands_apart(piece)
+            if not self.missing[reader] and reader not in self.done:
                 self._emit(reader)
 
     def _there(self, at: int) -> bool:
-        piece = self.nodes[at].piece
-        return at in self.done or piece.fetches or piece.casts
+        return at in self.done or _stands_apart(self.nodes[at].piece)
 
     def _group(self) -> None:
         """All of W that could run now."""
@@ -110,6 +113,11 @@ class Issue:
         end = len(self.out)
         self._emit(at)
         self.out.insert(place, self.out.pop(end))
+
+
+def _stands_apart(piece: Piece) -> bool:
+    """True for gathers of weights and the casts that they read, which are put in their places behind all else."""
+    return piece.fetches or piece.casts
 
 
 def bucketed(nodes: Sequence[Node], order: Iterable[int], limit: Any, size: Callable[[Piece], Any]) -> Iterator[int]:

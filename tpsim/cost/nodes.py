@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from tpsim.cost.piece import LANE, WEIGHTS, Cut, Node, Part, Piece
 from tpsim.program.op import Index, Leaf, Rename, Reshard
+from tpsim.quantity.size import over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class Builder:
         for node, ops in self.fused.items():
             self.pieces[node] = replace(self.pieces[node], ops=(*self.pieces[node].ops, *ops))
         lanes = Counter(piece.lane for piece in self.pieces)
-        shares = {lane: Fraction(1, many) for lane, many in lanes.items()}
+        shares = {lane: over(1, many) for lane, many in lanes.items()}
         shared = [replace(piece, share=shares[piece.lane]) if piece.call else piece for piece in self.pieces]
         nodes = tuple(Node(piece, tuple(sorted(reads))) for piece, reads in zip(shared, self.reads, strict=True))
         return Part(nodes, frozenset(self.takes), self._gives())

@@ -125,7 +125,11 @@ class Action:
     @cached_property
     def meetings(self) -> Any:
         """How often ranks meet in it over weights, to gather them, and over gradients: once for all of a layer."""
-        return total(piece.share * count for piece, count in self._pieces() if piece.fetches or piece.settles)
+        often: Counter[Piece] = Counter()
+        for piece, count in self._pieces():
+            if piece.fetches or piece.settles:
+                often[piece] += count
+        return total(piece.share * count for piece, count in often.items())
 
     def late_s(self, seconds: Callable[[Piece], Any], machine: Machine, tied: Any) -> Any:
         """Seconds in which it waits, between its kernels, for the last of so many ranks."""
