@@ -174,6 +174,8 @@ def test_new_weights_are_gathered_before_the_first_message_where_a_framework_doe
     }
     beside = plan(asked)
     assert beside.step.time_s < plan(asked, overrides=("practice.overlap.weights=none",)).step.time_s
+    late = plan(asked, overrides=("practice.ahead={layers: 0}",))  # no word on what begins with the step
+    assert late.step.time_s == pytest.approx(beside.step.time_s, rel=1e-12)
     ran = beside.pipeline.step.ran
     for stage in beside.pipeline.step.told.stages[1:-1]:
         order, times = ran.schedule.orders[stage.rank], zip(ran.starts[stage.rank], ran.ends[stage.rank], strict=True)
