@@ -21,6 +21,7 @@ from tpsim.program.lower import lower
 from tpsim.program.practice import Practice, Rows
 from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import elements, execute
+from tpsim.reference.functions import INDEX
 from tpsim.reference.routing import evenly, own
 from tpsim.reference.run import leaves
 
@@ -265,3 +266,9 @@ def test_a_dispatch_without_its_transpose_is_found(monkeypatch):
     monkeypatch.setattr(backward, "dispatch", wrong)
     found = {one.parameter: one.difference for one in slopes(run(layout(), {}))}
     assert found["0.W2_experts"] > 0.1
+
+
+@pytest.mark.parametrize("width", [1, 2, 7])
+def test_a_bias_of_an_expert_that_is_split_is_added_once_whatever_the_experts_width(width):
+    """Sharded runs and the one on one device would be wrong alike if it were added for every slot."""
+    assert INDEX["first_slot"]({}, np.arange(width)).sum() == 1
