@@ -156,7 +156,7 @@ def measured(one: Searched, *, brute: bool = False, plans: int = PLANS) -> Found
     if brute:
         compare(ranking, [float(row.plan.step.time_s) for row in best.best])
     elif one in (MILLION, CALCULON):
-        structures = {(id(each.group), each.schedule, each.pp, each.chunks) for each in evaluation.families}
+        structures = {(id(each.group), each.order, each.pp) for each in evaluation.families}
         parts_of = {m for each in evaluation.families for m in each.microbatches.tolist()}
         layout = " ".join(f"{name} {value}" for name, value in best.best[0].candidate.layout._asdict().items())
         print(f"  {len(structures):,} structures, {len(parts_of)} numbers of microbatches; best {layout}")  # noqa: T201

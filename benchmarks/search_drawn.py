@@ -114,7 +114,8 @@ class Drawn:
         }
         self.scenario["assume"] |= {"routing": routing} if routing else {}
         tp = one([n for n in divisors(chips) if n <= model["blocks"]["att"].get("kv_heads", 8)])
-        pp = one([n for n in divisors(chips // tp) if n <= 8 and not _layers(model) % n])  # noqa: PLR2004 - stages
+        layers = sum(run["repeat"] for run in model["layers"])
+        pp = one([n for n in divisors(chips // tp) if n <= min(8, layers)])
         cp = one([1, 1, *divisors(chips // (tp * pp))])
         shards = chips // (tp * pp * cp)
         sizes = {"tp": tp, "pp": pp, "cp": cp, **({"ep": one(divisors(shards))} if experts else {})}
@@ -122,6 +123,8 @@ class Drawn:
         parts = divisors(batch // shards or 1)
         choices = {"microbatches": parts, "zero": range(4), "schedule": SCHEDULES, "recompute": RECOMPUTED}
         self.vary += [f"{name}={self._listed(self.draws.choices(of, k=2))}" for name, of in choices.items()]  # type: ignore[arg-type]
+        split = [layers // pp + (rank < layers % pp) for rank in range(pp)]
+        self.vary += one(([], [], [], ["layers=balanced,nearly-even"], [f"layers=nearly-even,{split[::-1]}"]))
 
     def _listed(self, values: Iterable[Any]) -> str:
         return ",".join(map(str, dict.fromkeys(values)))
@@ -141,7 +144,7 @@ class Drawn:
 
     def _model(self, *, experts: bool) -> dict[str, Any]:
         one = self.draws.choice
-        hidden, heads, layers = one((512, 1024, 1536, 4096)), one((8, 12, 16, 32)), one((2, 4, 5, 6, 8, 12))
+        hidden, heads, layers = one((512, 1024, 1536, 4096)), one((8, 12, 16, 32)), one((2, 4, 5, 6, 7, 8, 11, 12, 13))
         usual = {"attention": "gqa", "heads": heads, "kv_heads": one((heads, heads // 4)), "head_dim": one((64, 128))}
         window = {**usual, "mask": one(("window", "chunk")), "window": 512}
         latent = {"attention": "mla", "heads": heads, "kv_rank": 128, "query_rank": 256}
@@ -183,10 +186,6 @@ class Drawn:
 RECOMPUTED = ("none", "selective", "full")
 
 
-def _layers(model: Mapping[str, Any]) -> int:
-    return sum(run["repeat"] for run in model["layers"])
-
-
 # What is held ------------------------------------------------------------------------------------------------------
 
 
@@ -208,7 +207,7 @@ def bounds(found: Evaluation, draws: random.Random, memo: Memo, counts: Counter[
         told = [float(family.step_s[at])]
         family.bound()
         told.append(float(family.step_s[at]))
-        layout = family.group.layout(int(family.cells[at]), family.schedule, family.chunks)
+        layout = family.group.layout(int(family.cells[at]), family.order)
         if plan := planned(family.space, layout, memo):
             counts["layouts"] += 1
             told.append(float(plan.step.time_s))

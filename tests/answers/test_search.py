@@ -73,7 +73,7 @@ def test_what_is_stated_is_held_and_told():
         "layout.sequence_parallel": True,
         "workload.microbatches": 4,
     }
-    assert (found.searched, found.considered) == (["recompute", "schedule", "chunks"], 3)
+    assert (found.searched, found.considered) == (["recompute", "schedule", "chunks", "layers"], 3)
     assert found.best.recompute == "full"
 
 

@@ -160,7 +160,7 @@ def test_money_of_replies_counts_their_prompts():
 
 def test_what_a_scenario_states_is_held_and_what_it_leaves_open_is_searched():
     found = search({**DECODE, "layout": {**DECODE["layout"], "cache": "batch"}})
-    assert (found.searched, found.considered, found.best.mesh) == (["sequence_parallel"], 2, DECODE["mesh"])
+    assert (found.searched, found.considered, found.best.mesh) == (["sequence_parallel", "layers"], 2, DECODE["mesh"])
     assert found.held == {"mesh": DECODE["mesh"], "layout.cache": "batch"}
     assert [row.cache for row in found.rows] == ["batch"]
     assert [row.cache for row in search(DECODE, vary=["cache=sequence,heads"]).rows] == ["heads", "sequence"]

@@ -133,19 +133,15 @@ def test_a_page_states_its_question():
     assert " or megatron: recompute full, " in facts["practice"]
 
 
-def test_stages_that_layers_do_not_divide_over_are_said_with_what_weighs_them_too():
-    """Three stages of 32 layers: only a split of unlike numbers has them, which the named flag weighs."""
-    asked = {"hw": "dgx-h100", "chips": 24, "batch": 48, "seq": 2048, "recompute": "full"}
-    vary = ["zero=1", "tp=8", "schedule=1f1b", "microbatches=8", "cp=1"]
-    found = search(None, model="llama-3-8b", vary=[*vary, "pp=3"], **asked)
-    (told,) = (text for name, text in page(found, verbose=False).facts if name == "uneven")
-    assert not found.rows
-    again = search(None, model="llama-3-8b", vary=[*vary, "pp=3", told.split()[1]], **asked)
-    assert again.best.pp == 3
-    assert "uneven" not in dict(page(again, verbose=False).facts)
-    assert "uneven" not in dict(
-        page(search(None, model="llama-3-8b", vary=[*vary, "pp=1"], **asked), verbose=False).facts
-    )
+def test_stages_that_layers_do_not_divide_over_are_searched_unless_layers_are_to_be_even():
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 24, "batch": 48, "seq": 2048, "recompute": "full"}
+    vary = ["zero=1", "tp=8", "schedule=1f1b", "microbatches=8", "cp=1", "pp=3"]
+    found = search(**asked, vary=vary)
+    assert (found.best.pp, found.best.layers, found.best.plan.question.split) == (3, "nearly-even", (11, 11, 10))
+    assert "pp 3 (1f1b, layers nearly-even)" in found.verdict
+    assert [column.key for column in page(found, verbose=False).tables[0].columns if column.header == "layers"]
+    even = search(**asked, vary=[*vary, "layers=even"])
+    assert (even.rows, {one.reason for one in even.refused}) == ([], {"layers-not-divisible"})
 
 
 def test_a_vocabulary_that_does_not_divide_is_said_with_what_pads_it():

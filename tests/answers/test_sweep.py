@@ -93,7 +93,8 @@ def test_what_the_best_is_required_to_be_is_held_of_the_best_of_all_cells(tmp_pa
 
 
 def test_a_layout_of_a_sweep_that_is_too_close_to_say_is_marked():
-    rows = [{**dict.fromkeys(COLUMNS, 1), "rank": rank, "fits": fits} for rank, fits in enumerate((True, None), 1)]
+    row = {**dict.fromkeys(COLUMNS, 1), "layers": "even"}
+    rows = [{**row, "rank": rank, "fits": fits} for rank, fits in enumerate((True, None), 1)]
     for some, told in ((rows, True), (rows[:1], False)):
         found = SweepResult("step", 2, (), 0, {})
         found.__dict__["rows"], found.__dict__["by_cell"] = some, []

@@ -22,7 +22,7 @@ def test_the_best_comes_first_then_what_the_others_lose_by_then_one_command(tpsi
         "work      8 sequences of 16 tokens",
         "machine   dgx-h100, 4 chips",
         "practice  megatron: no recompute, overlap (tensor beside, gradients none, weights none, stages auto)",
-        "searched  zero, sequence_parallel, schedule, chunks, microbatches, dp, cp, tp",
+        "searched  zero, sequence_parallel, schedule, chunks, layers, microbatches, dp, cp, tp",
         "held      recompute none, pp 1",
         "covered   16 with cp: more data shards do the same, and exchange no keys and values",
         "",
@@ -60,7 +60,7 @@ def test_the_best_is_saved_as_a_scenario_that_plan_reads_back(tpsim, tmp_path):
 
 def test_a_table_of_layouts_is_csv_too(tpsim):
     head, *rows = tpsim(*ASKED, "-f", "csv").out.splitlines()
-    assert head.startswith("rank,tp,dp,cp,ep,pp,schedule,chunks,microbatches,microbatch_size,zero,")
+    assert head.startswith("rank,tp,dp,cp,ep,pp,schedule,chunks,layers,microbatches,microbatch_size,zero,")
     assert len(rows) == 2
 
 

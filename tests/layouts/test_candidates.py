@@ -157,6 +157,20 @@ SPACES = {
         ["tp=1", "pp=2", "ep=2,4,8", "microbatches=2", "zero=1", "schedule=1f1b,zb-h1", "recompute=none,full"],
         7,
     ),
+    "layers that do not divide over stages": (
+        {"model": {"extends": "llama-3-8b", "layers": 7}, **H100},
+        {**WORK, "seq": 2048},
+        24,
+        ["tp=1,2", "cp=1", "pp=2,3,4", "microbatches=4,12", "zero=0,3", "recompute=none,full"],
+        19,
+    ),
+    "layers of two kinds that do not divide over stages": (
+        {"model": {**LATENT, "layers": [{**LATENT["layers"][0], "repeat": 1}, LATENT["layers"][1]]}, **H100},
+        {**WORK, "global_batch": 48, "seq": 1024},
+        24,
+        ["tp=1", "pp=2,3", "ep=4", "microbatches=2,6", "zero=1,3", "recompute=none,full"],
+        7,
+    ),
     "some layers run again": (
         {"model": {"extends": "llama-3-8b", "layers": 4}, **H100, "recompute": {"base": "full", "layers": 1}},
         {**WORK, "seq": 2048},
@@ -263,7 +277,7 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
             continue
         dp = chips // (tp * cp * pp)
         orders = [(name, 1) for name, maker in SCHEDULES.items() if not maker.several] + [
-            ("interleaved", v) for v in divisors(4 // pp or 1) if v > 1 and not 4 % pp
+            ("interleaved", v) for v in divisors(-(-4 // pp)) if v > 1
         ]
         for zero, sp, m, (name, v) in product(
             range(4) if dp * cp > 1 else (0,),
@@ -281,7 +295,7 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
                 "mesh": sizes,
                 "layout": {**roles, "zero": zero, "sequence_parallel": sp},
                 "workload": {**WORK, "global_batch": batch, "microbatches": m},
-                **({"pipeline": {"schedule": name, "chunks": v}} if pp > 1 else {}),
+                **({"pipeline": {"schedule": name, "chunks": v, "layers": "nearly-even"}} if pp > 1 else {}),
             }
             try:
                 resolve(asked, memo=memo)
@@ -291,7 +305,7 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
     assert reasons == found.refused
     assert (len(found.candidates), found.considered) == (legal, legal + reasons.total())
     assert (found.covered, covered > 0, "sequence-not-divisible" in reasons) == (covered, True, True)
-    assert {"batch-not-divisible", "heads-not-divisible", "layers-not-divisible", "microbatches-not-divisible"} <= set(
+    assert {"batch-not-divisible", "heads-not-divisible", "too-few-layers", "microbatches-not-divisible"} <= set(
         reasons
     )
 

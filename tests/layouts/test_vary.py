@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tpsim.answers.search import search
@@ -81,7 +83,7 @@ def test_a_field_is_stated_or_varied_but_not_both(vary, stated, said):
     [
         ("llama2-13b-hsdp-h100", "zero=1,3", "shardings"),
         ("llama2-13b-hsdp-h100", "sp", "shardings"),
-        ("llama3-405b-h100-pipeline", "chunks=1,2", "the split pipeline.layers"),
+        ("deepseek-v3-h100", "chunks=1,2", "the split pipeline.layers"),
     ],
 )
 def test_what_another_field_decides_is_not_varied_and_not_ignored(scenario, vary, by):
@@ -163,8 +165,23 @@ def test_a_comma_within_brackets_braces_or_quotes_parts_no_values():
 def test_splits_of_a_stack_are_varied_as_lists():
     asked = {**ASKED, "chips": 4, "batch": 1024}
     found = search(**asked, vary=["pipeline.layers=[1,3],[2,2]", "pp=2"], overrides=["model.layers=4"])
-    assert {str(one.varied["pipeline.layers"]) for one in found.spaces} == {"[1, 3]", "[2, 2]"}
-    assert found.best.varied == {"pipeline.layers": [2, 2]}
+    assert {one.layout.layers for one in found.evaluation.candidates} == {(1, 3), (2, 2)}
+    assert (found.best.layers, found.best.chunks) == ((2, 2), 1)
+    chunked = search(**asked, vary=["layers=[1,1,1,1],[2,2]", "pp=2"], overrides=["model.layers=4"])
+    legal = {one.layout.order for one in chunked.evaluation.candidates}
+    assert [order for order in legal if order.layers == (1, 1, 1, 1)] == [("interleaved", 2, (1, 1, 1, 1))]
+    assert "layers-not-split" in {refusal.reason for refusal in chunked.refused}  # four chunks of two that have one
+
+
+def test_rules_that_cut_a_stack_alike_are_one_layout_and_of_one_stage_none_makes_a_difference():
+    asked = {**ASKED, "chips": 4, "batch": 1024}
+    several = ["layers=even,nearly-even,balanced", "pp=1,4", "schedule=1f1b"]
+    found = search(**asked, vary=several, overrides=["model.layers=4"])
+    layouts = Counter((one.layout.pp, one.layout.layers) for one in found.evaluation.candidates)
+    assert layouts.keys() == {(1, None), (4, None), (4, "balanced")}
+    assert layouts[4, None] == layouts[4, "balanced"]
+    alone = search(**asked, vary=["pp=1"], overrides=["model.layers=4"])
+    assert layouts[1, None] == len(alone.evaluation.candidates)
 
 
 def test_flags_that_a_scenario_cannot_do_without_may_be_varied_instead():

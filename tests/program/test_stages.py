@@ -19,7 +19,7 @@ from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.op import Join, Lin, Reshard
 from tpsim.program.schedules import pipeline_schedule
-from tpsim.program.stages import balanced, even, linear, stated
+from tpsim.program.stages import balanced, even, linear, nearly_even, stated
 from tpsim.quantity.errors import InputError
 from tpsim.question.memo import one_cut
 from tpsim.reference.ranks import Ranks
@@ -202,8 +202,10 @@ def test_a_split_that_is_not_even_is_refused_with_the_stages_that_would_do():
     assert str(error.value) == (
         "error[layers-not-divisible]: 12 layers cannot be split evenly over 5 stages\n"
         "  = stages that would do: 1, 2, 3, 4, 6, 12\n"
-        "  = or pipeline.layers: balanced, or a list of 5 numbers"
+        "  = or pipeline.layers: nearly-even, balanced, or a list of 5 numbers"
     )
+    with pytest.raises(InputError, match=r"  = stages that would do: 1, 2, 4, 8$"):  # none suits
+        even(8, 16, 1)
     with pytest.raises(InputError, match="over 3 stages of 3 chunks each\n  = stages that would do: 1, 2, 4\n"):
         even(12, 3, 3)
 
@@ -251,6 +253,42 @@ def test_a_balanced_split_takes_from_the_chunks_that_have_more_to_do():
     assert balanced(94, 8, 1, layer_s=1, first_s=1, last_s=1) == (11, 12, 12, 12, 12, 12, 12, 11)
     assert balanced(12, 2, 2, layer_s=2, first_s=0, last_s=5) == (4, 4, 3, 1)
     assert balanced(4, 3, 1, layer_s=1, first_s=0, last_s=9) == (2, 2, 0)
+
+
+def test_a_balanced_split_leaves_no_chunk_between_the_ends_without_layers():
+    assert balanced(126, 16, 8, layer_s=1, first_s=0, last_s=0) == (0, *[1] * 126, 0)
+    with pytest.raises(InputError) as error:
+        balanced(8, 16, 1, layer_s=1, first_s=0, last_s=0)
+    assert str(error.value) == (
+        "error[too-few-layers]: 8 layers are too few for 16 chunks: only the first and the last may have none\n"
+        "  = pp x pipeline.chunks may be 10 at most"
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "p", "v", "split"),
+    [
+        (80, 8, 1, (10,) * 8),
+        (94, 16, 1, (5, *[6] * 14, 5)),  # Qwen3-235B as Megatron splits it with its ends accounted for
+        (61, 4, 1, (15, 16, 16, 14)),
+        (63, 4, 1, (16, 16, 16, 15)),
+        (126, 16, 8, (0, *[1] * 126, 0)),
+    ],
+)
+def test_layers_that_do_not_divide_are_split_as_if_the_ends_were_layers(layers, p, v, split):
+    assert nearly_even(layers, p, v) == split
+
+
+@given(st.integers(1, 8), st.integers(1, 4), st.integers(1, 90))
+def test_no_chunk_of_a_nearly_even_split_has_more_layers_than_it_must(p, v, layers):
+    assume(p * v <= layers + 2)
+    split = nearly_even(layers, p, v)
+    assert (len(split), sum(split)) == (p * v, layers)
+    assert max(split) == -(-layers // (p * v))
+    assert len({*split[1:-1]}) <= 2
+    if layers % (p * v):
+        ranks = [sum(split[rank::p]) + (rank == 0) + (rank == p - 1) for rank in range(p)]
+        assert max(ranks) - min(ranks) <= 1
 
 
 @given(st.integers(2, 4), st.integers(1, 2), st.integers(12, 30), st.tuples(*[st.floats(0.1, 4)] * 3))

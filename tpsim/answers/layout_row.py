@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpsim.answers.plan_step import TrainingRun
 from tpsim.answers.planned import By, Planned  # noqa: TC001 - JSON Schemas read types
 from tpsim.layouts.space import SHORT
+from tpsim.program.stages import CutBy  # noqa: TC001 - JSON Schemas read types
 from tpsim.quantity.units import show
 from tpsim.question.recompute import DROPS
 from tpsim.question.save import scenario_text
@@ -30,7 +31,7 @@ class Row(Record):
     """
 
     told: ClassVar[tuple[str, ...]] = (
-        *("rank", "tp", "dp", "cp", "ep", "pp", "schedule", "chunks", "microbatches", "microbatch_size"),
+        *("rank", "tp", "dp", "cp", "ep", "pp", "schedule", "chunks", "layers", "microbatches", "microbatch_size"),
         *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
         *("ep_over?", "cache?", "batch?", "ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip?"),
@@ -102,6 +103,14 @@ class Row(Record):
     def schedule(self) -> str | None:
         """How stages take turns; null without stages."""
         return self.planned.candidate.layout.schedule or None
+
+    @property
+    def layers(self) -> CutBy | Sequence[int] | None:
+        """How the stack is cut into stages: by a rule, or the layers of each chunk; null without stages."""
+        if self.pp == 1:
+            return None
+        stated = self.question.stated.file.pipeline
+        return stated.layers if stated else "even"
 
     @property
     def recompute(self) -> str:
@@ -202,7 +211,10 @@ LEAST, MOST = 1e-4, 3
 
 def in_words(row: Row) -> str:
     """A layout: ``tp 8, dp 4, pp 2 (1f1b), 16 microbatches of 1, ZeRO 1, sequence parallel, recompute none``."""
-    turns = f" ({row.schedule}{f', {row.chunks} chunks' if row.chunks > 1 else ''})" if row.schedule else ""
+    parts = [row.schedule] if row.schedule else []
+    parts += [f"{row.chunks} chunks"] if row.chunks > 1 else []
+    parts += [] if row.layers in (None, "even") else [f"layers {split_text(row.layers)}"]
+    turns = f" ({', '.join(parts)})" if parts else ""
     over = f" over {row.ep_over}" if row.ep_over else ""
     shared = [f"cp {row.cp}"] if row.cp > 1 else []
     shared += [f"ep {row.ep}{over}"] if row.ep > 1 else []
@@ -217,6 +229,11 @@ def in_words(row: Row) -> str:
     return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in row.varied.items()), *parts])
 
 
+def split_text(layers: CutBy | Sequence[int] | None) -> str:
+    """How a stack is cut, as a scenario says it; "" without stages."""
+    return layers if isinstance(layers, str) else str([*layers]) if layers else ""
+
+
 def otherwise(row: Row, than: Row) -> str:
     """What a layout has otherwise than another one, but for the data shards, which follow: ``pp 1, ZeRO 3``."""
     layout, other = row.planned.candidate.layout, than.planned.candidate.layout
@@ -225,6 +242,7 @@ def otherwise(row: Row, than: Row) -> str:
         "experts": f"ep {row.ep}",
         "schedule": layout.schedule,
         "chunks": f"{layout.chunks} chunks" if layout.schedule else "",
+        "layers": f"layers {split_text(row.layers)}" if row.layers else "",
         "microbatches": f"{layout.microbatches} microbatches",
         "zero": f"ZeRO {layout.zero}",
         "sequence_parallel": "sequence parallel" if layout.sequence_parallel else "no sequence parallel",

@@ -11,6 +11,7 @@ import numpy as np
 from tpsim.layouts.bounds import Bounds
 from tpsim.layouts.family import Family
 from tpsim.layouts.figures import Figures
+from tpsim.layouts.orders import BALANCED
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import sorts
 from tpsim.program.schedules import SCHEDULES
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.family import Measure
     from tpsim.layouts.group import Group
+    from tpsim.layouts.layout import Order
     from tpsim.layouts.sorts import Sorts
     from tpsim.question.memo import Memo
-    from tpsim.question.question import Question
+    from tpsim.question.pipeline import Split
 
 
 @dataclass
@@ -47,39 +49,35 @@ class Evaluator:
     def families(self) -> Iterator[Family]:
         """All of them."""
         if self.group.base.inference:
-            for _, schedule, chunks, _, cells in self.group.turns:
+            for _, order, _, cells in self.group.turns:
                 try:
-                    yield self._one_by_one(schedule, chunks, cells)
+                    yield self._one_by_one(order, cells)
                 except InputError as error:
                     self.refused[error.problems[0].slug] += len(cells)
             return
-        unlike = _unlike(self.group.example)
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
-        for mesh, schedule, chunks, layers, cells in self.group.turns:
-            if reason := self.figures.calls.refused(mesh, around=chunks > 1):
+        for mesh, order, split, cells in self.group.turns:
+            if reason := self.figures.calls.refused(mesh, around=order.chunks > 1):
                 self.refused[reason] += len(cells)
-                continue
-            pp = self.group.ways[mesh].pp
-            space = id(self.group.spaces[mesh])
-            sort = (space, schedule, pp, chunks, layers or (self.group.example.model.layers,))
-            if unlike:
-                yield self._one_by_one(schedule, chunks, cells)
+            elif order.layers == BALANCED:  # which is not what layers alone say
+                yield self._one_by_one(order, cells)
             else:
-                alike[sort].append(cells)
-        several = [self._sorts(pp, layers) for _, _, pp, _, layers in alike]
+                pp, space = self.group.ways[mesh].pp, id(self.group.spaces[mesh])
+                alike[space, order, pp, split or (self.group.example.model.layers,)].append(cells)
+        several = [self._sorts(pp, split) for *_, pp, split in alike]
         peaks = Peaks(self.figures, several)
-        for ((_, schedule, _, chunks, _), members), each in zip(alike.items(), several, strict=True):
-            yield self._family(schedule, chunks, each, np.concatenate(members), peaks)
+        for ((_, order, *_), members), each in zip(alike.items(), several, strict=True):
+            yield self._family(order, each, np.concatenate(members), peaks)
 
-    def _sorts(self, pp: int, layers: tuple[int, ...]) -> Sorts:
+    def _sorts(self, pp: int, split: Split) -> Sorts:
         question = self.group.example
-        key = ("sorts", pp, layers, question.practice.recompute_layers, question.model.stack)
+        key = ("sorts", pp, split, question.practice.recompute_layers, question.model.stack)
         if key not in self.prices:
-            self.prices[key] = sorts(layers, pp, question.practice, question.model.stack)
+            self.prices[key] = sorts(split, pp, question.practice, question.model.stack)
         return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
-    def _family(self, schedule: str, chunks: int, sorts: Sorts, cells: Any, peaks: Peaks) -> Family:
-        overlap = self.group.example.practice.overlap
+    def _family(self, order: Order, sorts: Sorts, cells: Any, peaks: Peaks) -> Family:
+        schedule, overlap = order.schedule, self.group.example.practice.overlap
         blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
         least = peaks.least_bytes(cells, sorts)
 
@@ -88,8 +86,7 @@ class Evaluator:
 
         family = Family(
             self.group,
-            schedule,
-            chunks,
+            order,
             cells,
             np.zeros(len(cells)),
             *self._held(least),
@@ -113,9 +110,9 @@ class Evaluator:
         beside = question.assume.memory.beside(peak_bytes)
         return peak_bytes, float(question.machine.chip.memory.capacity.value) - (peak_bytes + beside)
 
-    def _one_by_one(self, schedule: str, chunks: int, cells: Any) -> Family:
+    def _one_by_one(self, order: Order, cells: Any) -> Family:
         """Layouts that are each asked for itself; of training, where seconds split layers, kernels are the bound."""
-        layouts = (self.group.layout(int(cell), schedule, chunks) for cell in cells)
+        layouts = (self.group.layout(int(cell), order) for cell in cells)
         space = self.group.spaces[int(self.group.on[cells[0]])]
         asked = [space.question(layout, self.memo) for layout in layouts]
         weighed = [self.measure(question, self.memo) for question in asked]
@@ -123,10 +120,4 @@ class Evaluator:
         if not self.group.base.inference:
             steps = paid = np.array([self.bounds.worked_s(*each) for each in zip(cells, asked, strict=True)])
         known = steps, peak_bytes, room, may_do, weighed[0].tokens, paid
-        return Family(self.group, schedule, chunks, cells, *known)
-
-
-def _unlike(question: Question) -> bool:
-    """True where a split is not what layers alone say."""
-    stages = question.stated.file.pipeline
-    return stages is not None and stages.layers == "balanced"
+        return Family(self.group, order, cells, *known)

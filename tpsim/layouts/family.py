@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.layouts.group import Group
-    from tpsim.layouts.layout import Layout
+    from tpsim.layouts.layout import Layout, Order
     from tpsim.layouts.space import Space
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
@@ -59,8 +59,7 @@ class Family:
     """
 
     group: Group
-    schedule: str
-    chunks: int
+    order: Order
     cells: Any
     step_s: Any
     peak_bytes: Any
@@ -149,7 +148,7 @@ class Candidate:
     @property
     def layout(self) -> Layout:
         """Which it is."""
-        return self.family.group.layout(int(self.family.cells[self.at]), self.family.schedule, self.family.chunks)
+        return self.family.group.layout(int(self.family.cells[self.at]), self.family.order)
 
     @property
     def step_s(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from tpsim.layouts.layout import Layout, Ways
+    from tpsim.layouts.layout import Layout, Order, Ways
     from tpsim.layouts.space import Space
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
@@ -23,15 +23,14 @@ ALONE = 1
 class Turns(NamedTuple):
     """Layouts that differ in the number of microbatches alone.
 
-    mesh    its number
-    layers  of each chunk; none without stages
-    cells   their numbers
+    mesh   its number
+    split  the layers of each chunk; none without stages
+    cells  their numbers
     """
 
     mesh: int
-    schedule: str
-    chunks: int
-    layers: Split
+    order: Order
+    split: Split
     cells: Any
 
 
@@ -72,10 +71,10 @@ class Group:
         """A question of each mesh, that its wires are read off."""
         return self._resolved[1]
 
-    def layout(self, cell: int, schedule: str, chunks: int) -> Layout:
+    def layout(self, cell: int, order: Order) -> Layout:
         """The layout of a cell whose stages take turns so."""
         ways, m = self.ways[self.on[cell]], int(self.microbatches[cell])
-        return self.first._replace(**ways._asdict(), schedule=schedule, chunks=chunks, microbatches=m)
+        return self.first._replace(**ways._asdict(), **order._asdict(), microbatches=m)
 
 
 def joined(groups: Sequence[Group]) -> Group:

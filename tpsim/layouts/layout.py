@@ -11,7 +11,9 @@ from tpsim.question.edits import EXPERTS, ROLES
 
 if TYPE_CHECKING:
     from tpsim.program.copies import Level
+    from tpsim.program.stages import CutBy
     from tpsim.question.layout import Cut
+    from tpsim.question.pipeline import Split
 
 Roles = tuple[str, ...]
 
@@ -29,10 +31,22 @@ class Ways(NamedTuple):
     tp: int
 
 
+class Order(NamedTuple):
+    """How stages take turns, and how the stack is cut into them; as it stands here without stages.
+
+    schedule, chunks  "" and 1 of inference, too
+    layers            as a scenario says it; None where all chunks have as many
+    """
+
+    schedule: str = ""
+    chunks: int = 1
+    layers: CutBy | Split | None = None
+
+
 class Layout(NamedTuple):
     """One layout. What is held has the value that it is held at.
 
-    schedule, chunks  how stages take turns; "" and 1 without stages, and of inference
+    schedule, chunks, layers  those of its `Order`
     cache             what the axes of tp split of the cache of inference; "" of training, and where a table says it
     over_tp           True if experts lie over tp beside their part of dp
     """
@@ -47,6 +61,7 @@ class Layout(NamedTuple):
     recompute: str
     schedule: str
     chunks: int
+    layers: CutBy | Split | None
     microbatches: int
     cache: str = ""
     over_tp: bool = False
@@ -55,6 +70,11 @@ class Layout(NamedTuple):
     def ways(self) -> Ways:
         """How many ways each role splits."""
         return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
+
+    @property
+    def order(self) -> Order:
+        """How its stages take turns."""
+        return Order(self.schedule, self.chunks, self.layers)
 
     @property
     def experts(self) -> int:

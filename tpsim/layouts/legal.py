@@ -17,7 +17,8 @@ from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Laid, Layout, Parts, Ways
 from tpsim.layouts.meshes import meshes, over_tp
-from tpsim.layouts.space import CHUNKED, RECOMPUTES, STAGED, WHOLE
+from tpsim.layouts.orders import orders
+from tpsim.layouts.space import CHUNKED, RECOMPUTES, WHOLE
 from tpsim.program.cache import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
 from tpsim.program.schedules import DEFAULT, SCHEDULES
@@ -82,19 +83,13 @@ class Legal:
 
     # What there is ----------------------------------------------------------------------------------------------
 
-    def _values(self, name: str, all_: Sequence[Any], default: Any) -> Sequence[Any]:
-        """The values that a field is looked at: those asked for, else all; one that is held has its own."""
-        if name not in self.space.only:
-            return (default,)
-        return self.space.only[name] or all_
-
     def refuse_nothing(self) -> None:
         """Where no layout can be made: raise what `plan` says of the first that is asked for."""
         ways = next(meshes(self.space, self.base), None)
         if ways:
             stated = self.file.pipeline
-            schedule = next(iter(self._values("schedule", CHUNKED, stated and stated.schedule)))
-            self.space.question(Layout(*ways, 0, False, "none", schedule, 2, ways.pp), self.memo)
+            schedule = next(iter(self.space.values("schedule", CHUNKED, stated and stated.schedule)))
+            self.space.question(Layout(*ways, 0, False, "none", schedule, 2, None, ways.pp), self.memo)
         only, places = self.space.only, self.space.places
         stated_of = {role: only[role] for role in ROLES if only.get(role)}
         sizes = {role: some[0] for role, some in stated_of.items() if some and (role in WHOLE or some != (ALONE,))}
@@ -104,23 +99,10 @@ class Legal:
         file = self.file.model_copy(update={"mesh": mesh, "chips": self.space.chips})
         mesh_of(file, self.base.model, lambda *keys: places.get(".".join(keys), fallback))
 
-    def _orders(self, pp: int) -> Iterator[tuple[str, int]]:
-        """(schedule, chunks) of so many stages."""
-        if pp == ALONE or self.base.inference:
-            yield "", 1
-            return
-        stated = self.file.pipeline or PipelineFields(chunks=1, layers="even")
-        per_stage = self.base.model.layers // pp
-        several = [v for v in divisors(per_stage or 1) if v > 1] if not self.base.model.layers % pp else []
-        for schedule in self._values("schedule", (*STAGED, *CHUNKED), stated.schedule):
-            known = SCHEDULES.get(schedule)
-            all_ = several if known and known.several else (1,)
-            yield from ((schedule, v) for v in self._values("chunks", all_, stated.chunks))
-
     def _parts(self, ways: Ways) -> tuple[Sequence[Parts], int]:
         """Numbers of microbatches, together those that a cut of the model does not tell apart; how many are covered."""
         batch, dp = self.base.workload.global_batch, ways.dp
-        every = self._values("microbatches", divisors(batch // dp or 1), self.base.workload.microbatches)
+        every = self.space.values("microbatches", divisors(batch // dp or 1), self.base.workload.microbatches)
         parts = [m for m in every if not self._covered(ways, m)]
         covered = len(every) - len(parts)
         if self.file.shardings or (self.file.layout and self.file.layout.cut):
@@ -153,26 +135,26 @@ class Legal:
     def _collect(self) -> None:
         """Every layout, refused by its first reason or put into the group of its program."""
         known: dict[Hashable, list[tuple[Layout, Laid, Split, Parts]]] = defaultdict(list)
-        recomputes, held = self._values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
+        recomputes, held = self.space.values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
         cached = self.base.inference and not self.file.shardings
-        caches = self._values("cache", get_args(CacheLayout), held.cache or "heads") if cached else ("",)
+        caches = self.space.values("cache", get_args(CacheLayout), held.cache or "heads") if cached else ("",)
         for ways in meshes(self.space, self.base):
-            orders = list(self._orders(ways.pp))
-            stated = _apart(self._values("zero", range(4), held.zero), ways.dp * ways.cp)
+            turns = orders(self.space, self.base, ways.pp)
+            stated = _apart(self.space.values("zero", range(4), held.zero), ways.dp * ways.cp)
             zeros = dict.fromkeys(at_stages(zero, self.base.practice.staged, ways.pp) for zero in stated)
-            splits = _apart(self._values("sequence_parallel", (False, True), held.sequence_parallel), ways.tp)
+            splits = _apart(self.space.values("sequence_parallel", (False, True), held.sequence_parallel), ways.tp)
             sorts = list(product(_apart(caches, ways.tp), over_tp(self.space, self.base, ways)))
             parts, covered = self._parts_of(ways)
-            self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(orders)
-            for zero, sp, served, some, (schedule, v) in product(zeros, splits, sorts, parts, orders):
+            self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(turns)
+            for zero, sp, served, some, order in product(zeros, splits, sorts, parts, turns):
                 self.considered += len(recomputes) * len(some)
-                layout = Layout(*ways, zero, sp, recomputes[0], schedule, v, some[0], *served)
-                laid, layers, legal, refused = self._laid(layout, some)
+                layout = Layout._make((*ways, zero, sp, recomputes[0], *order, some[0], *served))
+                laid, split, legal, refused = self._laid(layout, some)
                 for reason, many in refused.items():
                     self.refused[reason] += many * len(recomputes)
                 apart = self._shared_by_ends and ways.pp == ALONE
                 if legal:
-                    known[zero, sp, served, apart, laid.table].append((layout, laid, layers, legal))
+                    known[zero, sp, served, apart, laid.table].append((layout, laid, split, legal))
         for cut_alike, members in known.items():
             self.groups += self._groups(cut_alike, recomputes, members)
 
@@ -188,9 +170,7 @@ class Legal:
             return laid, (), (), {laid: len(parts)}  # type: ignore[return-value]  # no layout is
         if layout.pp == ALONE:
             return laid, (), parts, {}
-        turns = self._once(
-            ("turns", layout.pp, layout.schedule, layout.chunks, parts), self._turns, layout, laid, parts
-        )
+        turns = self._once(("turns", layout.pp, layout.order, parts), self._turns, layout, laid, parts)
         return (laid, (), (), {turns: len(parts)}) if isinstance(turns, str) else (laid, *turns)
 
     def _on_mesh(self, layout: Layout) -> Laid:
@@ -266,13 +246,13 @@ class Legal:
 
         Raises InputError where they never can.
         """
-        stated = {} if self.file.pipeline is None else {"layers": self.file.pipeline.layers}
-        turns = PipelineFields(schedule=layout.schedule or DEFAULT, chunks=layout.chunks, **stated)
+        rule = layout.layers or "even"
+        turns = PipelineFields(schedule=layout.schedule or DEFAULT, chunks=layout.chunks, layers=rule)
         few = replace(self.base.workload, microbatches=layout.pp)  # the orders of all are made where one is planned
         file = self.file.model_copy(update={"pipeline": turns})
-        known, layers = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, memo=self.memo)
+        known, split = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, memo=self.memo)
         if not layout.schedule:
-            return layers, parts, {}
+            return split, parts, {}
         actions = sum(map(len, known.orders)) // layout.pp if known else 0
         maker = SCHEDULES[layout.schedule]
         held_up = self.base.practice.overlap.blocks_stages(usual=maker.blocking) is True
@@ -285,11 +265,11 @@ class Legal:
                     raise InputError.one("deadlock", f"{layout.schedule} deadlocks with {m} microbatches")
                 if actions * m > MOST_ACTIONS:
                     raise InputError.one("too-many-actions", f"{actions * m:,} actions are too many")
-                check_layers(self.base.practice, layers, _nowhere)
+                check_layers(self.base.practice, split, _nowhere)
                 legal.append(m)
             except InputError as error:
                 reasons[error.problems[0].slug] += 1
-        return layers, tuple(legal), reasons
+        return split, tuple(legal), reasons
 
     def _groups(
         self, cut_alike: Hashable, recomputes: Sequence[str], members: list[tuple[Layout, Laid, Split, Parts]]
@@ -307,14 +287,8 @@ class Legal:
         starts = dict(zip(counts, np.cumsum([0, *map(len, counts.values())]).tolist(), strict=False))
         numbers = {ways: number for number, ways in enumerate(counts)}
         turns = [
-            Turns(
-                numbers[ways],
-                layout.schedule,
-                layout.chunks,
-                layers,
-                starts[ways] + np.searchsorted(counts[ways], legal),
-            )
-            for ways, (layout, _, layers, legal) in zip(of, members, strict=True)
+            Turns(numbers[ways], layout.order, split, starts[ways] + np.searchsorted(counts[ways], legal))
+            for ways, (layout, _, split, legal) in zip(of, members, strict=True)
         ]
         on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])
         cells = np.concatenate([*counts.values()]).astype(float)

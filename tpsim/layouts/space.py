@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from tpsim.layouts.layout import Order
 from tpsim.layouts.vary import (
     NAMES,
     in_order,
@@ -46,16 +47,12 @@ FREED = ("mesh", "placement", "layout", "shardings", "pipeline")
 """What a number of chips frees where a file states it."""
 
 KEYS: Mapping[str, Keys] = {
-    "zero": PATHS["zero"],
-    "sequence_parallel": PATHS["sp"],
-    "recompute": PATHS["recompute"],
-    "schedule": PATHS["schedule"],
-    "chunks": PATHS["chunks"],
-    "microbatches": PATHS["microbatches"],
+    name: NAMES[name]
+    for name in ("zero", "sequence_parallel", "recompute", "schedule", "chunks", "layers", "microbatches")
 }
 """What is searched beside the mesh, and the field that it is."""
 
-SERVED: Mapping[str, Keys] = {"sequence_parallel": PATHS["sp"], "cache": NAMES["cache"]}
+SERVED: Mapping[str, Keys] = {name: NAMES[name] for name in ("sequence_parallel", "cache", "layers")}
 """The same of inference."""
 
 SHARED = ("layout", "cp")
@@ -87,6 +84,12 @@ class Space:
     varied: Mapping[str, Any]
     places: Mapping[str, Place]
     machine: Machine | None = None
+
+    def values(self, name: str, all_: Sequence[Any], default: Any) -> Sequence[Any]:
+        """The values that a field is looked at: those asked for, else all; one that is held has its own."""
+        if name not in self.only:
+            return (default,)
+        return self.only[name] or all_
 
     def differs(self, other: Space) -> bool:
         """True if more than the chips of the two is another."""
@@ -123,7 +126,7 @@ class Space:
             fields |= {("placement", axis): None for axis in self._placed if axis not in fields["mesh",]}
             fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
-            if name not in ROLES and (stages or name not in ("schedule", "chunks")):
+            if name not in ROLES and (stages or name not in Order._fields):
                 fields[NAMES[name]] = getattr(layout, name)
         return fields
 
@@ -275,7 +278,7 @@ def _space(
     stated = {name for name in keys if stands(data, keys[name]) and name not in inner}
     if data.get("shardings") is not None:
         stated |= {"zero", "sequence_parallel", "cache"}
-    if isinstance((data.get("pipeline") or {}).get("layers"), list):
+    if "layers" not in inner and isinstance((data.get("pipeline") or {}).get("layers"), list):
         stated |= {"chunks"}
     only: dict[str, tuple[Any, ...] | None] = {name: inner.get(name) for name in keys if name not in stated}
     if chips:
@@ -303,6 +306,8 @@ def _plannable(document: Document, only: Mapping[str, tuple[Any, ...] | None]) -
     for name, value in of_pipeline.items():
         if name in only and value != stated.get(name):
             document = spec.with_value(document, KEYS[name], value, None)
+    if "layers" in only and stands(layout, (STAGES,)):
+        document = spec.with_value(document, KEYS["layers"], "nearly-even", None)
     if chunked and "microbatches" in only and not stands(document.data, KEYS["microbatches"]):
         axis = layout.get(STAGES)
         stages = (document.data.get("mesh") or {}).get(*axis if isinstance(axis, list) else (axis,))

@@ -28,6 +28,7 @@ NAMES: Mapping[str, Keys] = {
     **{role: ("mesh", axis) for role, axis in ROLES.items()},
     "sequence_parallel": PATHS["sp"],  # as answers have it
     "cache": ("layout", "cache"),
+    "layers": ("pipeline", "layers"),
 }
 """What `--vary` calls a field instead of its path."""
 
@@ -55,7 +56,7 @@ class Varied:
         for edit in self.edits or ():
             changed = edited(document, [edit])
             file, _ = spec.read(changed, format_of(changed.data), foreign=FOREIGN)
-            if isinstance(edit.value, Mapping | list):
+            if isinstance(edit.value, Mapping | list) and self.keys != NAMES["layers"]:
                 raise InputError.one("bad-value", f"{self.path} is varied by names", edit.place, "write none or full")
             if file.pipeline:
                 known_schedule(file.pipeline.schedule, edit.place)

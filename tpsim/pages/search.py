@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpsim.answers.layout_row import split_text
 from tpsim.answers.sensitivity import FACTOR
 from tpsim.answers.sweep import COLUMNS, SERVED
 from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
@@ -30,6 +31,7 @@ LAYOUT = (
     Column("pp", "pp", "integer"),
     Column("schedule", "schedule"),
     Column("chunks", "chunks", "integer"),
+    Column("cut", "layers"),
     Column("microbatches", "micro-\nbatches", "integer"),
     Column("microbatch_size", "of", "integer"),
     Column("zero", "ZeRO", "integer"),
@@ -133,7 +135,8 @@ def _weighed(result: SearchResult) -> str:
 
 def _cells(row: Mapping[str, Any], price: float | None) -> dict[str, Any]:
     """A layout with what a page says of it in words, and the money that a million of its tokens take."""
-    return {**row, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "price": price}
+    cut = "" if row["layers"] in (None, "even") else split_text(row["layers"])
+    return {**row, "cut": cut, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "price": price}
 
 
 def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -146,7 +149,7 @@ def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """False for a column that says nothing of any layout."""
-    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "sp": "", "recompute": "none", "fit": "yes"}
+    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "cut": "", "sp": "", "recompute": "none", "fit": "yes"}
     idle |= dict.fromkeys(("ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price"))
     if rows and "batch" in rows[0] and (key in OF_TRAINING or (key == "batch" and _alike(rows))):
         return False
@@ -178,11 +181,6 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     if result.refused:
         listed = (f"{refusal.reason} {refusal.layouts:,}" for refusal in result.refused)
         yield "refused", ", ".join(listed)
-    if "pipeline.layers" not in result.searched and any(one.reason == "layers-not-divisible" for one in result.refused):
-        yield (
-            "uneven",
-            "--vary pipeline.layers=even,balanced also weighs stages of unlike numbers of layers, and takes longer",
-        )
     if result.padding:
         yield "padding", f"--set {result.padding} makes the vocabulary divisible"
 

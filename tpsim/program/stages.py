@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tpsim.program.kinds import ALIKE, ONE, counted, stack
 from tpsim.program.practice import Practice
@@ -109,6 +109,13 @@ def linear(layers: Sequence[int], ranks: int, practice: Practice = Practice(), o
     return Stages(ranks, tuple(Chunk(k % ranks, stack, k == 0, k == last) for k, stack in enumerate(stacks)))
 
 
+CutBy = Literal["even", "nearly-even", "balanced"]
+"""Rules that cut a stack into chunks, as the functions of that name do."""
+
+ENDS = 2
+"""Chunks with something to do beside layers: the first has the embedding, the last the head."""
+
+
 def even(layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
     """The layers of each of ranks x chunks chunks that are alike.
 
@@ -122,9 +129,24 @@ def even(layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
             "layers-not-divisible",
             f"{layers} layers cannot be split evenly over {ranks} stages{several}",
             remedy=f"stages that would do: {', '.join(map(str, fitting))}",
-            note=f"or pipeline.layers: balanced, or a list of {pieces} numbers",
+            note=f"or pipeline.layers: nearly-even, balanced, or a list of {pieces} numbers"
+            if pieces <= layers + ENDS
+            else "",
         )
     return (layers // pieces,) * pieces
+
+
+def nearly_even(layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
+    """The layers of each of ranks x chunks chunks: alike where they can be; elsewhere as nearly as they can be.
+
+    Then the embedding and the head count as a layer each, so that the first chunk, whose rank holds most, and the last
+    have fewer: as torchtitan splits every model, and Megatron one whose ends are to be accounted for.
+
+    Raises InputError where there are too few layers.
+    """
+    if not layers % (ranks * chunks):
+        return even(layers, ranks, chunks)
+    return balanced(layers, ranks, chunks, layer_s=1, first_s=1, last_s=1)
 
 
 def stated(split: Sequence[int], layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
@@ -155,15 +177,21 @@ def balanced(layers: int, ranks: int, chunks: int, *, layer_s: float, first_s: f
     layer_s          of a layer, one microbatch
     first_s, last_s  of what the first chunk has beside layers (the embedding), and the last one (the head)
 
-    Layer after layer goes to the chunk that is then the least slow, of equal ones to the first: a rank that is slow
-    delays the step less the earlier it stands.
+    All but these two have a layer at least. Layer after layer goes to the chunk that is then the least slow, of equal
+    ones to the first: a rank that is slow delays the step less the earlier it stands.
+
+    Raises InputError where there are too few.
     """
     pieces = ranks * chunks
-    seconds, split = [0.0] * pieces, [0] * pieces
+    if pieces > layers + ENDS:
+        message = f"{layers} layers are too few for {pieces} chunks: only the first and the last may have none"
+        raise InputError.one("too-few-layers", message, remedy=f"pp x pipeline.chunks may be {layers + ENDS} at most")
+    split = [int(0 < k < pieces - 1) for k in range(pieces)]
+    seconds = [count * layer_s for count in split]
     seconds[0] += first_s
     seconds[-1] += last_s
-    for _ in range(layers):
+    for _ in range(layers - sum(split)):
         least = min(range(pieces), key=seconds.__getitem__)
         seconds[least] += layer_s
         split[least] += 1
-    return stated(split, layers, ranks, chunks)
+    return tuple(split)

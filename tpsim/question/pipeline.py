@@ -9,7 +9,7 @@ from tpsim.cost.compute import compute
 from tpsim.cost.rollup import price
 from tpsim.program.kinds import counted, kinds
 from tpsim.program.schedules import LATER, SCHEDULES, forward_only
-from tpsim.program.stages import Chunk, Stages, balanced, even, stated
+from tpsim.program.stages import Chunk, Stages, balanced, even, nearly_even, stated
 from tpsim.quantity.errors import InputError, Problem, unknown
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, sizes_of
@@ -36,7 +36,7 @@ def pipeline(
 ) -> tuple[PipelineSchedule | None, Split]:
     """The orders of the ranks, and the layers of their chunks; None where no mesh axis of several devices has stages.
 
-    A balanced split begins as one that counts layers alone: `balance` mends it where seconds are known.
+    A balanced split begins as one that is nearly even: `balance` mends it where seconds are known.
 
     Raises InputError for layers or microbatches that do not suit it, and for what is not supported yet.
     """
@@ -69,8 +69,8 @@ def _layers(fields: PipelineFields, layers: int, ranks: int) -> Split:
     match fields.layers:
         case "even":
             return even(layers, ranks, fields.chunks)
-        case "balanced":
-            return balanced(layers, ranks, fields.chunks, layer_s=1, first_s=0, last_s=0)
+        case "nearly-even" | "balanced":
+            return nearly_even(layers, ranks, fields.chunks)
         case tuple(split):
             return stated(split, layers, ranks, fields.chunks)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from tpsim.program.stages import CutBy
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Strict
 from tpsim.quantity.units import UnitError, parse
@@ -34,6 +35,7 @@ class BestFields(Strict):
     pp: Size | None = None
     schedule: str | None = None
     chunks: Size | None = None
+    layers: CutBy | None = None
     microbatches: Size | None = None
     microbatch_size: Size | None = None
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] | None = None

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from tpsim.program.dtypes import Dtype
 from tpsim.program.practice import Ahead, Bucket, Overlap, Rows
 from tpsim.program.schedules import DEFAULT, SCHEDULES
+from tpsim.program.stages import CutBy
 from tpsim.program.tokens import Order
 from tpsim.quantity.spec import MOST, Count, Flag, OrShort, Strict, alone
 from tpsim.question.assume import Assume
@@ -73,8 +74,10 @@ class PipelineFields(Strict):
 
     schedule: Annotated[str, WithJsonSchema({"type": "string", "enum": list(SCHEDULES)})] = DEFAULT
     chunks: Count = Field(1, description="of layers on each stage")
-    layers: Literal["even", "balanced"] | tuple[Annotated[int, Field(strict=True, ge=0, le=MOST)], ...] = Field(
-        default="even", description="how the stack is cut: the layers of each chunk, in order of execution"
+    layers: CutBy | tuple[Annotated[int, Field(strict=True, ge=0, le=MOST)], ...] = Field(
+        default="even",
+        description="how the stack is cut: evenly; nearly evenly, the embedding and the head counted as a layer each "
+        "where layers do not divide; balanced by seconds; or the layers of each chunk, in order of execution",
     )
 
 
