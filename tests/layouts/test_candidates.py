@@ -157,6 +157,13 @@ SPACES = {
         ["tp=1", "pp=2", "ep=2,4,8", "microbatches=2", "zero=1", "schedule=1f1b,zb-h1", "recompute=none,full"],
         7,
     ),
+    "experts or sequences outside nodes": (
+        {"model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 2, "of": ["attention", "experts"]}]}, **H100},
+        {**WORK, "seq": 2048},
+        16,
+        ["tp=1,2", "cp=2", "pp=1,2", "ep=4", "microbatches=4", "zero=1,3", "schedule=1f1b", "recompute=none"],
+        2,
+    ),
     "layers that do not divide over stages": (
         {"model": {"extends": "llama-3-8b", "layers": 7}, **H100},
         {**WORK, "seq": 2048},

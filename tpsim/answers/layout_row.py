@@ -32,7 +32,7 @@ class Row(Record):
 
     told: ClassVar[tuple[str, ...]] = (
         *("rank", "tp", "dp", "cp", "ep", "pp", "schedule", "chunks", "layers", "microbatches", "microbatch_size"),
-        *("zero", "sequence_parallel", "recompute", "mesh", "varied"),
+        *("zero", "sequence_parallel", "recompute", "mesh", "placement", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
         *("ep_over?", "cache?", "batch?", "ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip?"),
         *("at_least_s", "behind", "tied", "loses", "run?"),
@@ -63,6 +63,9 @@ class Row(Record):
     zero = Of[Count]("question.layout.zero", "ZeRO stage")
     sequence_parallel = Of[bool]("question.layout.sequence_parallel", "the residual stream split over tp")
     mesh = Of[Mapping[str, int]]("question.mesh.axes", "axes, major first")
+    placement = Of[Mapping[str, Sequence[str]]](
+        lambda row: dict(row.planned.candidate.layout.placement), "axes that do not lie as the rule has it, with levels"
+    )
     varied = Of[Mapping[str, Any]]("planned.candidate.space.varied", "fields that are varied beside the layout")
     step_s = Of[Seconds]("planned.outcome.step_s", "of the step")
     tokens_per_s = Of[Number]("planned.outcome.tokens_per_s", "of the whole machine")
@@ -213,7 +216,8 @@ def in_words(row: Row) -> str:
     """A layout: ``tp 8, dp 4, pp 2 (1f1b), 16 microbatches of 1, ZeRO 1, sequence parallel, recompute none``."""
     parts = [row.schedule] if row.schedule else []
     parts += [f"{row.chunks} chunks"] if row.chunks > 1 else []
-    parts += [] if row.layers in (None, "even") else [f"layers {split_text(row.layers)}"]
+    told = in_texts(row)
+    parts += [] if told["layers"] in ("", "even") else [f"layers {told['layers']}"]
     turns = f" ({', '.join(parts)})" if parts else ""
     over = f" over {row.ep_over}" if row.ep_over else ""
     shared = [f"cp {row.cp}"] if row.cp > 1 else []
@@ -226,27 +230,33 @@ def in_words(row: Row) -> str:
     parts += [f"cache by {row.cache}"] if row.cache and row.tp > 1 else []
     parts += ["sequence parallel"] if row.sequence_parallel else []
     parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]
+    parts += [told["placement"]] if told["placement"] else []
     return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in row.varied.items()), *parts])
 
 
-def split_text(layers: CutBy | Sequence[int] | None) -> str:
-    """How a stack is cut, as a scenario says it; "" without stages."""
-    return layers if isinstance(layers, str) else str([*layers]) if layers else ""
+def in_texts(row: Row) -> dict[str, str]:
+    """How the stack is cut, ``nearly-even``, and axes that do not lie as the rule has it, ``context on network``."""
+    layers, placement = row.layers or "", row.placement.items()
+    return {
+        "layers": layers if isinstance(layers, str) else str([*layers]),
+        "placement": ", ".join(f"{axis} on {' and '.join(levels)}" for axis, levels in placement),
+    }
 
 
 def otherwise(row: Row, than: Row) -> str:
     """What a layout has otherwise than another one, but for the data shards, which follow: ``pp 1, ZeRO 3``."""
-    layout, other = row.planned.candidate.layout, than.planned.candidate.layout
+    layout, other, told = row.planned.candidate.layout, than.planned.candidate.layout, in_texts(row)
     texts = {
         **{role: f"{role} {getattr(layout, role)}" for role in ("tp", "cp", "pp")},
         "experts": f"ep {row.ep}",
         "schedule": layout.schedule,
         "chunks": f"{layout.chunks} chunks" if layout.schedule else "",
-        "layers": f"layers {split_text(row.layers)}" if row.layers else "",
+        "layers": f"layers {told['layers']}" if told["layers"] else "",
         "microbatches": f"{layout.microbatches} microbatches",
         "zero": f"ZeRO {layout.zero}",
         "sequence_parallel": "sequence parallel" if layout.sequence_parallel else "no sequence parallel",
         "recompute": f"recompute {row.recompute}",
         "cache": f"cache by {layout.cache}",
+        "placement": told["placement"] or "placed by the rule",
     }
     return ", ".join(text for name, text in texts.items() if text and getattr(layout, name) != getattr(other, name))

@@ -208,7 +208,7 @@ class SearchResult(Answer):
     def searched(self) -> list[str]:
         """What was searched."""
         names = dict.fromkeys([*self.spaces[0].only, *self.spaces[0].varied])
-        none = {"ep"} if not any(question.model.experts for question in self.questions) else set()
+        none = {"ep", "placement"} if not any(question.model.experts for question in self.questions) else set()
         return [name for name in names if name not in {*self.held, *none}]
 
     @property

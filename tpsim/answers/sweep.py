@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from uuid import uuid4
 
 from tpsim import __version__
-from tpsim.answers.layout_row import Demanded, in_words, split_text
+from tpsim.answers.layout_row import Demanded, in_texts, in_words
 from tpsim.answers.ranking import measurable
 from tpsim.answers.search import PLANS, TOP, refuse_ranking, search
 from tpsim.answers.search_verdict import known_of
@@ -45,7 +45,7 @@ COLUMNS: Mapping[str, str] = {
         ("rank", "tp", "dp", "cp", "ep", "pp", "chunks", "microbatches", "microbatch_size", "zero"), "int64"
     ),
     **dict.fromkeys(("sequence_parallel", "fits"), "bool"),
-    **dict.fromkeys(("schedule", "layers", "recompute", "layout"), "string"),
+    **dict.fromkeys(("schedule", "layers", "recompute", "placement", "layout"), "string"),
     **dict.fromkeys(("value", "step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu"), "double"),
     **dict.fromkeys(("peak_bytes", "at_least_s"), "double"),
 }
@@ -107,12 +107,7 @@ def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _flat(row: Row) -> dict[str, Any]:
-    whole = {
-        **row,
-        "layers": split_text(row.layers),
-        "layout": in_words(row),
-        "value": float(row.planned.value(row.by)),
-    }
+    whole = {**row, **in_texts(row), "layout": in_words(row), "value": float(row.planned.value(row.by))}
     kept = [*COLUMNS, *(SERVED if row.question.inference else ())]
     return {**{path: str(value) for path, value in row.varied.items()}, **{name: whole.get(name) for name in kept}}
 

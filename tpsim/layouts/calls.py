@@ -64,7 +64,8 @@ class Calls:
 
     def __post_init__(self) -> None:
         self.axes = [tuple(question.mesh.axes.items()) for question in self.meshes]
-        cells = ("cells", *self.axes, self.on.tobytes(), self.microbatches.tobytes())
+        self.sites = [(axes, *mesh.placement.pieces.items()) for axes, mesh in zip(self.axes, self.meshes, strict=True)]
+        cells = ("cells", *self.sites, self.on.tobytes(), self.microbatches.tobytes())
         self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
 
     def call_s(self, call: Collective, layers: Any = 1) -> Any:
@@ -127,14 +128,14 @@ class Calls:
 
     def _way(self, at: int, move: Move) -> Any:
         """The wires of a move on a mesh, of one that asks who is beside whom the whole mesh; or why there are none."""
-        key = ("wires", self.axes[at], move.axes)
+        key = ("wires", self.sites[at], move.axes)
         if key not in self.prices:
             self.prices[key] = _found(lambda: self.meshes[at].placement.route(move.axes))
-        return self.axes[at] if _to_neighbours(move) else self.prices[key]
+        return self.sites[at] if _to_neighbours(move) else self.prices[key]
 
     def _between(self, at: int, move: Move) -> Any:
         """The wires of what stages have together on a mesh; or why there are none."""
-        key = ("between", self.axes[at], move.axes, move.members)
+        key = ("between", self.sites[at], move.axes, move.members)
         if key not in self.prices:
             self.prices[key] = _found(lambda: route_over(self.meshes[at], move))
         return self.prices[key]
@@ -169,18 +170,18 @@ class Calls:
 
     def _hop_s(self, at: int, volumes: Any) -> Any:
         mesh = self.meshes[at]
-        key = ("hops", self.axes[at])
+        key = ("hops", self.sites[at])
         if key not in self.prices:
             ranks = mesh.mesh.size(*mesh.layout.stages)
             ahead = [_found(lambda rank=rank: self._hop(mesh, rank, rank + 1)) for rank in range(ranks - 1)]  # type: ignore[misc]
             wrong = next((error for error in ahead if isinstance(error, InputError)), None)
             self.prices[key] = wrong or list(dict.fromkeys(ahead))
-            self.prices["around", self.axes[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
+            self.prices["around", self.sites[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
         routes = self.prices[key]
         if isinstance(routes, InputError):
             self.wrong[at] = routes.problems[0].slug
             return 0
-        way = ("sent", self.axes[at], volumes.tobytes())
+        way = ("sent", self.sites[at], volumes.tobytes())
         if way not in self.prices:
             self.prices[way] = reduce(np.minimum, (sent(mesh, route, volumes).time_s for route in routes))
         return self.prices[way]
@@ -193,7 +194,7 @@ class Calls:
 
         around  True if the last stage sends to the first, too
         """
-        back = self.prices.get(("around", self.axes[at])) if around else None
+        back = self.prices.get(("around", self.sites[at])) if around else None
         return self.wrong.get(at, "") or (back.problems[0].slug if isinstance(back, InputError) else "")
 
 

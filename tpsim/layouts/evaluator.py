@@ -62,7 +62,7 @@ class Evaluator:
             elif order.layers == BALANCED:  # which is not what layers alone say
                 yield self._one_by_one(order, cells)
             else:
-                pp, space = self.group.ways[mesh].pp, id(self.group.spaces[mesh])
+                pp, space = self.group.sites[mesh].ways.pp, id(self.group.spaces[mesh])
                 alike[space, order, pp, split or (self.group.example.model.layers,)].append(cells)
         several = [self._sorts(pp, split) for *_, pp, split in alike]
         peaks = Peaks(self.figures, several)

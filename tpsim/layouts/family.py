@@ -83,7 +83,7 @@ class Family:
     @property
     def pp(self) -> int:
         """Their stages."""
-        return self.group.ways[self.mesh].pp
+        return self.group.sites[self.mesh].ways.pp
 
     @property
     def fitting(self) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from tpsim.layouts.layout import Layout, Order, Ways
+    from tpsim.layouts.layout import Layout, Order, Site
     from tpsim.layouts.space import Space
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
@@ -43,7 +43,7 @@ class Group:
     spaces   of each mesh the one that it is of
     first    one of them: of several stages if any is
     resolve  gives its question, and one of each mesh
-    ways     of the roles of each mesh
+    sites    the meshes
     on, microbatches  of every cell: the number of its mesh, and its microbatches
     """
 
@@ -52,7 +52,7 @@ class Group:
     spaces: Sequence[Space]
     first: Layout
     resolve: Callable[[], tuple[Question, list[Question]]]
-    ways: list[Ways]
+    sites: list[Site]
     on: Any
     microbatches: Any
     turns: list[Turns]
@@ -73,8 +73,8 @@ class Group:
 
     def layout(self, cell: int, order: Order) -> Layout:
         """The layout of a cell whose stages take turns so."""
-        ways, m = self.ways[self.on[cell]], int(self.microbatches[cell])
-        return self.first._replace(**ways._asdict(), **order._asdict(), microbatches=m)
+        (ways, bound), m = self.sites[self.on[cell]], int(self.microbatches[cell])
+        return self.first._replace(**ways._asdict(), placement=bound, **order._asdict(), microbatches=m)
 
 
 def joined(groups: Sequence[Group]) -> Group:
@@ -82,14 +82,14 @@ def joined(groups: Sequence[Group]) -> Group:
     first, *others = groups
     if not others:
         return first
-    meshes = [0, *np.cumsum([len(group.ways) for group in groups]).tolist()]
+    meshes = [0, *np.cumsum([len(group.sites) for group in groups]).tolist()]
     cells = [0, *np.cumsum([len(group.on) for group in groups]).tolist()]
     staged = next((group for group in groups if group.first.pp > ALONE), first)
     return replace(
         staged,
         resolve=lambda: (staged.example, [mesh for group in groups for mesh in group.meshes]),
         spaces=[space for group in groups for space in group.spaces],
-        ways=[ways for group in groups for ways in group.ways],
+        sites=[site for group in groups for site in group.sites],
         on=np.concatenate([group.on + start for group, start in zip(groups, meshes, strict=False)]),
         microbatches=np.concatenate([group.microbatches for group in groups]),
         turns=[

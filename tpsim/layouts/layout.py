@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tpsim.question.edits import EXPERTS, ROLES
 
 if TYPE_CHECKING:
+    from tpsim.fabric.placement import Placement
     from tpsim.program.copies import Level
     from tpsim.program.stages import CutBy
     from tpsim.question.layout import Cut
@@ -20,6 +21,9 @@ Roles = tuple[str, ...]
 Parts = tuple[int, ...]
 """Numbers of microbatches."""
 
+Bound = tuple[tuple[str, tuple[str, ...]], ...]
+"""Mesh axes with the levels of a machine that they are bound to; the others lie as the rule has it."""
+
 
 class Ways(NamedTuple):
     """How many ways each role splits what it does; experts lie on as many devices of dp."""
@@ -29,6 +33,13 @@ class Ways(NamedTuple):
     cp: int
     ep: int
     tp: int
+
+
+class Site(NamedTuple):
+    """A mesh as it lies on wires."""
+
+    ways: Ways
+    placement: Bound
 
 
 class Order(NamedTuple):
@@ -49,6 +60,7 @@ class Layout(NamedTuple):
     schedule, chunks, layers  those of its `Order`
     cache             what the axes of tp split of the cache of inference; "" of training, and where a table says it
     over_tp           True if experts lie over tp beside their part of dp
+    placement         axes that do not lie as the rule has it
     """
 
     pp: int
@@ -65,11 +77,17 @@ class Layout(NamedTuple):
     microbatches: int
     cache: str = ""
     over_tp: bool = False
+    placement: Bound = ()
 
     @property
     def ways(self) -> Ways:
         """How many ways each role splits."""
         return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
+
+    @property
+    def site(self) -> Site:
+        """Its mesh as it lies on wires."""
+        return Site(self.ways, self.placement)
 
     @property
     def order(self) -> Order:
@@ -98,10 +116,11 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Laid:
-    """A layout on its mesh: how the model is cut, axes with their sizes, and those that copies of tokens go over."""
+    """A layout on its mesh, which lies on wires: how the model is cut, and axes that copies of tokens go over."""
 
     cut: Cut
-    axes: tuple[tuple[str, int], ...]
+    bound: Bound
+    placement: Placement
     levels: tuple[Level, ...]
 
     @cached_property

@@ -13,11 +13,11 @@ import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
-from tpsim.fabric.placement import place
 from tpsim.layouts.group import ALONE, Group, Turns
-from tpsim.layouts.layout import Laid, Layout, Parts, Ways
+from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
 from tpsim.layouts.meshes import meshes, over_tp
 from tpsim.layouts.orders import orders
+from tpsim.layouts.places import otherwise, placed
 from tpsim.layouts.space import CHUNKED, RECOMPUTES, WHOLE
 from tpsim.program.cache import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
@@ -25,7 +25,7 @@ from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import divisors
 from tpsim.question.context import check_shared
-from tpsim.question.edits import ROLES, STAGES
+from tpsim.question.edits import EXPERTS, ROLES, STAGES
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline
@@ -147,14 +147,16 @@ class Legal:
             parts, covered = self._parts_of(ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(turns)
             for zero, sp, served, some, order in product(zeros, splits, sorts, parts, turns):
-                self.considered += len(recomputes) * len(some)
-                layout = Layout._make((*ways, zero, sp, recomputes[0], *order, some[0], *served))
-                laid, split, legal, refused = self._laid(layout, some)
+                layout = Layout._make((*ways, zero, sp, recomputes[0], *order, some[0], *served, ()))
+                laids, split, legal, refused = self._laid(layout, some)
+                times = len(recomputes) * max(len(laids), 1)
+                self.considered += times * len(some)
                 for reason, many in refused.items():
-                    self.refused[reason] += many * len(recomputes)
+                    self.refused[reason] += times * many
                 apart = self._shared_by_ends and ways.pp == ALONE
-                if legal:
-                    known[zero, sp, served, apart, laid.table].append((layout, laid, split, legal))
+                for laid in laids if legal else ():
+                    lies = layout._replace(placement=laid.bound)
+                    known[zero, sp, served, apart, laid.table].append((lies, laid, split, legal))
         for cut_alike, members in known.items():
             self.groups += self._groups(cut_alike, recomputes, members)
 
@@ -163,26 +165,35 @@ class Legal:
         """True where both ends of the stack use an embedding: whether they are one rank is another program then."""
         return self.base.model.tie_embeddings or self.base.model.mtp is not None
 
-    def _laid(self, layout: Layout, parts: Parts) -> tuple[Laid, Split, Parts, Mapping[str, int]]:
+    def _laid(self, layout: Layout, parts: Parts) -> tuple[Sequence[Laid], Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
-        laid = self._once(("laid", *layout[:7], layout.cache, layout.over_tp, parts), self._on_mesh, layout)
-        if isinstance(laid, str):
-            return laid, (), (), {laid: len(parts)}  # type: ignore[return-value]  # no layout is
+        laids = self._once(("laid", *layout[:7], layout.cache, layout.over_tp, parts), self._on_mesh, layout)
+        if isinstance(laids, str):
+            return (), (), (), {laids: len(parts)}
         if layout.pp == ALONE:
-            return laid, (), parts, {}
-        turns = self._once(("turns", layout.pp, layout.order, parts), self._turns, layout, laid, parts)
-        return (laid, (), (), {turns: len(parts)}) if isinstance(turns, str) else (laid, *turns)
+            return laids, (), parts, {}
+        turns = self._once(("turns", layout.pp, layout.order, parts), self._turns, layout, laids[0], parts)
+        return (laids, (), (), {turns: len(parts)}) if isinstance(turns, str) else (laids, *turns)
 
-    def _on_mesh(self, layout: Layout) -> Laid:
-        """The model cut, its mesh on the machine's wires. Raises InputError."""
+    def _on_mesh(self, layout: Layout) -> list[Laid]:
+        """The model cut, and each way in which its mesh is laid on the machine's wires. Raises InputError."""
         also = self._also(layout)
         cut_ = self._cut(layout, also)
         if layout.cp > ALONE or "cp" not in also:
             check_shared(self.base.practice, cut_.layout, self.base.model, _nowhere)
-        axes = tuple(cut_.mesh.axes.items())
-        if isinstance(placed := self._once(("placed", axes), self._placed, cut_), str):
-            raise InputError.one(placed, "as known")
-        return Laid(cut_, axes, levelled(self.base.practice, cut_.layout, placed, _nowhere).levels)
+        axes, experts = tuple(cut_.mesh.axes.items()), cut_.layout.roles.get(EXPERTS)
+        if isinstance(found := self._once(("placed", axes, experts), self._placed, cut_), str):
+            raise InputError.one(found, "as known")
+        laids, first = [], None
+        for bound, placement in found:
+            try:
+                levels = levelled(self.base.practice, cut_.layout, placement, _nowhere).levels
+                laids.append(Laid(cut_, bound, placement, levels))
+            except InputError as error:
+                first = first or error
+        if first and not laids:
+            raise first
+        return laids
 
     def _also(self, layout: Layout) -> list[Also]:
         """What has axes though they be of one device, so that layouts with more of them have the same program."""
@@ -233,13 +244,12 @@ class Legal:
         file = self.file.model_copy(update={"layout": fields})
         return cut(file, self.base.model, workload, mesh, _nowhere, also=also)
 
-    def _placed(self, laid: Cut) -> Placement:
-        """Its mesh on the machine's wires. Raises InputError."""
-        if not self.space.chips:
-            return self.base.placement
-        stated, wholes = self.file.placement or {}, {axis: laid.parents.get(axis, axis) for axis in laid.mesh.axes}
-        binding = {axis: stated[whole] for axis, whole in wholes.items() if whole in stated}
-        return place(self.base.machine.levels, laid.mesh, binding or None, alone=True)
+    def _placed(self, laid: Cut) -> list[tuple[Bound, Placement]]:
+        """Its mesh on the machine's wires, in every way that is looked at. Raises InputError."""
+        levels = self.base.machine.levels
+        usual = placed(levels, laid, self.file.placement or {}) if self.space.chips else self.base.placement
+        others = otherwise(levels, laid, usual) if "placement" in self.space.only else ()
+        return [((), usual), *others]
 
     def _turns(self, layout: Layout, laid: Laid, parts: Parts) -> tuple[Split, Parts, Mapping[str, int]]:
         """The layers of each chunk, with how many microbatches its stages can take turns, and why not with others.
@@ -277,18 +287,18 @@ class Legal:
         """Layouts that are cut alike, of each program: its cells are the meshes with the numbers of microbatches."""
         first = next((layout for layout, *_ in members if layout.pp > ALONE), members[0][0])
         first = first._replace(microbatches=next(legal[0] for layout, *_, legal in members if layout == first))
-        laids: dict[Ways, Laid] = {}
-        legal_of: dict[Ways, set[int]] = defaultdict(set)
-        of = [layout.ways for layout, *_ in members]
-        for ways, (_, laid, _, legal) in zip(of, members, strict=True):
-            laids.setdefault(ways, laid)
-            legal_of[ways].update(legal)
-        counts = {ways: np.array(sorted(many)) for ways, many in legal_of.items()}
+        laids: dict[Site, Laid] = {}
+        legal_of: dict[Site, set[int]] = defaultdict(set)
+        of = [layout.site for layout, *_ in members]
+        for site, (_, laid, _, legal) in zip(of, members, strict=True):
+            laids.setdefault(site, laid)
+            legal_of[site].update(legal)
+        counts = {site: np.array(sorted(many)) for site, many in legal_of.items()}
         starts = dict(zip(counts, np.cumsum([0, *map(len, counts.values())]).tolist(), strict=False))
-        numbers = {ways: number for number, ways in enumerate(counts)}
+        numbers = {site: number for number, site in enumerate(counts)}
         turns = [
-            Turns(numbers[ways], layout.order, split, starts[ways] + np.searchsorted(counts[ways], legal))
-            for ways, (layout, _, split, legal) in zip(of, members, strict=True)
+            Turns(numbers[site], layout.order, split, starts[site] + np.searchsorted(counts[site], legal))
+            for site, (layout, _, split, legal) in zip(of, members, strict=True)
         ]
         on = np.repeat(np.arange(len(counts)), [len(many) for many in counts.values()])
         cells = np.concatenate([*counts.values()]).astype(float)
@@ -298,17 +308,15 @@ class Legal:
             told, resolve = (cut_alike, recompute, one.pp > ALONE), partial(self._resolved, one, laids)
             yield Group(told, self.base, several, one, resolve, list(counts), on, cells, turns)
 
-    def _resolved(self, first: Layout, laids: Mapping[Ways, Laid]) -> tuple[Question, list[Question]]:
+    def _resolved(self, first: Layout, laids: Mapping[Site, Laid]) -> tuple[Question, list[Question]]:
         """The question of a layout, and one of each mesh."""
-        example = self._mesh(self.space.question(first, self.memo), laids[first.ways])
+        example = self._mesh(self.space.question(first, self.memo), laids[first.site])
         return example, [self._mesh(example, laid) for laid in laids.values()]
 
     def _mesh(self, example: Question, laid: Laid) -> Question:
         """The example on another mesh."""
-        laid_cut, placement = laid.cut, self._known["placed", laid.axes]
-        return replace(
-            example, mesh=laid_cut.mesh, axis_parents=laid_cut.parents, placement=placement, layout=laid_cut.layout
-        )
+        mesh, axis_parents, layout = laid.cut.mesh, laid.cut.parents, laid.cut.layout
+        return replace(example, mesh=mesh, axis_parents=axis_parents, placement=laid.placement, layout=layout)
 
 
 def _apart(values: Sequence[Any], devices: int) -> Sequence[Any]:

@@ -48,11 +48,11 @@ FREED = ("mesh", "placement", "layout", "shardings", "pipeline")
 
 KEYS: Mapping[str, Keys] = {
     name: NAMES[name]
-    for name in ("zero", "sequence_parallel", "recompute", "schedule", "chunks", "layers", "microbatches")
+    for name in ("zero", "sequence_parallel", "recompute", *Order._fields, "microbatches", "placement")
 }
 """What is searched beside the mesh, and the field that it is."""
 
-SERVED: Mapping[str, Keys] = {name: NAMES[name] for name in ("sequence_parallel", "cache", "layers")}
+SERVED: Mapping[str, Keys] = {name: NAMES[name] for name in ("sequence_parallel", "cache", "layers", "placement")}
 """The same of inference."""
 
 SHARED = ("layout", "cp")
@@ -109,25 +109,22 @@ class Space:
                 document = spec.with_value(document, keys, value, None)
         return document
 
-    @property
-    def _placed(self) -> Mapping[str, Any]:
-        """What is stated of wires."""
-        return self.document.data.get("placement") or {}
-
     def fields(self, layout: Layout) -> dict[Keys, Any]:
         """What a layout sets: field -> value; None takes it away."""
-        stages = layout.pp > 1
+        stages, bound = layout.pp > 1, self.document.data.get("placement") or {}
         fields: dict[Keys, Any] = {}
         if self.chips:
             roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
             fields["mesh",] = layout.mesh()
             fields |= {("layout", role): roles.get(role) for role in ROLES}
             fields |= {} if "cp" in roles else {("layout", "context"): None}
-            fields |= {("placement", axis): None for axis in self._placed if axis not in fields["mesh",]}
+            fields |= {("placement", axis): None for axis in bound if axis not in fields["mesh",]}
             fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
             if name not in ROLES and (stages or name not in Order._fields):
                 fields[NAMES[name]] = getattr(layout, name)
+        if "placement" in self.only:
+            fields["placement",] = {axis: [*levels] for axis, levels in layout.placement} or None
         return fields
 
 
@@ -175,6 +172,7 @@ def spaces(
     free = "mesh" not in options and ("chips" in options or several or scenario is None or "mesh" not in document.data)
     document, chips, sizes = _edited(document, options, changes, free=free, several=several)
     asked = {name: varied[keys] for name, keys in _inner(free, asked_of).items() if keys in varied}
+    asked = {name: axis for name, axis in asked.items() if name != "placement" or axis.edits is None}
     outer = [axis for axis in varied.values() if axis not in asked.values()]
     _refuse_shared(sizes, outer, asked_of)
     if free:

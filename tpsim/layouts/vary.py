@@ -29,6 +29,7 @@ NAMES: Mapping[str, Keys] = {
     "sequence_parallel": PATHS["sp"],  # as answers have it
     "cache": ("layout", "cache"),
     "layers": ("pipeline", "layers"),
+    "placement": ("placement",),
 }
 """What `--vary` calls a field instead of its path."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.answers.layout_row import split_text
+from tpsim.answers.layout_row import in_texts
 from tpsim.answers.sensitivity import FACTOR
 from tpsim.answers.sweep import COLUMNS, SERVED
 from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
@@ -38,6 +38,7 @@ LAYOUT = (
     Column("sp", "sp"),
     Column("recompute", "recompute"),
     Column("cache", "cache by"),
+    Column("placement", "placement"),
     Column("batch", "batch", "integer"),
 )
 COSTS = (
@@ -135,21 +136,31 @@ def _weighed(result: SearchResult) -> str:
 
 def _cells(row: Mapping[str, Any], price: float | None) -> dict[str, Any]:
     """A layout with what a page says of it in words, and the money that a million of its tokens take."""
-    cut = "" if row["layers"] in (None, "even") else split_text(row["layers"])
+    cut = "" if row["layers"] == "even" else row["layers"]
     return {**row, "cut": cut, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "price": price}
 
 
 def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
     prices = (row.run.price_per_million_tokens if row.by == "money" and row.run else None for row in rows)
     return [
-        {**_cells(row, price), **row["varied"], "mark": OVER[row["fits"]]}
+        {**_cells({**row, **in_texts(row)}, price), **row["varied"], "mark": OVER[row["fits"]]}
         for row, price in zip(rows, prices, strict=True)
     ]
 
 
 def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """False for a column that says nothing of any layout."""
-    idle = {"cp": 1, "ep": 1, "schedule": None, "chunks": 1, "cut": "", "sp": "", "recompute": "none", "fit": "yes"}
+    idle = {
+        "cp": 1,
+        "ep": 1,
+        "schedule": None,
+        "chunks": 1,
+        "cut": "",
+        "placement": "",
+        "sp": "",
+        "recompute": "none",
+        "fit": "yes",
+    }
     idle |= dict.fromkeys(("ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price"))
     if rows and "batch" in rows[0] and (key in OF_TRAINING or (key == "batch" and _alike(rows))):
         return False

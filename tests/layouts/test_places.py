@@ -1,0 +1,73 @@
+"""Where the mesh of a layout lies: of the ways that are looked at the best is no slower than any order of its axes."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from tpsim.answers.plan import priced
+from tpsim.answers.search import search
+from tpsim.question.memo import Memo
+from tpsim.question.scenario import resolve
+
+EXPERTS = {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}
+ASKED = {
+    "tpsim": "scenario/1",
+    "model": EXPERTS,
+    "hardware": "dgx-h100",
+    "chips": 32,
+    "workload": {"global_batch": 32, "seq": 4096, "microbatches": 4, "grad_dtype": "f32"},
+}
+VARY = ["zero=1", "recompute=none", "pp=1", "cp=2", "ep=4", "sp=true", "tp=2"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return search(ASKED, vary=VARY, top=100)
+
+
+def test_axes_lie_outside_nodes_so_that_others_lie_inside(found):
+    """Gradients of experts over data shards and sequences inside nodes, and rows between them."""
+    assert found.best.placement == {"expert": ("network",)}
+    placed = {tuple(row.placement): row.step_s for row in found.rows}
+    assert placed.keys() == {(), ("expert",), ("context",)}
+    assert placed["expert",] < 0.9 * placed[()]
+    assert "placement" in found.searched
+    assert "expert on network" in found.verdict
+
+
+def test_no_order_of_the_axes_is_faster_than_the_best(found):
+    memo = Memo()
+    mesh = found.best.mesh
+    asked = {
+        name: value
+        for name, value in found.best.planned.candidate.space.asked(found.best.planned.candidate.layout).data.items()
+        if name != "placement"
+    }
+    steps = []
+    for order in permutations([axis for axis in mesh if axis != "tensor"]):
+        placed = {axis: mesh[axis] for axis in (*order, "tensor")}
+        steps.append(float(priced(resolve({**asked, "mesh": placed}, memo=memo), memo).step.time_s))
+    assert found.best.step_s == pytest.approx(min(steps), rel=1e-9)
+    assert max(steps) > 1.01 * min(steps)
+
+
+def test_the_saved_best_is_planned_to_the_same_step(found, tmp_path):
+    path = tmp_path / "best.yaml"
+    path.write_text(found.best.scenario(tmp_path))
+    assert "placement: {expert: [network]}" in path.read_text()
+    memo = Memo()
+    assert priced(resolve(path, memo=memo), memo).step.time_s == found.best.step_s
+
+
+def test_a_stated_placement_is_held_and_without_experts_there_is_one():
+    held = search(ASKED, vary=VARY, placement=["tensor=nvlink"], top=100)
+    assert (held.held["placement"], "placement" in held.searched) == ({"tensor": ["nvlink"]}, False)
+    assert not any(row.placement for row in held.rows)
+    dense = search(
+        {**ASKED, "model": {"extends": "llama-3-8b", "layers": 4}}, vary=["zero=1", "recompute=none", "pp=1", "tp=2"]
+    )
+    assert "placement" not in dense.searched
+    assert not any(one.layout.placement for one in dense.evaluation.candidates)
+    assert dense.legal
