@@ -98,6 +98,20 @@ def test_where_nothing_fits_the_least_peak_is_told_and_nothing_is_saved():
     assert page(found, verbose=False).next_command == ""
 
 
+def test_where_the_least_peak_is_too_close_to_say_no_layout_is_said_not_to_fit():
+    few = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 18}}
+    asked = {"chips": 8, "vary": ["microbatches=4", "zero=1"], "pp": 1, "tp": 8, "recompute": "none"}
+
+    def on(capacity):
+        room = {"extends": SMALL["hardware"], "chip": {"memory": {"capacity": capacity}}}
+        return search({**few, "hardware": room}, by="memory", **asked)
+
+    least = on("2 TB").best.plan.memory.peak_bytes
+    found = on(f"{float(least) * 0.97:.0f} B")
+    assert (found.fitting, found.smallest.plan.memory.fit) == (0, "too close to say")
+    assert found.verdict.startswith("best  no layout surely fits: least peak ")
+
+
 def test_where_nothing_is_legal_the_answer_does_not_speak_of_fitting():
     found = search(SMALL, vary=["microbatches=64", "zero=1", "pp=1"], dp=4)
     assert (found.ok, found.legal) == (False, 0)

@@ -55,7 +55,7 @@ def test_the_list_shows_every_machine_and_what_it_has(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2 : 2 + len(spec.names("hardware"))]] == spec.names("hardware")
     assert next(line for line in lines if line.startswith("tpu-v5e ")).split() == [
-        "tpu-v5e", "197.0", "16.00", "0.8200", "ici", "16x16,", "dcn", "4",
+        "tpu-v5e", "197.0", "16.91", "0.8200", "ici", "16x16,", "dcn", "4",
     ]  # fmt: skip
     assert lines[-2:] == [
         f"{len(spec.names('hardware'))} machines, made of 26 chips; your own: a .yaml file, or a folder in TPSIM_PATH",

@@ -131,7 +131,8 @@ def practices() -> st.SearchStrategy[Practice]:
 def formats(draw: st.DrawFn, practice: Practice) -> tuple[Practice, Dtypes]:
     """Weights as activations are, with masters beside them, or wider: then products cast them, or who holds them does.
 
-    Gradients are sent as weights are stored or otherwise, and held as they were sent or as weights are.
+    Or they are gathered of shards that are wider, which the optimizer holds. Gradients are sent as weights are stored
+    or otherwise, and held as they were sent or as weights are.
 
     >>> from hypothesis import find
     >>> practice, dtypes = find(formats(Practice()), lambda found: found[0].cast == "shards")
@@ -140,5 +141,6 @@ def formats(draw: st.DrawFn, practice: Practice) -> tuple[Practice, Dtypes]:
     """
     wider, cast = draw(st.sampled_from([(False, "products"), (True, "products"), (True, "shards")]))
     settled, sent = draw(st.sampled_from([("sent", "f32"), ("parameters", "f32"), ("parameters", "bf16")]))
-    dtypes = Dtypes(params="f32" if wider else "bf16", gradients=sent)
+    shards = None if wider else draw(st.sampled_from([None, "f32"]))
+    dtypes = Dtypes(params="f32" if wider else "bf16", gradients=sent, shards=shards)
     return replace(practice, cast=cast, settled=settled), dtypes

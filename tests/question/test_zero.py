@@ -36,6 +36,32 @@ def test_microbatches_of_a_stage_share_what_fsdp2_gathers_and_scatters(zero):
     ]
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_what_microbatches_share_of_weights_in_f32_is_one_copy_in_bf16_of_shards(zero):
+    """FSDP2 gathers what it casts of shards in f32, and holds one unsharded copy of it, however many are in flight."""
+    wide = planned(zero, "fsdp2", "workload.param_dtype=f32")
+    narrow = planned(zero, "fsdp2", "practice.settled=sent")
+    assert sent(wide, "all_gather") == 16 * LAYER * 2
+    whole = 16 * LAYER + 128_256 * 4096
+    assert wide.memory.parameters_bytes == pytest.approx(2 * whole, rel=1e-4)
+    assert wide.memory.optimizer_bytes == pytest.approx((4 + 8) * whole / 4, rel=1e-4)
+    assert (wide.memory.peak_bytes, wide.step.time_s) == (narrow.memory.peak_bytes, narrow.step.time_s)
+
+
+@pytest.mark.parametrize(("settled", "dtype"), [("sent", "bf16"), ("parameters", "f32")])
+def test_gradients_are_held_as_the_shards_are_that_shared_weights_are_gathered_of(settled, dtype):
+    asked = ("workload.param_dtype=f32", "workload.grad_dtype=bf16", f"practice.settled={settled}")
+    plan = planned(3, "fsdp2", *asked)
+    clipped = [op for op in plan.memo.lowered(plan.question).program.ops if op.output.name.startswith("clipped.")]
+    assert {op.inputs[0].dtype for op in clipped} == {dtype}
+
+
+def test_who_gathers_weights_for_each_microbatch_holds_them_whole_in_their_own_format():
+    """Under autocast, as of DeepSpeed's ZeRO 1, what is cast lies beside whole weights in f32."""
+    whole = 16 * LAYER + 128_256 * 4096
+    assert planned(1, "deepspeed", "workload.param_dtype=f32").memory.parameters_bytes == pytest.approx(4 * whole, 1e-4)
+
+
 @pytest.mark.parametrize(
     "override", ["practice.staged=each", "practice.reshard_after_forward=true", "practice.gradients=auto"]
 )

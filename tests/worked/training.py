@@ -140,7 +140,8 @@ def outputs_13b():
 
 @cache
 def data_parallel_13b():
-    return tpsim.plan(model="llama-2-13b", hw="tpu-v5p", dp=4096, batch=4096, seq=2048)
+    book = "hardware={extends: tpu-v5p, chip: {memory: {capacity: 96 GB}}}"
+    return tpsim.plan(model="llama-2-13b", hw="tpu-v5p", dp=4096, batch=4096, seq=2048, overrides=[book])
 
 
 def fsdp_compute_bound():

@@ -97,10 +97,10 @@ class Row(Record):
 
     @property
     def ep_over(self) -> str | None:
-        """Of inference: the roles whose axes experts lie over; left out where these are on every device."""
+        """The roles whose axes experts lie over; left out where these are on every device, and of training dp alone."""
         roles = self.question.layout.roles
         over = [role for role in ("dp", "tp") if {*roles.get(role, ())} & {*roles.get("ep", ())}]
-        return " and ".join(over) or None if self.question.inference else None
+        return " and ".join(over) or None if self.question.inference or "tp" in over else None
 
     @property
     def schedule(self) -> str | None:

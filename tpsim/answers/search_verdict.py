@@ -84,7 +84,8 @@ def _why_none(result: SearchResult) -> str:
         return "no layout fits"
     memory, least = result.smallest.plan.memory, Row(1, result.smallest, result.smallest, "memory")
     peak, capacity = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
-    return f"no layout fits: least peak {peak} of {capacity}, {in_words(least)}"
+    fits = "surely fits" if memory.fits is None else "fits"
+    return f"no layout {fits}: least peak {peak} of {capacity}, {in_words(least)}"
 
 
 def _bought(result: SearchResult) -> str:

@@ -45,14 +45,14 @@ COLUMNS: Mapping[str, str] = {
         ("rank", "tp", "dp", "cp", "ep", "pp", "chunks", "microbatches", "microbatch_size", "zero"), "int64"
     ),
     **dict.fromkeys(("sequence_parallel", "fits"), "bool"),
-    **dict.fromkeys(("schedule", "layers", "recompute", "placement", "layout"), "string"),
+    **dict.fromkeys(("ep_over", "schedule", "layers", "recompute", "placement", "layout"), "string"),
     **dict.fromkeys(("value", "step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu"), "double"),
     **dict.fromkeys(("peak_bytes", "at_least_s"), "double"),
 }
 """What is kept of a layout, and its type; value: what it was ranked by, less is better."""
 
 SERVED: Mapping[str, str] = {
-    **dict.fromkeys(("ep_over", "cache"), "string"),
+    "cache": "string",
     "batch": "int64",
     **dict.fromkeys(("ttft_s", "tpot_s", "tokens_per_s_chip"), "double"),
 }

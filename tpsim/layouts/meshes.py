@@ -34,7 +34,7 @@ def meshes(space: Space, base: Question) -> Iterator[Ways]:
 
 
 def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:
-    """Whether experts lie over tp beside their part of dp, each way that is looked at: in inference both are."""
+    """Whether experts lie over tp beside their part of dp, each way that is looked at: both of a searched mesh."""
     if not _over_both(space, base):
         return [False]
     devices = {False: ways.ep, True: ways.ep * ways.tp}
@@ -42,4 +42,4 @@ def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:
 
 
 def _over_both(space: Space, base: Question) -> bool:
-    return bool(space.chips and base.inference and base.model.experts)
+    return bool(space.chips and base.model.experts)

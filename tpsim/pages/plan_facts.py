@@ -91,7 +91,8 @@ def _turns(schedule: PipelineSchedule, split: Sequence[int]) -> str:
 def _dtypes(result: PlanResult) -> str:
     """What is stored and sent in which number format: ``activations bf16, ...; on the wire bf16 (activations)``."""
     dtypes = result.question.dtypes
-    stored = f"activations {dtypes.activations}, parameters {dtypes.params}, gradients {dtypes.gradients}"
+    shards = f" of shards in {dtypes.shards}" if dtypes.shards else ""
+    stored = f"activations {dtypes.activations}, parameters {dtypes.params}{shards}, gradients {dtypes.gradients}"
     sent: dict[str, dict[str, None]] = {}
     for row in result.rows:
         plain = row.block if row.block == "loss" else "activations"

@@ -67,6 +67,9 @@ class Dtypes:
 
     For None moments are as masters are in the optimizer, a cache is as activations are; experts, and both ends of the
     vocabulary, are as other parameters.
+
+    shards  of parameters at rest, which the optimizer holds and updates, where what is whole all the step is gathered
+            of these in another format (`params`); None: whatever is whole is what is at rest
     """
 
     activations: str = "bf16"
@@ -78,6 +81,12 @@ class Dtypes:
     cache: str | None = field(default=None, repr=False)
     experts: str | None = field(default=None, repr=False)
     vocab: str | None = field(default=None, repr=False)
+    shards: str | None = field(default=None, repr=False)
+
+    @property
+    def at_rest(self) -> str:
+        """What parameters are stored as between steps."""
+        return self.shards or self.params
 
     def narrows(self, dtype: str) -> bool:
         """True for weights that are stored wider than activations, which products multiply them with."""

@@ -219,8 +219,8 @@ def lacks(
         "regather": ("sequence parallelism", sequence_parallel),
         "staged": ("ZeRO 2 or 3 of stages", zero > 1 and "pp" in roles),
         "rows": ("experts", bool(model.experts)),
-        "cast": ("parameters wider than activations", dtypes.narrows(dtypes.params)),
-        "settled": ("gradients that are sent as no parameter is stored", dtypes.params != dtypes.gradients),
+        "cast": ("parameters wider than activations", dtypes.narrows(dtypes.at_rest)),
+        "settled": ("gradients that are sent as no parameter is stored", dtypes.at_rest != dtypes.gradients),
         "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),
     }
     lacking, has = needs.get(switch, ("", True))

@@ -182,7 +182,8 @@ class Practice:
                            replicas, unless told otherwise: pytorch PR 126166); auto: in every microbatch what the
                            sharding of their buffer takes up (ZeRO-2, 3), the rest once per step
     staged                 where stages take turns ZeRO-2 and 3 gather weights, and scatter gradients, for each
-                           microbatch, or once: microbatches share what is gathered and added up (shared), as of ZeRO-1
+                           microbatch, or once: microbatches share what is gathered and added up (shared), as of ZeRO-1,
+                           where the optimizer's shards are the parameters (`Dtypes.shards`) if weights are cast there
     zero1                  from ZeRO-1 on, what gradients owe at the end of a step goes to the optimizer (scatter), or
                            they are completed first (all_reduce)
     cross_entropy          computed on vocabulary shards (parallel) or on gathered logits

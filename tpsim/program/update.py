@@ -84,10 +84,11 @@ class Update:
         to = self.trace.home(param, "state")
         with self.trace.at(acting(self.trace.where, "U"), "state"):
             g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
-        if self.practice.settled == "sent" or g.dtype == param.dtype:
+        held = self.dtypes.shards or param.dtype
+        if self.practice.settled == "sent" or g.dtype == held:
             return g
         with self.trace.at(replace(acting(self.trace.where, "U"), kernel=CAST), "state"):
-            return self.trace.lin(g.name, g, dtype=param.dtype)
+            return self.trace.lin(g.name, g, dtype=held)
 
     def squares(self, gradients: Iterable[Array], chunks: int) -> Array:
         """The sum of the squares of all gradients, on all devices: what several stages hold alike the first one counts.
@@ -129,7 +130,9 @@ class Update:
             return trace.reshard(new, param.type, because, region="stored")
 
     def _master(self, param: Array) -> Array:
-        """Weights as the optimizer adds to them: its own copy where that is finer, or a free slice of stored ones."""
+        """Weights as the optimizer adds to them: its own, at rest or finer, or a free slice of stored ones."""
+        if self.dtypes.shards:
+            return self.trace.state(f"master.{param.name}", param, self.dtypes.shards)
         if DTYPE_BYTES[self.dtypes.params] < DTYPE_BYTES[self.dtypes.optimizer]:
             return self.trace.state(f"master.{param.name}", param, self.dtypes.optimizer)
         to = self.trace.home(param, "state")

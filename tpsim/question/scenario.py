@@ -33,7 +33,7 @@ from tpsim.question.routing import check_routing, levelled
 from tpsim.question.scenario_file import DTYPE_FIELDS
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.stated import Source, Stated, stated
-from tpsim.question.zero import staged
+from tpsim.question.zero import gathered_once, staged
 
 if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
@@ -100,7 +100,7 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
         placement=placement,
         layout=split.layout,
         practice=practice,
-        dtypes=_dtypes(read.file.workload),
+        dtypes=gathered_once(_dtypes(read.file.workload), practice, split.layout.zero),
         workload=workload,
         limits=tuple(limits(read.file.require.limits, read.at, kind=workload.kind)),
         planner=read.file.planner,
@@ -233,7 +233,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     buffers = buffered(read, practice, laid.zero, beside=overlap.gradients == "beside")
     practice = replace(practice, overlap=overlap, buffers=buffers)
     check_shared(practice, laid, model, read.at)
-    return keeping(read, recomputing(read, practice), model, laid, dtypes)
+    return keeping(read, recomputing(read, practice), model, laid, gathered_once(dtypes, practice, laid.zero))
 
 
 LEAST_EFFICIENCY = 1e-6

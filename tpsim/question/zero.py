@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import flat_dim
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds import counted
 from tpsim.program.layout import LINES
+from tpsim.program.practice import ALL_SHARDED
 from tpsim.program.transformer import end_parameters, layer_parameters
 from tpsim.report.answer import Assumption
 
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.program.dtypes import Dtypes
     from tpsim.program.model import Model
+    from tpsim.program.practice import Practice
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile
 
@@ -37,6 +41,17 @@ def shared_by_microbatches(file: ScenarioFile, fields: LayoutFields, mesh: Mesh)
     """The layout with the ZeRO stage that it comes to."""
     zero = at_stages(fields.zero, staged(file.practice), mesh.size(*fields.pp))
     return fields if zero == fields.zero else fields.model_copy(update={"zero": zero})
+
+
+def gathered_once(dtypes: Dtypes, practice: Practice, zero: int) -> Dtypes:
+    """The number formats where microbatches share weights that are gathered once: whole as they are used, not at rest.
+
+    They are cast where they lie, in the optimizer's shards, of which FSDP2 gathers one copy for all microbatches.
+    """
+    once = practice.staged == "shared" and 0 < zero < ALL_SHARDED
+    if not once or practice.cast == "products" or not dtypes.narrows(dtypes.params):
+        return dtypes
+    return replace(dtypes, params=dtypes.activations, shards=dtypes.params)
 
 
 def whole_notes(model: Model, whole: Sequence[str], shards: int, zero: tuple[int, int]) -> Iterator[Assumption]:
