@@ -8,6 +8,7 @@ import pytest
 
 from tpsim.answers.plan import priced
 from tpsim.answers.search import search
+from tpsim.quantity.errors import InputError
 from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
 
@@ -61,10 +62,14 @@ def test_the_saved_best_is_planned_to_the_same_step(found, tmp_path):
     assert priced(resolve(path, memo=memo), memo).step.time_s == found.best.step_s
 
 
-def test_a_stated_placement_is_held_and_without_experts_there_is_one():
-    held = search(ASKED, vary=VARY, placement=["tensor=nvlink"], top=100)
-    assert (held.held["placement"], "placement" in held.searched) == ({"tensor": ["nvlink"]}, False)
+def test_a_stated_placement_is_held_and_without_experts_there_is_one(found):
+    held = search(ASKED, vary=VARY, placement=["expert=network"], top=100)
+    assert (held.held["placement"], "placement" in held.searched) == ({"expert": ["network"]}, False)
     assert not any(row.placement for row in held.rows)
+    assert held.best.step_s == found.best.step_s
+    assert all(row.plan.question.placement.binding.get("expert") in (None, ("network",)) for row in held.rows)
+    with pytest.raises(InputError, match="expret"):
+        search(ASKED, vary=VARY, placement=["expret=network"])
     dense = search(
         {**ASKED, "model": {"extends": "llama-3-8b", "layers": 4}}, vary=["zero=1", "recompute=none", "pp=1", "tp=2"]
     )

@@ -18,7 +18,7 @@ from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
 from tpsim.layouts.meshes import meshes, over_tp
 from tpsim.layouts.orders import orders
 from tpsim.layouts.places import otherwise, placed
-from tpsim.layouts.space import CHUNKED, RECOMPUTES, WHOLE
+from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.program.cache import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
 from tpsim.program.schedules import DEFAULT, SCHEDULES
@@ -29,7 +29,7 @@ from tpsim.question.edits import EXPERTS, ROLES, STAGES
 from tpsim.question.layout import cut
 from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline
-from tpsim.question.recompute import check_layers
+from tpsim.question.recompute import DROPS, check_layers
 from tpsim.question.routing import levelled
 from tpsim.question.scenario_file import LayoutFields, PipelineFields
 from tpsim.question.zero import at_stages
@@ -135,7 +135,7 @@ class Legal:
     def _collect(self) -> None:
         """Every layout, refused by its first reason or put into the group of its program."""
         known: dict[Hashable, list[tuple[Layout, Laid, Split, Parts]]] = defaultdict(list)
-        recomputes, held = self.space.values("recompute", RECOMPUTES, ""), self.file.layout or LayoutFields()
+        recomputes, held = self.space.values("recompute", (*DROPS,), ""), self.file.layout or LayoutFields()
         cached = self.base.inference and not self.file.shardings
         caches = self.space.values("cache", get_args(CacheLayout), held.cache or "heads") if cached else ("",)
         for ways in meshes(self.space, self.base):
@@ -247,7 +247,11 @@ class Legal:
     def _placed(self, laid: Cut) -> list[tuple[Bound, Placement]]:
         """Its mesh on the machine's wires, in every way that is looked at. Raises InputError."""
         levels = self.base.machine.levels
-        usual = placed(levels, laid, self.file.placement or {}) if self.space.chips else self.base.placement
+        usual = (
+            placed(levels, laid, self.space.document.data.get("placement") or {})
+            if self.space.chips
+            else self.base.placement
+        )
         others = otherwise(levels, laid, usual) if "placement" in self.space.only else ()
         return [((), usual), *others]
 

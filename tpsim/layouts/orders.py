@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from tpsim.layouts.group import ALONE
 from tpsim.layouts.layout import Order
-from tpsim.layouts.space import CHUNKED, STAGED
+from tpsim.layouts.space import CHUNKED
 from tpsim.program.schedules import SCHEDULES
 from tpsim.program.stages import CutBy
 from tpsim.quantity.size import divisors
@@ -34,7 +34,11 @@ def _orders(space: Space, base: Question, pp: int) -> Iterator[Order]:
         yield Order()
         return
     stated = base.stated.file.pipeline or PipelineFields(chunks=1, layers=EVEN)
-    schedules = ("",) if base.inference else space.values("schedule", (*STAGED, *CHUNKED), stated.schedule)
+    schedules = (
+        ("",)
+        if base.inference
+        else space.values("schedule", sorted(SCHEDULES, key=CHUNKED.__contains__), stated.schedule)
+    )
     layers = base.model.layers
     for rule, schedule in product(space.values("layers", (NEARLY_EVEN,), stated.layers), schedules):
         known = SCHEDULES.get(schedule)

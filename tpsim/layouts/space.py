@@ -23,7 +23,6 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, Edit, edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
-from tpsim.question.recompute import DROPS
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import ScenarioFile
 from tpsim.question.serving import NOT_SERVED
@@ -98,7 +97,7 @@ class Space:
 
     def question(self, layout: Layout | None, memo: Memo) -> Question:
         """The question of a layout; without one, of the document. Raises InputError."""
-        question = resolve(self.document if layout is None else self.asked(layout), memo=memo)
+        question = resolve(self._bound(self.document) if layout is None else self.asked(layout), memo=memo)
         return replace(question, machine=self.machine) if self.machine else question
 
     def asked(self, layout: Layout) -> Document:
@@ -107,18 +106,23 @@ class Space:
         for keys, value in self.fields(layout).items():
             if value is not None or stands(document.data, keys):
                 document = spec.with_value(document, keys, value, None)
+        return self._bound(document)
+
+    def _bound(self, document: Document) -> Document:
+        """Where the mesh is searched: without what is stated of wires of axes that others of its meshes have."""
+        for axis in {*(document.data.get("placement") or {})} & {*ROLES.values()} - {*document.data["mesh"]}:
+            document = spec.with_value(document, ("placement", axis), None, None) if self.chips else document
         return document
 
     def fields(self, layout: Layout) -> dict[Keys, Any]:
         """What a layout sets: field -> value; None takes it away."""
-        stages, bound = layout.pp > 1, self.document.data.get("placement") or {}
+        stages = layout.pp > 1
         fields: dict[Keys, Any] = {}
         if self.chips:
             roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
             fields["mesh",] = layout.mesh()
             fields |= {("layout", role): roles.get(role) for role in ROLES}
             fields |= {} if "cp" in roles else {("layout", "context"): None}
-            fields |= {("placement", axis): None for axis in bound if axis not in fields["mesh",]}
             fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
             if name not in ROLES and (stages or name not in Order._fields):
@@ -338,9 +342,5 @@ def _held(
     yield from ((name, values[0]) for name, values in only.items() if values and len(values) == 1)
 
 
-RECOMPUTES = tuple(DROPS)
-"""What a search may recompute."""
-
-STAGED = tuple(name for name, maker in SCHEDULES.items() if not maker.several)
 CHUNKED = tuple(name for name, maker in SCHEDULES.items() if maker.several)
-"""Schedules of one chunk per stage, and of several."""
+"""Schedules of several chunks per stage."""
