@@ -12,6 +12,7 @@ from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from tpsim.cost.compute import Compute
+    from tpsim.cost.early import Lead
     from tpsim.cost.rollup import Row
     from tpsim.cost.timed import Timed
 
@@ -44,16 +45,20 @@ class RankWork:
 
 
 class RankSpan(NamedTuple):
-    """A rank from the start of its first action until it has ended, in seconds from the first start of all."""
+    """A rank from the start of its first action until it has ended, in seconds from the first start of all.
+
+    lead_s  before that it waits so long for weights, which it gathers while its end waits for other ranks, too
+    """
 
     rank: int
     start: Any
     end: Any
+    lead_s: Any = 0
 
     @property
     def seconds(self) -> Any:
         """How long that is."""
-        return self.end - self.start
+        return self.end - self.start + self.lead_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class FullLinks:
     """The links that a rank fills longest, and whether it must wait for them.
 
     tasks_s  when its tasks have ended, as if every sort of collective had links of its own
+    lead     what it gathers before them
     late_s   seconds that the links need beyond that
     """
 
@@ -68,6 +74,7 @@ class FullLinks:
     tail: Tail
     wire: str
     tasks_s: Any
+    lead: Lead
     late_s: Any
 
     @property
