@@ -7,11 +7,10 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.program.schedules import SCHEDULES
 
-EARLY = [name for name, maker in SCHEDULES.items() if maker.early]
 UNEVEN = {1: [2, 3, 6, 5], 2: [1, 3, 1, 2, 3, 1, 3, 2]}
 
 
-def asked(schedule, bandwidth, *, model="llama-3-8b", even=True, clip="none", weights="beside"):
+def asked(schedule, bandwidth, *, model="llama-3-8b", even=True, clip="none", weights="beside", ahead=None):
     """Four stages whose new weights go over a network."""
     chunks = 2 if SCHEDULES[schedule].several else 1
     return plan(
@@ -26,7 +25,12 @@ def asked(schedule, bandwidth, *, model="llama-3-8b", even=True, clip="none", we
             "placement": {"pipe": "nvlink", "data": "network"},
             "layout": {"pp": "pipe", "dp": "data", "zero": 1},
             "pipeline": {"schedule": schedule, "chunks": chunks, "layers": "even" if even else UNEVEN[chunks]},
-            "practice": {"base": "ideal", "clip": clip, "overlap": {"gradients": "none", "weights": weights}},
+            "practice": {
+                "base": "ideal",
+                "clip": clip,
+                "overlap": {"gradients": "none", "weights": weights},
+                "ahead": ahead,
+            },
             "workload": {"seq": 512, "global_batch": 64, "microbatches": 8},
         }
     )
@@ -78,7 +82,7 @@ def once(work, begun, gathers):
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("model", ["llama-3-8b", "gpt3-175b"])
 @pytest.mark.parametrize("bandwidth", ["1 GB/s", "10 GB/s", "100 GB/s"])
-@pytest.mark.parametrize("schedule", EARLY)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_steps_in_a_row_are_as_long_as_one_is_told(schedule, bandwidth, model, even):
     """Never longer; and no shorter where layers are split evenly."""
     step = asked(schedule, bandwidth, model=model, even=even).pipeline.step
@@ -91,7 +95,7 @@ def test_steps_in_a_row_are_as_long_as_one_is_told(schedule, bandwidth, model, e
 @pytest.mark.parametrize("clip", ["none", "deferred"])
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("bandwidth", ["1 GB/s", "10 GB/s", "100 GB/s"])
-@pytest.mark.parametrize("schedule", EARLY)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_weights_gathered_beside_compute_make_no_step_longer(schedule, bandwidth, even, clip):
     """What the rank that paces waits for them is told: of every rank all parts are the step, and so is the formula."""
     step, without = (
@@ -107,3 +111,14 @@ def test_weights_gathered_beside_compute_make_no_step_longer(schedule, bandwidth
     waited = sum(row.exposed_s for row in step.pacing.rows if row.collective == "all_gather")
     assert ("weights" in step.told.counts) == (waited > 0)
     assert waited == pytest.approx(step.told.seconds.get("weights", 0), rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_since_when_weights_are_gathered_can_be_stated_and_else_is_as_the_schedule_is_run(schedule):
+    """The hooks of Megatron-LM and PyTorch gather with the first forward where a rank has one chunk."""
+
+    def step(since):
+        return asked(schedule, "10 GB/s", ahead={"since": since}).step.time_s
+
+    assert step("step") < step("message")
+    assert step("auto") == step("step" if SCHEDULES[schedule].early else "message")

@@ -200,8 +200,9 @@ def test_more_overlap_of_a_sort_is_never_slower(drawn, overlap, sort, scale):
     what is sent layer by layer lets them meet more often.
     """
     question = drawn.answer.question
-    alone = SCHEDULES[question.orders.name].early and question.practice.clip != "norm" if question.schedule else True
-    assume(sort != "weights" or alone or not question.layout.zero)
+    ahead, usual = question.practice.ahead, SCHEDULES[question.orders.name].early if question.schedule else True
+    alone = question.practice.clip != "norm" and ahead.is_early(usual=usual)
+    assume(sort != "weights" or question.stages.ranks == 1 or alone or not question.layout.zero)
     degrees = DEGREES[: 3 if sort == "tensor" else 2]
     steps = [step_with(*drawn, {**overlap, sort: degree}, scale, late=False) for degree in degrees]
     assume(all(steps))

@@ -102,7 +102,8 @@ def led(ran: Ran, rank: int, weights: Mapping[int, Gathered]) -> Lead:
 
 def gathers_early(schedule: PipelineSchedule, actions: Actions) -> bool:
     """True where ranks do not wait for a message before they gather new weights."""
-    return schedule.early and actions.gathers_once
+    stages = schedule.ranks > 1 and not schedule.is_forward
+    return stages and actions.practice.ahead.is_early(usual=schedule.early) and actions.gathers_once
 
 
 def begin_together(actions: Actions) -> bool:

@@ -59,7 +59,7 @@ class Bounds(Once):
         works = np.stack([acted(acts) for acts in actions])
         together = figures.example.practice.clip == "norm"
         lead, zeros = np.maximum(lane("fresh") - works[0], 0), np.zeros(works[0].shape)
-        early = sorts.ranks > 1 and SCHEDULES[schedule].early
+        early = sorts.ranks > 1 and figures.example.practice.ahead.is_early(usual=SCHEDULES[schedule].early)
         fresh, lead = (zeros, lead) if early else (lead + late("F"), zeros)
         m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
         once, shared = wholes("once", figures.once_s), wholes("shared", figures.shared_s)
