@@ -69,7 +69,7 @@ PRACTICES: Mapping[str, Practice] = {
         cast="shards",
         causal="whole",
         overlap=Overlap(tensor="split", gradients="beside", weights="beside", stages="beside"),
-        ahead=Ahead(since="step"),
+        ahead=Ahead(since="step"),  # MaxText, layers/pipeline.py, pipeline_fsdp_ag_once: before the pipeline's loop
     ),
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
