@@ -122,3 +122,29 @@ def test_since_when_weights_are_gathered_can_be_stated_and_else_is_as_the_schedu
 
     assert step("step") < step("message")
     assert step("auto") == step("step" if SCHEDULES[schedule].early else "message")
+
+
+def test_no_step_is_shorter_than_its_links_are_busy_wherever_a_rank_begins():
+    """The second stage gathers weights of most layers for every microbatch, and begins behind the first."""
+    step = plan(
+        {
+            "tpsim": "scenario/1",
+            "model": {"extends": "llama-3-8b", "layers": 8},
+            "hardware": {
+                "extends": "dgx-h100",
+                "levels": {"network": {"link": {"bandwidth": {"value": "10 GB/s", "kind": "guess"}}}},
+            },
+            "mesh": {"pipe": 2, "data": 8},
+            "placement": {"pipe": "nvlink", "data": "network"},
+            "layout": {"pp": "pipe", "dp": "data", "zero": 3},
+            "pipeline": {"schedule": "1f1b", "layers": [2, 6]},
+            "practice": "ideal",
+            "workload": {"seq": 512, "global_batch": 64, "microbatches": 8},
+        }
+    ).pipeline.step
+    busy = [max(own.wires_s.values()) for own in step.work.own]
+    assert step.pacing.rank == 1
+    assert step.time_s == pytest.approx(max(busy), rel=1e-9)
+    for stage in step.told.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
+        assert parts == pytest.approx(step.time_s, rel=1e-11)

@@ -175,10 +175,9 @@ class Work:
         whole = None
         if not briefly:
             counts, seconds = path.counts()
-            if once := longest.end - ran.done(last):
-                counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
-            if lead:
-                counts, seconds = {**counts, "weights": 1}, {**seconds, "weights": longest.lead_s}
+            for name, s in (("once", longest.end - ran.done(last)), ("weights", longest.lead_s)):
+                if s:
+                    counts, seconds = {**counts, name: 1}, {**seconds, name: s}
             whole = Told((*stages.values(),), counts, seconds)
         return Pipelined(self, longest.seconds, max(span.end for span in spans), stages[last], whole)
 
@@ -279,9 +278,10 @@ class Work:
         once = total(row.busy_s for row in own.single) + own.once_s
         end = ran.done(rank) + tail.late_s + once
         lead = led(ran, rank, self.gathered) if self.gathered and not begin_together(self.actions) else Lead()
-        wires = own.wires_s
+        wires, alone = own.wires_s, not (self.schedule.is_forward or own.shared_s)
         wire = max(wires, key=lambda name: wires[name], default="")
-        return FullLinks(rank, tail, wire, end, lead, max(wires.get(wire, 0) - end - lead.seconds, 0))
+        span = end - (ran.starts[rank][0] if alone else 0) + lead.seconds
+        return FullLinks(rank, tail, wire, end, lead, max(wires.get(wire, 0) - span, 0))
 
     def _meeting(self, rank: int) -> list[int]:
         """The ranks that a rank ends together with: all where the next step begins with what the last rank gives."""
