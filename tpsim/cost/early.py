@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.cost.rank_work import Lead
 from tpsim.cost.timed import Length, added
 from tpsim.quantity.size import total
 
@@ -67,26 +68,6 @@ def gathered(
                 first[kind] = Gathered(due, calls, spent)
                 before += total(spent.values())
     return first
-
-
-class Lead(NamedTuple):
-    """How long before its first action a rank begins to gather, if none of its first forwards is to wait for weights.
-
-    seconds  0 where they are there whenever messages come
-    place    the number of the action that would wait longest
-    calls    how often each call stands on the way to its end
-    spent    seconds of all gathers until then, by call
-    """
-
-    seconds: Any = 0
-    place: int = 0
-    calls: Mapping[int, int] = {}
-    spent: Mapping[int, Any] = {}
-
-    def exposed(self, seconds: Any) -> dict[int, Any]:
-        """What a rank waits for weights, by call."""
-        whole = total(self.spent.values())
-        return {call: seconds * s / whole for call, s in self.spent.items()} if seconds else {}
 
 
 def led(ran: Ran, rank: int, weights: Mapping[int, Gathered]) -> Lead:

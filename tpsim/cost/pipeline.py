@@ -13,10 +13,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.early import Lead, begin_together, gathered, gathers_early, led
+from tpsim.cost.early import begin_together, gathered, gathers_early, led
 from tpsim.cost.orders import run
 from tpsim.cost.ran import Path
-from tpsim.cost.rank_work import FullLinks, RankSpan, RankWork, Tail
+from tpsim.cost.rank_work import FullLinks, Lead, RankSpan, RankWork, Tail
 from tpsim.cost.timed import Timed, added
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.schedules import in_flight, turns_of

@@ -13,8 +13,7 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.cost.early import Lead
-    from tpsim.cost.rank_work import RankWork, Tail
+    from tpsim.cost.rank_work import Lead, RankWork, Tail
     from tpsim.cost.timed import Timed
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk

@@ -11,8 +11,9 @@ from tpsim.cost.rollup import wires_s
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpsim.cost.compute import Compute
-    from tpsim.cost.early import Lead
     from tpsim.cost.rollup import Row
     from tpsim.cost.timed import Timed
 
@@ -42,6 +43,26 @@ class RankWork:
     def wires_s(self) -> dict[str, Any]:
         """Seconds in which it fills the links of each level, but for what several ranks do together behind all else."""
         return wires_s(row for row in self.rows if not row.call.shared)
+
+
+class Lead(NamedTuple):
+    """How long before its first action a rank begins to gather, if none of its first forwards is to wait for weights.
+
+    seconds  0 where they are there whenever messages come
+    place    the number of the action that would wait longest
+    calls    how often each call stands on the way to its end
+    spent    seconds of all gathers until then, by call
+    """
+
+    seconds: Any = 0
+    place: int = 0
+    calls: Mapping[int, int] = {}
+    spent: Mapping[int, Any] = {}
+
+    def exposed(self, seconds: Any) -> dict[int, Any]:
+        """What a rank waits for weights, by call."""
+        whole = total(self.spent.values())
+        return {call: seconds * s / whole for call, s in self.spent.items()} if seconds else {}
 
 
 class RankSpan(NamedTuple):
