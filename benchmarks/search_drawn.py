@@ -76,7 +76,7 @@ SWITCHES: Mapping[str, Sequence[Any]] = {
     "latents": ("block", "stream"),
     "padding": ("flat", "rows", "none"),
     "clip": ("norm", "deferred", "none"),
-    "ahead": ({"layers": 0}, {"layers": 3}, {"elements": 10**6}),
+    "ahead": ({"layers": 0}, {"layers": 3}, {"elements": 10**6}, {"since": "message"}, {"since": "step"}),
     "bucket": ("layer", "step", {"elements": 10**6, "first_chunk": True}, {"elements": 10**6, "per_rank": 500_000}),
 }
 ROWS: Mapping[str, Sequence[Any]] = {

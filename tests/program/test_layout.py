@@ -93,9 +93,12 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
     plain = {"gates": "experts", "overlap": "none", "dispatch": "flat", "counts": "none", "dtype": None}
     assert all(one == plain for one in rows.values())
     assert ideal["rows"] == {**plain, "overlap": "beside"}
+    assert ideal["ahead"] == {"layers": 1, "elements": None, "since": "step"}
+    as_run = {"ahead": {**ideal["ahead"], "since": "auto"}}
     assert switches == {
         "ideal": {},
         "megatron": {
+            **as_run,
             "cast": "products",
             "regather": True,
             "reshard_after_forward": True,
@@ -110,6 +113,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "bucket": {"of": "layer", "elements": 40_000_000, "per_rank": 1_000_000, "first_chunk": True},
         },
         "fsdp2": {
+            **as_run,
             "reshard_after_forward": "layers",
             "staged": "shared",
             "coalesce": True,
@@ -130,7 +134,7 @@ def test_a_named_practice_differs_from_the_ideal_one_only_in_these_switches():
             "padding": "flat",
             "clip": "norm",
             "overlap": {"tensor": "none", "gradients": "zero3", "weights": "zero3", "stages": "none"},
-            "ahead": {"layers": 1, "elements": 50_000_000},
+            "ahead": {"layers": 1, "elements": 50_000_000, "since": "auto"},
             "bucket": {"of": "layer", "elements": 500_000_000, "per_rank": 0, "first_chunk": False},
         },
         "xla": {

@@ -61,7 +61,8 @@ def test_a_switch_that_is_said_to_change_nothing_changes_nothing(layout):
     [
         ("data", "regather", "sequence parallelism"),
         ("data", "zero1", "ZeRO"),
-        ("ZeRO 1", "ahead", "ZeRO 3"),
+        ("ZeRO 1", "reshard_after_forward", "ZeRO 3"),
+        ("data", "ahead", "ZeRO"),
         ("data", "cotangents", "tensor parallelism"),
         ("tensor", "bucket", "data parallelism"),
         ("sequence parallel", "order", "context parallelism"),

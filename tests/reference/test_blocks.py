@@ -16,7 +16,7 @@ from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
 from tpsim.program.model import Attention, Latent, LayerKind, Mlp
-from tpsim.program.op import Reshard
+from tpsim.program.op import Einsum, Reshard
 from tpsim.program.practice import Practice
 from tpsim.program.serving import Serving, lower_serving
 
@@ -70,6 +70,9 @@ def whole(name, practice):
         (GEMMA.name, 3, False, Practice(attention="plain")),
         (DEEPSEEK.name, 1, True, PRACTICES["megatron"]),
         (DEEPSEEK.name, 3, False, Practice(attention="plain")),
+        (DEEPSEEK.name, 1, True, Practice(recompute=("full",), replay="whole")),
+        (DEEPSEEK.name, 3, False, Practice(recompute=("full",), replay="needed")),
+        (DEEPSEEK.name, 1, False, Practice(recompute=("full",), replay="whole", recompute_layers=1)),
         (LLAMA_4.name, 2, True, Practice(recompute=("full",), replay="whole", recompute_layers=1)),
     ],
 )
@@ -82,6 +85,26 @@ def test_layers_of_several_kinds_equal_the_unsharded_program(name, zero, sequenc
 def test_what_predicts_further_tokens_is_for_training_alone():
     served = lower_serving(DEEPSEEK, layout(), Practice(), Dtypes(), (), serving=Serving(phase="decode"))
     assert not [op.output.name for op in served.ops if "mtp" in op.output.name]
+
+
+@pytest.mark.parametrize("replay", ["whole", "needed"])
+def test_what_predicts_further_tokens_is_recomputed_as_layers_are_unless_some_of_these_alone_are(replay):
+    """Its layer, and the norms and products around it; what looks words up, and its logits, run once in any case."""
+
+    def replayed(**drop):
+        ops = whole(DEEPSEEK.name, Practice(replay=replay, **drop)).program.ops
+        products = [op for op in ops if isinstance(op, Einsum) and op.where.again == "replay"]
+        return [{op.output.name for op in products if op.where.place == place} for place in ("layer", "head")]
+
+    of_layer, further = replayed(recompute=("full",))
+    joined = {"mtp.stream", "mtp.embedding"}
+    norms = {name for name in further - of_layer if name.startswith("mtp_")}
+    assert of_layer
+    assert {name.partition(".")[0] for name in norms} == {"mtp_stream", "mtp_embedding", "mtp_final"}
+    assert further - norms - {"mlp.out"} == of_layer - {"mlp.out"} | joined
+    assert "mlp.out" in further  # the last norm reads it; what the next layer reads is kept
+    assert replayed(recompute=("full",), recompute_layers=1)[1] == set()
+    assert replayed() == [set(), set()]
 
 
 CUBE = Mesh({"D": 2, "C": 2, "X": 2})

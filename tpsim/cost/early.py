@@ -1,8 +1,12 @@
 """New weights that ranks begin to gather with the step, whenever their first message comes.
 
-All ranks end a step together, and so they begin it: the gathers of a rank follow one another on their lane, those of
-its first chunk first. A chunk's first forward ends when its layers have run behind its last message, or behind their
-weights, whatever is later. Megatron-LM asks for those of a third chunk and of later ones with the chunk before.
+The gathers of a rank follow one another on their lane, those of its first chunk first. A chunk's first forward ends
+when its layers have run behind its last message, or behind their weights, whatever is later. Megatron-LM asks for those
+of a third chunk and of later ones with the chunk before.
+
+Where all ranks end a step together, they begin it together. Else each begins it when it has ended its own: gathers fill
+the time in which it waits for its first message. The rank whose step is longest does not wait for one: its next step is
+later by what weights need before its first action, for none of its chunks to be held up.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpsim.cost.rank_work import Lead
 from tpsim.cost.timed import Length, added
 from tpsim.quantity.size import total
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.actions import Actions
     from tpsim.cost.clock import Clock
+    from tpsim.cost.ran import Ran
     from tpsim.cost.timed import Timed
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Chunk
@@ -64,6 +70,23 @@ def gathered(
     return first
 
 
+def led(ran: Ran, rank: int, weights: Mapping[int, Gathered]) -> Lead:
+    """What a rank that begins its step alone gathers before its first action."""
+    most, schedule, spent = Lead(), ran.schedule, dict[int, Any]()
+    for kind, one in weights.items():
+        if schedule.rank(schedule.kinds.examples[kind][0].chunk) == rank:
+            place, spent = schedule.kinds.of[rank].index(kind), added(spent, one.spent)
+            lead_s = one.due - (ran.ends[rank][place] - ran.starts[rank][0])
+            most = Lead(lead_s, place, one.calls, spent) if lead_s > most.seconds else most
+    return most
+
+
 def gathers_early(schedule: PipelineSchedule, actions: Actions) -> bool:
-    """True where ranks begin a step together, and do not wait for a message before they gather."""
-    return schedule.early and actions.practice.clip == "norm" and actions.gathers_once
+    """True where ranks do not wait for a message before they gather new weights."""
+    stages = schedule.ranks > 1 and not schedule.is_forward
+    return stages and actions.practice.ahead.is_early(usual=schedule.early) and actions.gathers_once
+
+
+def begin_together(actions: Actions) -> bool:
+    """True where no rank begins a step before all have ended the one before."""
+    return actions.practice.clip == "norm"

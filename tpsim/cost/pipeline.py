@@ -13,11 +13,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.early import gathered, gathers_early
+from tpsim.cost.early import begin_together, gathered, gathers_early, led
 from tpsim.cost.orders import run
 from tpsim.cost.ran import Path
-from tpsim.cost.rank_work import FullLinks, RankSpan, RankWork, Tail
-from tpsim.cost.timed import Timed
+from tpsim.cost.rank_work import FullLinks, Lead, RankSpan, RankWork, Tail
+from tpsim.cost.timed import Timed, added
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.schedules import in_flight, turns_of
 from tpsim.program.stages import Stages
@@ -159,13 +159,15 @@ class Work:
         """One step, as it takes its turn among steps that are alike; briefly: told of the rank that it hangs on."""
         ran = self.ran()
         full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
-        spans = self._spans(ran, [stage.end for stage in full])
+        spans = self._spans(ran, full)
         longest = max(spans, key=lambda span: span.seconds)
+        spans = [span if span is longest else span._replace(lead_s=0) for span in spans]  # they wait for messages
         last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
         due = {kind: self.gathered[kind].due for kind in self.waiting}
         path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop, due)
         sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
-        pulls = path.pulls(self.own[last], full[last].tail, sends)
+        lead = full[longest.rank].lead if longest.lead_s else None
+        pulls = path.pulls(self.own[last], full[last].tail, sends, lead)
         if full[last].late_s:
             pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
         asked = [spans[last]] if briefly else spans
@@ -173,8 +175,9 @@ class Work:
         whole = None
         if not briefly:
             counts, seconds = path.counts()
-            if once := longest.end - ran.done(last):
-                counts, seconds = {**counts, "once": 1}, {**seconds, "once": once}
+            for name, s in (("once", longest.end - ran.done(last)), ("weights", longest.lead_s)):
+                if s:
+                    counts, seconds = {**counts, name: 1}, {**seconds, name: s}
             whole = Told((*stages.values(),), counts, seconds)
         return Pipelined(self, longest.seconds, max(span.end for span in spans), stages[last], whole)
 
@@ -192,7 +195,7 @@ class Work:
     @cached_property
     def waiting(self) -> Mapping[int, Any]:
         """Of these kinds those that weights hold up, and what they take: one of a kind runs in a step."""
-        if not self.gathered:
+        if not self.gathered or not begin_together(self.actions):
             return {}
         due = {kind: one.due for kind, one in self.gathered.items()}
         begun = chain.from_iterable(map(zip, self.schedule.kinds.of, self._run(self.plain, due).starts))
@@ -274,9 +277,11 @@ class Work:
         own = self.own[rank]
         once = total(row.busy_s for row in own.single) + own.once_s
         end = ran.done(rank) + tail.late_s + once
-        wires = own.wires_s
+        lead = led(ran, rank, self.gathered) if self.gathered and not begin_together(self.actions) else Lead()
+        wires, alone = own.wires_s, not (self.schedule.is_forward or own.shared_s)
         wire = max(wires, key=lambda name: wires[name], default="")
-        return FullLinks(rank, tail, wire, end, max(wires.get(wire, 0) - end, 0))
+        span = end - (ran.starts[rank][0] if alone else 0) + lead.seconds
+        return FullLinks(rank, tail, wire, end, lead, max(wires.get(wire, 0) - span, 0))
 
     def _meeting(self, rank: int) -> list[int]:
         """The ranks that a rank ends together with: all where the next step begins with what the last rank gives."""
@@ -284,24 +289,23 @@ class Work:
             return [*range(len(self.own))]
         return [other for other, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
 
-    def _spans(self, ran: Ran, own: list[Any]) -> list[RankSpan]:
-        """When every rank begins and has ended; own: when it has done what it does alone.
+    def _spans(self, ran: Ran, full: Sequence[FullLinks]) -> list[RankSpan]:
+        """When every rank begins and has ended; full: what it does alone.
 
         What several stages have together begins when the last of them comes.
         """
-        met = [max(own[other] for other in self._meeting(rank)) for rank in range(len(own))]
-        ends = zip(ran.starts, met, self.own, strict=True)
-        from_first = self.schedule.is_forward
-        return [
-            RankSpan(rank, 0 if from_first else starts[0], end + stage.shared_s)
-            for rank, (starts, end, stage) in enumerate(ends)
-        ]
+        from_first, spans = self.schedule.is_forward, list[RankSpan]()
+        for rank, (starts, own, alone) in enumerate(zip(ran.starts, self.own, full, strict=True)):
+            end = max(full[other].end for other in self._meeting(rank)) + own.shared_s
+            lead_s = max(alone.end + alone.lead.seconds - end, 0)
+            spans.append(RankSpan(rank, 0 if from_first else starts[0], end, lead_s))
+        return spans
 
     def _stage(self, ran: Ran, full: FullLinks, span: RankSpan, time_s: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank in a step that takes so long: until its first action it waits from its end in the step before."""
         rank, idle, own = full.rank, time_s - span.seconds, self.own[full.rank]
         waits = ran.waits(rank, span.start - idle)
-        walked = self._walked(waits, full)
+        walked = self._walked(waits, full, span.lead_s)
         rows = full.spread(
             [
                 replace(row, exposed_s=self._exposed_s(row, walked[id(row.call)]), pulls=pulls.get(id(row.call), 0))
@@ -320,12 +324,12 @@ class Work:
         layers = self.stages.layers(rank)
         return Stage(rank, layers, tuple(rows), own.compute, bubble_s, in_order, full.end, host_s, late_s)
 
-    def _walked(self, waits: Waits, full: FullLinks) -> Counter[int]:
+    def _walked(self, waits: Waits, full: FullLinks, lead_s: Any) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call.
 
         For messages UNSENT where it sends none itself, as the last stage of inference does.
         """
-        exposed: Counter[Any] = Counter(full.tail.exposed)
+        exposed: Counter[Any] = Counter(added(full.tail.exposed, full.lead.exposed(lead_s)))
         for kind, count in Counter(self.schedule.kinds.of[full.rank]).items():
             for call, seconds in self.kinds[kind].exposed.items():
                 exposed[call] += seconds * count

@@ -13,7 +13,7 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.cost.rank_work import RankWork, Tail
+    from tpsim.cost.rank_work import Lead, RankWork, Tail
     from tpsim.cost.timed import Timed
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
@@ -172,11 +172,12 @@ class Path:
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order if counts[name]}, seconds
 
-    def pulls(self, own: RankWork, tail: Tail, sends: Mapping[Any, int]) -> Counter[int]:
+    def pulls(self, own: RankWork, tail: Tail, sends: Mapping[Any, int], lead: Lead | None) -> Counter[int]:
         """How often each call stands on it, those once per step and in the tail of the last rank, too.
 
         own    what the last rank does
         sends  the call that sends, by its act
+        lead   what the first rank waits for before its first action: an action ends with it, however it began
         """
         once = [*own.single, *own.shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
@@ -185,7 +186,12 @@ class Path:
             pulls.update(timed.busy.calls)
         for _, timed in late[:1]:
             pulls.update(timed.tail.calls)
-        for item, count in self._found(self.ran.critical(self.last, late[0][0] if late else None)).items():
+        found = Counter(self._found(self.ran.critical(self.last, late[0][0] if late else None)))
+        if lead:
+            pulls.update(lead.calls)
+            place = self.first, lead.place
+            found.subtract(self._found([place, *self.ran.critical(*place)]))
+        for item, count in found.items():
             if isinstance(item, tuple):
                 pulls[sends[item[0]]] += count
             else:

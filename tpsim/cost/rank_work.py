@@ -11,6 +11,8 @@ from tpsim.cost.rollup import wires_s
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tpsim.cost.compute import Compute
     from tpsim.cost.rollup import Row
     from tpsim.cost.timed import Timed
@@ -43,17 +45,41 @@ class RankWork:
         return wires_s(row for row in self.rows if not row.call.shared)
 
 
+class Lead(NamedTuple):
+    """How long before its first action a rank begins to gather, if none of its first forwards is to wait for weights.
+
+    seconds  0 where they are there whenever messages come
+    place    the number of the action that would wait longest
+    calls    how often each call stands on the way to its end
+    spent    seconds of all gathers until then, by call
+    """
+
+    seconds: Any = 0
+    place: int = 0
+    calls: Mapping[int, int] = {}
+    spent: Mapping[int, Any] = {}
+
+    def exposed(self, seconds: Any) -> dict[int, Any]:
+        """What a rank waits for weights, by call."""
+        whole = total(self.spent.values())
+        return {call: seconds * s / whole for call, s in self.spent.items()} if seconds else {}
+
+
 class RankSpan(NamedTuple):
-    """A rank from the start of its first action until it has ended, in seconds from the first start of all."""
+    """A rank from the start of its first action until it has ended, in seconds from the first start of all.
+
+    lead_s  before that it waits so long for weights, which it gathers while its end waits for other ranks, too
+    """
 
     rank: int
     start: Any
     end: Any
+    lead_s: Any = 0
 
     @property
     def seconds(self) -> Any:
         """How long that is."""
-        return self.end - self.start
+        return self.end - self.start + self.lead_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +87,7 @@ class FullLinks:
     """The links that a rank fills longest, and whether it must wait for them.
 
     tasks_s  when its tasks have ended, as if every sort of collective had links of its own
+    lead     what it gathers before them
     late_s   seconds that the links need beyond that
     """
 
@@ -68,6 +95,7 @@ class FullLinks:
     tail: Tail
     wire: str
     tasks_s: Any
+    lead: Lead
     late_s: Any
 
     @property

@@ -58,13 +58,13 @@ class Bounds(Once):
         actions = named(schedule)
         works = np.stack([acted(acts) for acts in actions])
         together = figures.example.practice.clip == "norm"
-        fresh = np.maximum(lane("fresh") - works[0], 0) + late("F")
-        if together and sorts.ranks > 1 and SCHEDULES[schedule].early:
-            fresh = fresh * 0  # it may be gathered while a rank waits for its first message
+        lead, zeros = np.maximum(lane("fresh") - works[0], 0), np.zeros(works[0].shape)
+        early = sorts.ranks > 1 and figures.example.practice.ahead.is_early(usual=SCHEDULES[schedule].early)
+        fresh, lead = (zeros, lead) if early else (lead + late("F"), zeros)
         m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
         once, shared = wholes("once", figures.once_s), wholes("shared", figures.shared_s)
         behind = lane("reduced"), lane("last"), late(actions[-1])
-        pipe = _Pipe(schedule, sorts, m, hop, works, fresh, *behind, once[0], once[1:], shared)
+        pipe = _Pipe(schedule, sorts, m, hop, works, fresh, lead, *behind, once[0], once[1:], shared)
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
         return pipe.step_s(waits, together=together)
 
@@ -102,6 +102,7 @@ class _Pipe:
 
     works    [acts, sort, cell] of an action
     fresh    [sort, cell] that the first microbatch waits for new weights, and for who comes late with them, beside that
+    lead     [sort, cell] that a rank whose first chunk it is waits for new weights before its first action
     reduced  of reductions of gradients beside an action; last: of those beside the last microbatch's
     late     that the last microbatch waits for who comes late with gradients
     first_s  that the first rank works and waits once per step; once_s: likewise each that tells
@@ -114,6 +115,7 @@ class _Pipe:
     hop: Any
     works: Any
     fresh: Any
+    lead: Any
     reduced: Any
     last: Any
     late: Any
@@ -146,9 +148,21 @@ class _Pipe:
                 idle + acts[0] + m * (sorts.on @ self.reduced) + last[0],
                 *(whole + split + idle - acts[1:] + left + last[1:]),
             ]
-        own = reduce(np.maximum, ends) + self.once_s + self.shared_s[0 if together else slice(1, None)]
+        first_s, behind = self._beyond(together=together)
+        own = reduce(np.maximum, ends) + self.once_s + behind
         home = whole + np.maximum(held_up + self._back(sorts.before, ranks), idle - acts[1] + self._home(ranks))
-        return np.maximum(there + home + self.first_s + self.shared_s[0], own + together * there).max(axis=0)
+        return np.maximum(there + home + self.first_s + first_s, own + together * there).max(axis=0)
+
+    def _beyond(self, *, together: bool) -> tuple[Any, Any]:
+        """Before and behind what ranks do alone, of the first one and of each that tells: weights, and what is shared.
+
+        All that begin together hang on the first one's weights; one that does not gathers while it shares.
+        """
+        first = self.lead[self.sorts.of[0]]
+        if together:
+            return (self.shared_s[0] + first,) * 2
+        leads = self.lead[[self.sorts.of[rank] for rank in self.sorts.telling]]
+        return np.maximum(self.shared_s[0], first), np.maximum(self.shared_s[1:], leads)
 
     @property
     def _fused(self) -> bool:

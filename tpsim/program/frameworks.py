@@ -18,6 +18,7 @@ PRACTICES: Mapping[str, Practice] = {
         order="zigzag",
         cast="shards",
         overlap=Overlap(tensor="beside", gradients="beside", weights="beside", stages="beside"),
+        ahead=Ahead(since="step"),
         rows=Rows(overlap="beside"),
     ),
     "megatron": Practice(
@@ -68,6 +69,7 @@ PRACTICES: Mapping[str, Practice] = {
         cast="shards",
         causal="whole",
         overlap=Overlap(tensor="split", gradients="beside", weights="beside", stages="beside"),
+        ahead=Ahead(since="step"),  # MaxText, layers/pipeline.py, pipeline_fsdp_ag_once: before the pipeline's loop
     ),
 }
 """Named bundles of switches; a plan prints the switches, not the name alone."""
@@ -214,8 +216,8 @@ def lacks(
         **dict.fromkeys(("context", "home", "order"), ("context parallelism", "cp" in roles)),
         **dict.fromkeys(("cotangents", "cross_entropy"), ("tensor parallelism", "tp" in roles)),
         **dict.fromkeys(("coalesce", "bucket", "units"), ("data parallelism", "dp" in roles)),
-        **dict.fromkeys(("zero1", "padding"), ("ZeRO", zero > 0)),
-        **dict.fromkeys(("reshard_after_forward", "ahead"), (f"ZeRO {ALL_SHARDED}", zero == ALL_SHARDED)),
+        **dict.fromkeys(("zero1", "padding", "ahead"), ("ZeRO", zero > 0)),
+        "reshard_after_forward": (f"ZeRO {ALL_SHARDED}", zero == ALL_SHARDED),
         "regather": ("sequence parallelism", sequence_parallel),
         "staged": ("ZeRO 2 or 3 of stages", zero > 1 and "pp" in roles),
         "rows": ("experts", bool(model.experts)),

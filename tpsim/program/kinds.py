@@ -24,6 +24,19 @@ Layers = tuple[tuple[str, int], ...]
 ONE: Layers = ((ALIKE, 1),)
 
 
+FURTHER = "further"
+"""In place of a kind, at the end of the stack: a layer that predicts a token further on, with norms and products."""
+
+
+def further(practice: Practice) -> str:
+    """How the practice has that layer: all of it is kept where some layers of a chunk alone are recomputed.
+
+    Source: Megatron-LM at 00611e6, megatron/core/transformer/multi_token_prediction.py, _checkpointed_forward: a
+    module is recomputed as layers are, and with recompute_method block not at all.
+    """
+    return FURTHER if practice.recompute_layers is None else f"{FURTHER}.{KEPT}"
+
+
 def kinds(practice: Practice, of: Layers = ONE) -> tuple[str, ...]:
     """The kinds of a stack that the model has so, in order of execution."""
     return tuple(kind for layer in dict(of) for kind, _ in _practised(practice, layer, 1, 0))

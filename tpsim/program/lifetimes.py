@@ -198,7 +198,8 @@ def _as_units(
     for op in gathers:
         where = op.where
         end = where.layer is None and units == "ends" and where.place
-        members[end, where.kind, where.layer, where.microbatch, where.phase, where.chunks].append(op.output)
+        kind = where.kind if where.layer is not None else ""  # what is around the layers is one unit
+        members[end, kind, where.layer, where.microbatch, where.phase, where.chunks].append(op.output)
 
     def turn(op: Op) -> tuple[int, Turn]:
         return "FBW".index(op.where.act), turns[op]

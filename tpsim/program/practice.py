@@ -109,11 +109,20 @@ class Ahead(Changes):
 
     layers: Annotated[int, Field(strict=True, ge=0)] = 1  # calls of so many layers
     elements: Count | None = None  # instead, so many elements
+    since: Literal["auto", "message", "step"] = Field(
+        default="auto",
+        description="where a stage gathers new weights from: its first message, or the step's start, whenever that "
+        "comes; auto: as the schedule is run",
+    )
 
     @property
     def limit(self) -> int:
         """In layers, or in elements."""
         return self.layers if self.elements is None else self.elements
+
+    def is_early(self, *, usual: bool) -> bool:
+        """True if stages gather before their first message has come; usual: if those do who run the schedule."""
+        return usual if self.since == "auto" else self.since == "step"
 
 
 class Bucket(Value):
@@ -280,6 +289,7 @@ class Practice:
         values: dict[str, Any] = {name: getattr(self, name) for name in SWITCHES}
         values |= {name: dict(group) for name, group in values.items() if isinstance(group, Value)}
         values["keeps"] = dict(self.keeps)
+        values["ahead"] = {name: value for name, value in values["ahead"].items() if value != "auto"}
         buffers = {"buffers": {buffer.of: buffer.many for buffer in self.buffers}} if self.buffers else {}
         values["bucket"] = {name: value for name, value in values["bucket"].items() if name != "buffers"} | buffers
         plain = {"dispatch": "flat", "counts": "none", "dtype": None}

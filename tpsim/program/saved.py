@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.kinds import keeps_all
+from tpsim.program.kinds import FURTHER, keeps_all
 from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting, is_cast
 from tpsim.program.practice import FULL
 
@@ -139,7 +139,7 @@ class Saved:
             return False
         if isinstance(op, Reshard) and is_edge(self.trace, op):
             return False
-        if FULL in dropped and where.place == "layer":
+        if FULL in dropped and in_layer(where):
             return True
         if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
             return self._recomputed(self.trace.producer[op.inputs[0]])
@@ -178,10 +178,8 @@ class Saved:
         where = op.where
         if self.practice.replay == "needed":
             return [op]
-        if FULL in self._dropped(where) and where.place == "layer":
-            layer = [
-                other for other in self.forward if other.where.loops == where.loops and other.where.place == "layer"
-            ]
+        if FULL in self._dropped(where) and in_layer(where):
+            layer = [other for other in self.forward if in_layer(other.where) and other.where.loops == where.loops]
             return [other for other in layer if self._inside(other) or self._recomputed(other)]
         kernel = self.kernel(op)
         return [other for other in self.forward if self.kernel(other) == kernel] if kernel[0] else [op]
@@ -211,9 +209,14 @@ class Saved:
         return self._kernels[op]
 
 
+def in_layer(where: Where) -> bool:
+    """True for what a layer makes, and a module that predicts a token further on."""
+    return where.place == "layer" or where.kind.startswith(FURTHER)
+
+
 def is_edge(trace: Trace, op: Reshard) -> bool:
     """True where an activation enters another part of the stack: one cotangent is handed back there."""
     (x,) = op.inputs
     producer = trace.producer[x].where
-    parted = (producer.place, producer.layer) != (op.where.place, op.where.layer)
+    parted = (producer.place, producer.kind, producer.layer) != (op.where.place, op.where.kind, op.where.layer)
     return parted and x.active and x.role != "param"

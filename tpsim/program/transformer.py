@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.blocks import attention, latent, mlp, moe, norm, vocabulary
 from tpsim.program.dims import DIMS
-from tpsim.program.kinds import counted, model_kind
+from tpsim.program.kinds import counted, further, model_kind
 from tpsim.program.model import Attention, Latent, Mlp, Moe
 from tpsim.program.practice import Practice
 
@@ -108,8 +108,12 @@ def _loss(text: Text, x: Array) -> Array:
 def _further(text: Text, x: Array) -> Array:
     """The loss of the tokens behind the next ones."""
     kind, _ = text.model.mtp or ("", 0)
-    x = layer(text, text.model.kinds[kind], vocabulary.further(text, x))
-    return vocabulary.loss(text, vocabulary.head(text, norm.norm(text, x, "mtp_final")), "loss.mtp", "further_labels")
+    vectors = vocabulary.looked_up(text, "labels", "mtp.embedding")
+    with text.trace.at(replace(text.trace.where, kind=further(text.practice))):
+        x = layer(text, text.model.kinds[kind], vocabulary.further(text, x, vectors))
+        x = norm.norm(text, x, "mtp_final")
+    x = text.edge(x, "mtp.edge")
+    return vocabulary.loss(text, vocabulary.head(text, x), "loss.mtp", "further_labels")
 
 
 def layer(text: Text, kind: LayerKind, x: Array) -> Array:

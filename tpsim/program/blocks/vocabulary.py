@@ -101,9 +101,8 @@ def further_parameters(model: Model) -> Iterator[Parameter]:
         yield from norm_parameters(model, f"mtp_{name}", "head")
 
 
-def further(text: Text, x: Array) -> Array:
+def further(text: Text, *sides: Array) -> Array:
     """The stream behind the layers and the next token's embedding, normed, each times its half of a product."""
-    sides = (x, looked_up(text, "labels", "mtp.embedding"))
     normed = [norm(text, side, f"mtp_{name}") for name, side in zip(JOINED, sides, strict=True)]
     with text.inside("mlp", "residual"):
         halves = [

@@ -1,0 +1,150 @@
+"""New weights that ranks gather whenever their first message comes, where each begins a step when it has ended one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.plan import plan
+from tpsim.program.schedules import SCHEDULES
+
+UNEVEN = {1: [2, 3, 6, 5], 2: [1, 3, 1, 2, 3, 1, 3, 2]}
+
+
+def asked(schedule, bandwidth, *, model="llama-3-8b", even=True, clip="none", weights="beside", ahead=None):
+    """Four stages whose new weights go over a network."""
+    chunks = 2 if SCHEDULES[schedule].several else 1
+    return plan(
+        {
+            "tpsim": "scenario/1",
+            "model": {"extends": model, "layers": 16},
+            "hardware": {
+                "extends": "dgx-h100",
+                "levels": {"network": {"link": {"bandwidth": {"value": bandwidth, "kind": "guess"}}}},
+            },
+            "mesh": {"pipe": 4, "data": 8},
+            "placement": {"pipe": "nvlink", "data": "network"},
+            "layout": {"pp": "pipe", "dp": "data", "zero": 1},
+            "pipeline": {"schedule": schedule, "chunks": chunks, "layers": "even" if even else UNEVEN[chunks]},
+            "practice": {
+                "base": "ideal",
+                "clip": clip,
+                "overlap": {"gradients": "none", "weights": weights},
+                "ahead": ahead,
+            },
+            "workload": {"seq": 512, "global_batch": 64, "microbatches": 8},
+        }
+    )
+
+
+def in_a_row(work, steps):
+    """When so many steps begin on the first rank: each rank begins one as soon as it has ended the one before.
+
+    It gathers from when it has done what it does alone, whatever others do then.
+    """
+    ranks = range(work.stages.ranks)
+    begun, gathers, firsts = [0.0 for _ in ranks], [0.0 for _ in ranks], []
+    for _ in range(steps):
+        firsts.append(begun[0])
+        free = once(work, begun, gathers)
+        gathers = [
+            free[rank] + sum(row.busy_s for row in work.own[rank].single) + work.own[rank].once_s for rank in ranks
+        ]
+        meeting = [rank for rank in ranks if work.own[rank].shared_s]
+        begun = [max(gathers[other] for other in (meeting if rank in meeting else [rank])) for rank in ranks]
+        begun = [at + work.own[rank].shared_s for rank, at in enumerate(begun)]
+    return firsts
+
+
+def once(work, begun, gathers):
+    """When each rank has ended its order."""
+    schedule, free, made = work.schedule, [*begun], {}
+    left = [list(zip(*both, strict=True)) for both in zip(schedule.orders, schedule.kinds.of, strict=True)]
+    while any(left):
+        for rank, actions in enumerate(left):
+            while actions:
+                action, kind = actions[0]
+                wanted = [one for part in action if part.act != "W" and (one := schedule.wanted(part))]
+                if not all(one in made for one in wanted):
+                    break
+                comes = [made[one] + work.hop(schedule.rank(one.chunk), rank) for one in wanted]
+                end = (
+                    max(free[rank], *comes) + work.plain[kind].through.seconds
+                    if comes
+                    else (free[rank] + work.plain[kind].through.seconds)
+                )
+                due = gathers[rank] + work.gathered[kind].due if kind in work.gathered else end
+                free[rank] = max(end, due)
+                made |= dict.fromkeys(action, free[rank])
+                del actions[0]
+    return free
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("model", ["llama-3-8b", "gpt3-175b"])
+@pytest.mark.parametrize("bandwidth", ["1 GB/s", "10 GB/s", "100 GB/s"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_steps_in_a_row_are_as_long_as_one_is_told(schedule, bandwidth, model, even):
+    """Never longer; and no shorter where layers are split evenly."""
+    step = asked(schedule, bandwidth, model=model, even=even).pipeline.step
+    firsts = in_a_row(step.work, 24)
+    later = (firsts[-1] - firsts[-13]) / 12
+    assert later <= step.time_s * (1 + 1e-9)
+    assert later == pytest.approx(step.time_s, rel=1e-9 if even else 0.02)
+
+
+@pytest.mark.parametrize("clip", ["none", "deferred"])
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("bandwidth", ["1 GB/s", "10 GB/s", "100 GB/s"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_weights_gathered_beside_compute_make_no_step_longer(schedule, bandwidth, even, clip):
+    """What the rank that paces waits for them is told: of every rank all parts are the step, and so is the formula."""
+    step, without = (
+        asked(schedule, bandwidth, even=even, clip=clip, weights=how).pipeline.step for how in ("beside", "none")
+    )
+    assert step.time_s <= without.time_s * (1 + 1e-12)
+    for stage in step.told.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
+        assert parts == pytest.approx(step.time_s, rel=1e-11)
+        assert stage.bubble_s >= -1e-12 * step.time_s
+        assert all(row.exposed_s <= row.busy_s * (1 + 1e-9) for row in stage.rows if row.collective == "all_gather")
+    assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
+    waited = sum(row.exposed_s for row in step.pacing.rows if row.collective == "all_gather")
+    assert ("weights" in step.told.counts) == (waited > 0)
+    assert waited == pytest.approx(step.told.seconds.get("weights", 0), rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_since_when_weights_are_gathered_can_be_stated_and_else_is_as_the_schedule_is_run(schedule):
+    """The hooks of Megatron-LM and PyTorch gather with the first forward where a rank has one chunk."""
+
+    def step(since):
+        return asked(schedule, "10 GB/s", ahead={"since": since}).step.time_s
+
+    assert step("step") < step("message")
+    assert step("auto") == step("step" if SCHEDULES[schedule].early else "message")
+
+
+def test_no_step_is_shorter_than_its_links_are_busy_wherever_a_rank_begins():
+    """The second stage gathers weights of most layers for every microbatch, and begins behind the first."""
+    step = plan(
+        {
+            "tpsim": "scenario/1",
+            "model": {"extends": "llama-3-8b", "layers": 8},
+            "hardware": {
+                "extends": "dgx-h100",
+                "levels": {"network": {"link": {"bandwidth": {"value": "10 GB/s", "kind": "guess"}}}},
+            },
+            "mesh": {"pipe": 2, "data": 8},
+            "placement": {"pipe": "nvlink", "data": "network"},
+            "layout": {"pp": "pipe", "dp": "data", "zero": 3},
+            "pipeline": {"schedule": "1f1b", "layers": [2, 6]},
+            "practice": "ideal",
+            "workload": {"seq": 512, "global_batch": 64, "microbatches": 8},
+        }
+    ).pipeline.step
+    busy = [max(own.wires_s.values()) for own in step.work.own]
+    assert step.pacing.rank == 1
+    assert step.time_s == pytest.approx(max(busy), rel=1e-9)
+    for stage in step.told.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
+        assert parts == pytest.approx(step.time_s, rel=1e-11)
