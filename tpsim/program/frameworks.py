@@ -113,6 +113,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "order": MEGATRON + "models/common/embeddings/rope_utils.py: pieces cp_rank and 2 cp_size - cp_rank - 1",
         "latents": MEGATRON + "transformer/multi_latent_attention.py, models/gpt/gpt_layer_specs.py: products that "
         "compress are duplicated and read the tokens at hand, those behind them gather what they read",
+        "home": "Transformer Engine at d0067d0, pytorch/attention/dot_product_attention/context_parallel.py, "
+        "AttnFuncWithCPAndKVP2P: dkv, as wide as kv, starts a hop behind it and is at home after n - 1",
         "handed": MEGATRON + "transformer/multi_latent_attention.py, qkv_up_proj_and_rope_apply: keys and values of "
         "tokens at hand, k_pos_emb expanded; Transformer Engine at d0067d0, pytorch/attention/dot_product_attention/"
         "context_parallel.py, p2p_comm_buffers: k and v",
