@@ -222,7 +222,7 @@ class Practice:
                            in its place, and what heads owe of them is settled at them (stream)
     handed                 of latent attention devices that share a sequence hand each other latents, of which each
                            makes keys and values of all tokens (latents), or keys and values of heads, made where their
-                           tokens are, with a rotated key for each head (heads)
+                           tokens are (heads)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm), or
                            what stages sum of it comes behind the update, beside the next step's warm-up (deferred)

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from tpsim.algebra.sharding import unpacked
-from tpsim.program.op import Array, Bcast, Index, Join, Leaf, Lin, Op, Program, Reshard, is_cast
+from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard, is_cast
 from tpsim.program.update import CLIP
 from tpsim.reference.execute import reruns
 from tpsim.reference.routing import reordered
@@ -93,9 +93,6 @@ def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
 
 
 def _comparable(op: Op) -> bool:
-    """False for what stands in one of two programs alone: a kernel repeats for itself what comes to it as it is."""
-    if isinstance(op, Bcast) and op.where.again:
-        return False
     return not isinstance(op, Leaf | Index | Reshard | Join) and not (
         isinstance(op, Lin) and (op.where.phase == "backward" or op.where.block == CLIP or is_cast(op))
     )

@@ -73,7 +73,6 @@ def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]
         streamed = text.practice.context == "ring" and text.practice.handed == "heads"
         q, q_rope = trace.pin(q, "heads", ""), trace.pin(q_rope, "heads", "")
         k, k_rope, v = (trace.pin(array, "heads", "", streamed=streamed) for array in (k, k_rope, v))
-        k_rope = _of_heads(text, k_rope, k)
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "o"), weights(text, block, (q, q_rope), (k, k_rope)), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
@@ -82,7 +81,7 @@ def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]
 def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array]:
     """Keys without positions, rotated keys, and values: of all tokens that heads read, or of a device's own.
 
-    Heads whose own are handed on have a rotated key each, as frameworks lay them beside the other part.
+    Every head has a rotated key of its own, as frameworks lay it beside the other part.
     """
     trace, handed = text.trace, text.practice.handed == "heads"
     if handed:
@@ -97,13 +96,8 @@ def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array
         k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
         v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
         yield k
-        yield _of_heads(text, k_rope, k) if handed else k_rope
+        yield trace.bcast(k_rope.name, k_rope, k.type.renamed({"d": "a"}))
         yield v
-
-
-def _of_heads(text: Text, k_rope: Array, k: Array) -> Array:
-    """A rotated key for each head, as the other part of its key lies; itself where heads have one each."""
-    return k_rope if "g" in k_rope.dims else text.trace.bcast(k_rope.name, k_rope, k.type.renamed({"d": "a"}))
 
 
 def weights(text: Text, block: Latent, queries: tuple[Array, Array], keys: tuple[Array, Array]) -> Array:
