@@ -85,8 +85,9 @@ class Standing:
     def on(self, here: Callable[[Where], bool]) -> Standing:
         """What of it stands on a stage of a pipeline; here: what that runs."""
         every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide
-        own = ({x: where for x, where in some.items() if here(where)} for some in every)
-        return Standing(self.program, *own, self.waiting)
+        own = [{x: where for x, where in some.items() if here(where)} for some in every]
+        parameters, gradients, optimizer, caches, wide = own
+        return Standing(self.program, parameters, gradients, optimizer, caches, wide, self.waiting)
 
     @property
     def widest(self) -> Array | None:
@@ -140,8 +141,9 @@ def standing(program: Program) -> Standing:
             arrays["gradient" if x in buffers else x.role][x] = op.where.outside("microbatches")
         if x.role == "activation" and {"b", "v"} <= {*x.dims}:
             wide[x] = op.where
-    states = (arrays[role] for role in ("param", "gradient", "state", "cache"))
-    return Standing(program, *states, wide, {x: waits for x, waits in buffers.items() if waits is not x})
+    waiting = {x: waits for x, waits in buffers.items() if waits is not x}
+    every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide
+    return Standing(program, *every, waiting=waiting)
 
 
 def _gradients(program: Program) -> Mapping[Array, Array]:

@@ -68,7 +68,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
 def _formats(question: Question) -> Iterator[Assumption]:
     """What a number format is of: of products alone, or of all arrays in training, too, where a byte is unusual."""
     stated, of = question.stated.file.workload.dtype, question.dtypes.activations
-    if stated in STORED_AS:
+    if stated is not None and stated in STORED_AS:
         yield Assumption(f"products in {stated}, on arrays that are held and sent in {STORED_AS[stated]}", "stated")
     if question.inference is None and DTYPE_BYTES[of] == 1:
         hint = "workload.dtype: fp8_128 has products of layers in fp8 alone"
