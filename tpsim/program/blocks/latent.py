@@ -90,7 +90,7 @@ def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array
     with text.inside("attention", latent.region):
         latent = trace.rename("attention.latents", latent, "s", "t")
     k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
-    with text.inside("attention", "latent"):
+    with text.inside("attention", "block" if handed else "latent"):
         if not handed:
             latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
         k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
