@@ -84,14 +84,14 @@ def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array
     Every head has a rotated key of its own, as frameworks lay it beside the other part.
     """
     trace, handed = text.trace, text.practice.handed == "heads"
-    if handed:
-        with text.inside("attention", "block"):
-            latent = _whole(text, latent)
+    own = trace.layout.type_in(latent.dims, "block").renamed({"s": "t"})
     with text.inside("attention", latent.region):
         latent = trace.rename("attention.latents", latent, "s", "t")
     k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
     with text.inside("attention", "block" if handed else "latent"):
-        if not handed:
+        if handed:
+            latent = trace.reshard(latent, own, "heads read what is compressed")
+        else:
             latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
         k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
         v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
