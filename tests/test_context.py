@@ -126,10 +126,45 @@ def test_latents_of_deepseek_v3_are_71_times_less_than_the_heads_that_are_made_o
     assert (volume, wire) == (150_994_944, 132_120_576)
     table = {"*": {"s": "context"}, "latent": {"t": "context"}, "heads": {"s": "context"}}
     _, heads = shared("deepseek-v3", shardings=table)
-    each = (("k", 1), ("v", 1), ("rotated_keys", 128))  # here one rotated key is for all heads
-    expanded = [sum(heads[name][at] * times for name, times in each) for at in (1, 2)]
+    expanded = [sum(heads[name][at] for name in ("k", "v", "rotated_keys")) for at in (1, 2)]
     assert expanded == [10_737_418_240, 9_395_240_960]
     assert expanded[0] / volume == pytest.approx(71.1, abs=0.05)
+
+
+@pytest.mark.parametrize("base", ["megatron", "fsdp2", "deepspeed", "xla"])
+def test_frameworks_hand_on_the_heads_that_are_made_of_latents_and_make_them_of_a_device_s_own_tokens_alone(base):
+    """Megatron-LM, multi_latent_attention.py: k of 128 + 64 and v of 128 numbers for each of 128 heads are exchanged.
+
+    So are they in torchtitan's model, by DeepSpeed's Ulysses and in MaxText; nobody gathers latents.
+    """
+    practice = {"base": base, "order": "contiguous"}
+    _, sent = shared("deepseek-v3", practice=practice, layout={"cp": "context", "context": "gather"})
+    assert {name: volume for name, (_, volume, _) in sent.items()} == {
+        "k": SEQ * 128 * 128 * 2,
+        "rotated_keys": SEQ * 128 * 64 * 2,
+        "v": SEQ * 128 * 128 * 2,
+    }
+    exchanged, _ = shared("deepseek-v3", practice=practice, layout={"cp": "context", "context": "heads"})
+    rows = [row for row in exchanged.rows if (row.block, row.op, row.axis) == ("attention", "activation", "context")]
+    assert {row.collective for row in rows} == {"all_to_all"}  # nothing is gathered whole, in backward neither
+
+
+def test_heads_of_other_devices_tokens_are_made_and_kept_only_where_latents_are_handed_on():
+    """Of 62 layers both products of a latent of 512, once forward and twice backward, for the tokens of seven others.
+
+    What these make, and the rotated key of each, attention keeps of all tokens: no sharing makes that less.
+    """
+    latents, heads = (
+        shared(
+            "deepseek-v3",
+            practice={"base": "megatron", "order": "contiguous", "handed": handed},
+            layout={"cp": "context", "context": "ring"},
+        )[0]
+        for handed in ("latents", "heads")
+    )
+    others, made = 62 * SEQ * 7 // 8, 128 * (128 + 128)
+    assert latents.compute.flops - heads.compute.flops == 3 * 2 * others * 512 * made
+    assert latents.memory.kept_bytes - heads.memory.kept_bytes == 2 * others * (made + 64)
 
 
 def test_a_window_would_need_a_hundredth_of_what_is_gathered_for_it_and_the_plan_says_so():

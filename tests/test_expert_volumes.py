@@ -316,7 +316,19 @@ def test_deepseek_v3_trains_in_fp8_what_its_report_says():
     assert narrow.memory.parameters_bytes == wide.memory.parameters_bytes
     said = "products in fp8_128, on arrays that are held and sent in bf16"
     assert said in [one.text for one in narrow.assumptions]
+    left = "kernels that bring what products read to fp8_128, and stacks that gather it, and keep it for backward, so"
+    assert [left in plan.not_modelled for plan in (narrow, wide)] == [True, False]
     assert narrow.step.mfu == pytest.approx(narrow.step.counted[0] / (narrow.step.time_s * 64 * 1979e12))
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("fp8", True), ("int8", True), ("fp8_128", False), ("bf16", False)])
+def test_training_on_arrays_of_a_byte_is_said_to_have_all_of_them_so(dtype, said):
+    """No stack trains so: what is meant by training in fp8 are products."""
+    hint = f"all arrays in {dtype}, the stream among them: workload.dtype: fp8_128 has products of layers in fp8 alone"
+    plan = tpsim.plan("qwen2-7b-h100", dtype=dtype)
+    assert (hint in [one.text for one in plan.assumptions]) is said
+    decode = tpsim.plan("llama3-70b-h100-decode", dtype=dtype)
+    assert not [one for one in decode.assumptions if one.text.startswith("all arrays in")]
 
 
 def test_experts_of_gpt_oss_are_held_as_they_are_published():

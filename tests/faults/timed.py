@@ -115,7 +115,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "memory holds one layer",
-        memory._held,
+        memory.Standing._held,
         given(homes=of_one_layer),
         "a_chip_holds_what_its_blocks_say",
         "broken",

@@ -192,6 +192,22 @@ SPACES = {
         ["cp=1,2,4", "pp=1,2", "tp=1,2", "microbatches=2", "zero=0,3", "schedule=1f1b", "recompute=none"],
         21,
     ),
+    "latents of a sequence that devices share, handed on as heads": (
+        {"model": LATENT, **H100},
+        {**WORK, "seq": 1024},
+        16,
+        [
+            "tp=1,2",
+            "pp=1,2",
+            "cp=1,2",
+            "ep=4",
+            "microbatches=2",
+            "zero=1",
+            "recompute=none",
+            "layout.context=ring,heads",
+        ],
+        2,
+    ),
     "a split by seconds, where one by layers were even": (
         {"model": {"extends": "llama-3-8b", "layers": 6}, "hardware": "dgx-h100"},
         {**WORK, "seq": 2048},

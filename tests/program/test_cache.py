@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.models import GPT, LLAMA
@@ -10,7 +12,7 @@ from tpsim.program.cache import append, cache_row
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import ROOT
-from tpsim.program.op import Array, Reshard
+from tpsim.program.op import Array, Max, Reshard
 from tpsim.program.practice import Practice
 from tpsim.program.serving import Serving, lower_serving
 from tpsim.program.trace import Trace
@@ -87,6 +89,26 @@ def test_the_largest_logit_travels_beside_its_place_in_eight_bytes():
     argmax = Serving(phase="decode", sampling="argmax")
     assert sent(program(TP), "sampling") == [("sampled", "all_gather", "[b, s, v_X]", "bf16")]
     assert sent(program(TP, argmax), "sampling") == [("sampled", "all_reduce", "[b, s]{M_X}", "f64")]
+
+
+@pytest.mark.parametrize(("sampling", "capped"), [("gather", "[b, s, v]"), ("argmax", "[b, s, v_X]")])
+def test_logits_are_capped_before_one_of_them_is_taken(sampling, capped):
+    """Gemma 2; vLLM, layers/logits_processor.py: gathered ones, or, of the largest alone, those of each rank."""
+    serving, cap = Serving(phase="decode", sampling=sampling), 30.0
+    made = program(TP, serving, model=replace(LLAMA, logit_softcap=cap))
+    scaled, tanh, back = (op for op in made.ops if op.where.kernel == "cap")
+    assert (scaled.inputs[0].name, str(scaled.output.type), scaled.scales[0].value) == (
+        {"gather": "sampled", "argmax": "logits"}[sampling],
+        capped,
+        1 / cap,
+    )
+    assert (tanh.fn, tanh.inputs, back.inputs, back.scales[0].value) == ("tanh", (scaled.output,), (tanh.output,), cap)
+    taken = [
+        made.results["sampled"],
+        *(x for op in made.ops if isinstance(op, Max) and op.dim == "v" for x in op.inputs),
+    ]
+    assert back.output in taken
+    assert sent(made, "sampling") == sent(program(TP, serving), "sampling")
 
 
 def test_of_a_prompt_the_last_token_alone_reaches_the_vocabulary():

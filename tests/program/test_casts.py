@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.models import GPT, LLAMA
-from tpsim.cost.memory import standing
+from tests.models import GPT, LLAMA, loops
+from tpsim.cost.memory import memory, standing
+from tpsim.cost.sizes import Sizes
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
-from tpsim.program.layout import layout
+from tpsim.program.layout import Layout, layout
 from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.op import Leaf, Reshard, is_cast
+from tpsim.program.transformer import parameter_count
 
 MIXED = Dtypes(params="f32")
 FSDP2 = PRACTICES["fsdp2"]
@@ -111,6 +113,27 @@ def test_what_fsdp2_has_reduced_it_holds_as_parameters_are_stored(zero, stored, 
     reduced = [op for op in program.ops if isinstance(op, Reshard) and op.output.name == "grad.W1" and op.moves]
     assert {op.output.dtype for op in reduced} == {sent}
     assert program.results["grad.0.W1"].dtype == stored
+
+
+HYBRID = {"*": {"b": ("R", "D")}, "state": {"h": ("D",)}, "grad": {"h": ("D",)}, "stored": {"h": ("D",)}}
+
+
+@pytest.mark.parametrize(
+    ("gradients", "microbatches", "each"),
+    [("auto", 1, 2), ("auto", 2, 4), ("per_microbatch", 2, 2)],
+    ids=["one microbatch", "waits", "summed in each"],
+)
+def test_shards_that_wait_for_the_sum_over_replicas_are_held_as_they_are_sent(gradients, microbatches, each):
+    """FSDP2, foreach_reduce: partial_reduce_output is added up in reduce_dtype until all_reduce_grads is set.
+
+    Then, and in every backward where that is set all the time, what was summed is brought to orig_dtype.
+    """
+    program = lower(LLAMA, Layout(HYBRID), replace(FSDP2, gradients=gradients), Dtypes(), ("R", "D"))
+    (own,) = [x for x, where in standing(program).gradients.items() if (x.name, where.layer) == ("grad.W1", 0)]
+    assert (own.dtype, own.type.sharded_axes) == ("bf16", ("D",))
+    sizes = Sizes(LLAMA.dims(sequences=8, seq=8), {"R": 2, "D": 2}, loops(2, microbatches))
+    elements = parameter_count(LLAMA, padded=True)
+    assert memory(program, sizes).gradients_bytes == each * elements / 2
 
 
 def test_what_others_have_reduced_they_hold_as_it_was_sent():

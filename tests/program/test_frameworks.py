@@ -38,8 +38,9 @@ def guesses(scenario, *overrides):
 
 
 def test_a_plan_names_the_defaults_that_nothing_was_read_of_where_they_matter_and_are_not_stated():
-    asked = "switches of megatron as is usual: nothing was read of them: home"
-    assert guesses("llama3-405b-h100-cp") == asked
-    assert guesses("llama3-405b-h100-cp", "practice.home=scatter") is None
+    asked = "switches of fsdp2 as is usual: nothing was read of them: cotangents, regather"
+    assert guesses("llama3-405b-h100") == asked
+    assert guesses("llama3-405b-h100", "practice.cotangents=once") == asked.replace("cotangents, ", "")
+    assert guesses("llama3-405b-h100", "practice.cotangents=once", "practice.regather=false") is None
     assert guesses("llama3-405b-h100-pipeline") is None
-    assert guesses("llama3-405b-h100").endswith("nothing was read of them: cotangents, regather")
+    assert guesses("llama3-405b-h100-cp") is None

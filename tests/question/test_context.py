@@ -213,3 +213,19 @@ def test_attention_that_makes_all_scores_at_once_has_no_ring():
         "practice.base=megatron", "practice.attention=plain"
     )
     assert asked("practice.base=megatron", "practice.attention=plain", "layout.context=gather").practice.context
+
+
+CHUNKS = ("model=tests/data/hf/llama-4-scout.json", "layout.tp=null", "mesh={data: 2, context: 4}")
+
+
+@pytest.mark.parametrize("order", ["contiguous", "zigzag"])
+def test_a_sequence_that_chunks_of_attention_do_not_fill_is_shared_by_heads_alone(order):
+    """Chunks of 8,192: of 12,288 tokens on 4 ranks the third has 1.45 times the mean, and not the last, 0.75."""
+    ragged = (*CHUNKS, "workload.seq=12288", f"practice.order={order}")
+    said = refused(*ragged)
+    assert "error[chunks-not-whole]: seq 12288 is no multiple of the 8192 tokens of a chunk of attention" in said
+    assert "write 8192 or 16384" in said
+    for whole in (8192, 16384, 4096):
+        assert asked(*CHUNKS, f"workload.seq={whole}", f"practice.order={order}").workload.seq == whole
+    assert asked(*ragged, "layout.context=heads").workload.seq == 12288
+    assert asked(*ragged, "mesh={data: 2, context: 1}").workload.seq == 12288

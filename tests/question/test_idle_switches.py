@@ -21,6 +21,7 @@ VALUES = {
     "regather": "false",
     "rows": "{dtype: fp8}",
     "latents": "stream",
+    "handed": "latents",
     "qkv": "separate",
     "gradients": "per_step",
     "cast": "shards",

@@ -223,3 +223,53 @@ def test_the_window_is_seen_by_what_it_hides():
     losses = [float(one.value(one.program.results["loss"])) for one in (unsharded(m, Practice()) for m in models)]
     assert losses[0] != pytest.approx(losses[1])
     assert losses[1] == losses[2]
+
+
+HANDED = {
+    "gathered": ({"cp": ("C",)}, "gather", {("all_gather", False)}),
+    "ring": ({"cp": ("C",)}, "ring", {("all_gather", True)}),
+    "heads": ({"cp": ("C",), "heads": ("C",)}, "gather", {("all_to_all", False)}),
+    "both": ({"cp": ("C", "D"), "heads": ("D",)}, "ring", {("all_to_all", False), ("all_gather", True)}),
+}
+"""How devices share a sequence, and how keys and values of heads travel forward then."""
+
+
+@pytest.mark.parametrize("latents", ["block", "stream"])
+@pytest.mark.parametrize("way", HANDED)
+def test_keys_and_values_made_of_latents_where_their_tokens_are_may_travel_in_place_of_these(way, latents):
+    roles, context, sends = HANDED[way]
+    practice = Practice(context=context, order="zigzag", handed="heads", latents=latents, regather=True)
+    where = layout(tp=("X",), sequence_parallel=True, **roles)
+    sharded = run(NARROW, where, practice, CUBE)
+    assert difference(sharded, unsharded(NARROW, Practice())) < 1e-10
+    moves = [
+        (op.output.name.rpartition(".")[2], move.kind, move.streamed)
+        for op in sharded.program.ops
+        if isinstance(op, Reshard) and op.where.act == "F" and "t" in op.output.dims
+        for move in op.moves
+        if move.axes != ("X",)
+    ]
+    kinds = {(kind, streamed) for _, kind, streamed in moves}
+    assert Counter(name for name, *_ in moves) == dict.fromkeys(("k", "rotated_keys", "v"), 4 * len(kinds))
+    assert kinds == sends
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+@pytest.mark.parametrize("axes", [("C",), ("C", "D")], ids=["heads", "both"])
+def test_latents_that_are_handed_on_to_devices_with_heads_of_their_own_make_keys_and_values_of_these_alone(axes, zero):
+    """Nothing of a key or a value travels, and no cotangent of one: what heads owe of a latent is scattered at it."""
+    where = layout(
+        cp=axes, heads=axes[-1:], tp=("X",), sequence_parallel=True, zero=zero, besides=("u", "x"), latents=True
+    )
+    practice = Practice(order="zigzag")
+    sharded = run(NARROW, where, practice, CUBE)
+    assert difference(sharded, unsharded(NARROW, Practice())) < 1e-10
+    kinds = {
+        (op.where.act, op.output.name.removeprefix("d."), move.kind)
+        for op in sharded.program.ops
+        if isinstance(op, Reshard) and {*op.output.dims} & {"t"}
+        for move in op.moves
+        if move.kind != "slice"
+    }
+    forward = {("F", name, "all_gather") for name in KEYS}
+    assert kinds == forward | {("B", name, "reduce_scatter") for name in KEYS}

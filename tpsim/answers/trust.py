@@ -14,6 +14,7 @@ from tpsim.cost.buckets import JOINED
 from tpsim.cost.compute import flops_counted
 from tpsim.machine.curve_file import summary
 from tpsim.machine.evidence import evidence
+from tpsim.program.dtypes import IN_LAYERS
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.context import reaches
@@ -51,6 +52,9 @@ NO_STRAGGLERS = "stragglers: no figure of the chip says how late they come, hard
 NOT_FORWARDED = "copies of tokens that go on inside a node while others still come to it: levels take turns"
 
 TAKEN_BACK = "updates that a norm which comes behind them takes back, and does once more: practice.clip: deferred"
+
+CASTS = "kernels that bring what products read to {}"
+NARROWED = f"{CASTS}, and stacks that gather it, and keep it for backward, so"
 
 NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for: practice.clip: norm has it"
 
@@ -94,11 +98,13 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     """What the plan of a question leaves out, beside `NOT_MODELLED` what it could have and does not ask for."""
     host = () if question.assume.kernel_launch_s else (NO_HOST,)
     forwarded = (NOT_FORWARDED,) if question.practice.rows.dispatch in {"node", "node_rank"} else ()
+    casts = CASTS if question.inference else NARROWED
+    narrow = (casts.format(question.products),) if question.products in IN_LAYERS else ()
     if question.inference:
-        return (*NOT_SERVED, *host, *forwarded, *([RETURNED] if question.schedule else []))
+        return (*NOT_SERVED, *host, *forwarded, *narrow, *([RETURNED] if question.schedule else []))
     late = () if question.machine.chip.interruption else (NO_STRAGGLERS,)
     norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
-    return (*NOT_MODELLED, *host, *late, *norm, *forwarded, *_reach(question))
+    return (*NOT_MODELLED, *host, *late, *norm, *forwarded, *narrow, *_reach(question))
 
 
 def _reach(question: Question) -> Iterator[str]:

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.dtypes import DTYPE_BYTES
+from tpsim.program.layout import Layout
 from tpsim.program.lifetimes import BUFFERS, is_gather, is_view, lifetimes
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.program.text import READ
 from tpsim.program.update import CAST
-from tpsim.quantity.size import largest, over, product, smallest, total
+from tpsim.quantity.size import largest, over, product, smallest, total, where_many
 from tpsim.report.record import Bytes, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tpsim.algebra.moves import Axes
     from tpsim.algebra.sharding import Sharding
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize, Extra
@@ -68,7 +70,8 @@ class Memory(Record):
 class Standing:
     """What of a program stands on one chip from step to step, whatever the sizes: arrays, with where each is made.
 
-    wide  of activations those with both a batch and a vocabulary dim
+    wide     of activations those with both a batch and a vocabulary dim
+    waiting  gradient -> what several microbatches add up in its place, in the format in which it is sent
     """
 
     program: Program
@@ -77,11 +80,14 @@ class Standing:
     optimizer: Mapping[Array, Where]
     caches: Mapping[Array, Where]
     wide: Mapping[Array, Where]
+    waiting: Mapping[Array, Array]
 
     def on(self, here: Callable[[Where], bool]) -> Standing:
         """What of it stands on a stage of a pipeline; here: what that runs."""
         every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide
-        return Standing(self.program, *({x: where for x, where in some.items() if here(where)} for some in every))
+        own = [{x: where for x, where in some.items() if here(where)} for some in every]
+        parameters, gradients, optimizer, caches, wide = own
+        return Standing(self.program, parameters, gradients, optimizer, caches, wide, self.waiting)
 
     @property
     def widest(self) -> Array | None:
@@ -91,12 +97,27 @@ class Standing:
     def memory(self, sizes: Sizes) -> Memory:
         """The bytes of all of it."""
         return Memory(
-            parameters_bytes=_held(self.program, self.parameters, sizes),
-            gradients_bytes=_held(self.program, self.gradients, sizes),
-            optimizer_bytes=_held(self.program, self.optimizer, sizes),
+            parameters_bytes=self._held(self.parameters, sizes),
+            gradients_bytes=self._held(self.gradients, sizes),
+            optimizer_bytes=self._held(self.optimizer, sizes),
             logits_bytes=local_bytes(self.widest, sizes) if self.widest else 0,
-            cache_bytes=_held(self.program, self.caches, sizes) if self.caches else None,
+            cache_bytes=self._held(self.caches, sizes) if self.caches else None,
         )
+
+    def bytes_each(self, array: Array, sizes: Sizes) -> Any:
+        """Bytes on one device of an array that stands."""
+        if array not in self.waiting:
+            return local_bytes(array, sizes)
+        formats = (DTYPE_BYTES[one.dtype] for one in (self.waiting[array], array))
+        return product((sizes.local_elements(array.type), where_many(sizes.loops["microbatches"], *formats)))
+
+    def _held(self, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
+        """Of all layers that a traced one stands for."""
+        repeats = [where.repeats for where in homes.values()]
+        runs = {
+            loops: self.program.times(where, sizes.loops) for loops, where in zip(repeats, homes.values(), strict=True)
+        }
+        return total(self.bytes_each(array, sizes) * runs[loops] for array, loops in zip(homes, repeats, strict=True))
 
 
 def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambda _: True) -> Memory:
@@ -111,7 +132,7 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
 
 def standing(program: Program) -> Standing:
     """What of `program` stands on one chip that has all of it."""
-    buffers = {*_gradients(program)}
+    buffers = _gradients(program)
     arrays: defaultdict[Role, dict[Array, Where]] = defaultdict(dict)
     wide: dict[Array, Where] = {}
     for op in program.ops:
@@ -120,30 +141,32 @@ def standing(program: Program) -> Standing:
             arrays["gradient" if x in buffers else x.role][x] = op.where.outside("microbatches")
         if x.role == "activation" and {"b", "v"} <= {*x.dims}:
             wide[x] = op.where
-    return Standing(program, arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide)
+    waiting = {x: waits for x, waits in buffers.items() if waits is not x}
+    every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide
+    return Standing(program, *every, waiting=waiting)
 
 
-def _gradients(program: Program) -> list[Array]:
-    """The gradient buffers: what microbatches add up in, before the end of the step moves it."""
-    makers = {op.output: op for op in program.ops}
+def _gradients(program: Program) -> Mapping[Array, Array]:
+    """The gradient buffers, what microbatches add up in before the end of the step moves it; what waits for that."""
+    makers, data = {op.output: op for op in program.ops}, Layout(program.table).data
     results = [x for name, x in program.results.items() if name.startswith(GRADIENT)]
-    return [buffer for x in results for buffer in _added_up_in(x, makers)]
+    return dict(pair for x in results for pair in _added_up_in(x, makers, data))
 
 
-def _added_up_in(x: Array, makers: Mapping[Array, Op]) -> list[Array]:
-    """The buffers of one; where it is brought to another format it is one itself, unless what waits is sharded less."""
+def _added_up_in(x: Array, makers: Mapping[Array, Op], data: Axes) -> list[tuple[Array, Array]]:
+    """The buffers of one; where it is brought to another format it is one itself, unless what waits is sharded less.
+
+    A shard of it that waits for a sum over others of its data axes keeps its own format until then.
+    """
     op = makers[x]
     if op.where.microbatch is None and (isinstance(op, Reshard | Join) or op.where.kernel == CAST):
-        before = [buffer for y in op.inputs for buffer in _added_up_in(y, makers)]
-        finer = all(len(buffer.type.sharded_axes) >= len(x.type.sharded_axes) for buffer in before)
-        return [x] if op.where.kernel == CAST and finer else before
-    return [x]
-
-
-def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
-    repeats = [where.repeats for where in homes.values()]
-    runs = {loops: program.times(where, sizes.loops) for loops, where in zip(repeats, homes.values(), strict=True)}
-    return total(local_bytes(array, sizes) * runs[loops] for array, loops in zip(homes, repeats, strict=True))
+        before = [pair for y in op.inputs for pair in _added_up_in(y, makers, data)]
+        finer = all(len(buffer.type.sharded_axes) >= len(x.type.sharded_axes) for buffer, _ in before)
+        if op.where.kernel != CAST or not finer:
+            return before
+        shards = (y for y, _ in before if y.type.owing(()) == x.type and {*data} & {*x.type.sharded_axes})
+        return [(x, next((y for y in shards if {*data} & y.type.owed_axes), x))]
+    return [(x, x)]
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:

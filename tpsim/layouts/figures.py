@@ -18,7 +18,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
-from tpsim.cost.memory import bucket_bytes, held_in, local_bytes, spare_bytes
+from tpsim.cost.memory import bucket_bytes, held_in, spare_bytes
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
 from tpsim.layouts import in_line
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
+    from tpsim.cost.memory import Standing
     from tpsim.cost.piece import Piece
     from tpsim.program.keeps import BufferSize
     from tpsim.program.op import Array, Op, Where
@@ -282,15 +283,17 @@ class Figures(Once):
         stands = self.lowered.standing
         here = {array: where for array, where in stands.parameters.items() if ANYWHERE.times(where, rank) > 0}
         spare = spare_bytes(here, self.sizes, keeps, last=rank.last, tied=example.model.tie_embeddings)
-        parameters = self._stacked("parameters", lambda: self._bytes(stands.parameters), rank)
+        parameters = self._stacked("parameters", lambda: self._bytes(stands, stands.parameters), rank)
         others = (stands.gradients, stands.optimizer, stands.caches)
-        states = self._stacked("states", lambda: chain.from_iterable(map(self._bytes, others)), rank)
+        states = self._stacked(
+            "states", lambda: chain.from_iterable(self._bytes(stands, some) for some in others), rank
+        )
         buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
         return self.whole(parameters + states + spare + buckets)
 
-    def _bytes(self, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
+    def _bytes(self, stands: Standing, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
         """Where arrays stand, and bytes of each on one device."""
-        yield from ((where, local_bytes(array, self.sizes)) for array, where in arrays.items())
+        yield from ((where, stands.bytes_each(array, self.sizes)) for array, where in arrays.items())
 
     @cached_property
     def buffers(self) -> Mapping[BufferSize, Any]:

@@ -149,10 +149,18 @@ def sampled(text: Served, x: Array) -> Array:
     logits = head(text, norm(text, x, "final"))
     with text.inside("sampling", "vocab"):
         if text.sampling == "gather":
-            whole = logits.type.with_axes("v", ())
-            return trace.reshard(logits, whole, "the next token is drawn from all logits", name="sampled")
-        best = trace.max("sampled", logits, "v", dtype=PAIR)
+            whole, because = logits.type.with_axes("v", ()), "the next token is drawn from all logits"
+            return _capped(text, trace.reshard(logits, whole, because, name="sampled"))
+        best = trace.max("sampled", _capped(text, logits), "v", dtype=PAIR)
         return trace.settled(best, "the most likely token of the whole vocabulary is taken")
+
+
+def _capped(text: Served, logits: Array) -> Array:
+    """Logits as the model caps them, by a kernel of its own."""
+    if not text.model.logit_softcap:
+        return logits
+    with text.inside("sampling", "vocab", "cap"):
+        return text.capped(logits.name, logits, text.model.logit_softcap)
 
 
 def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:

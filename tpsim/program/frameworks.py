@@ -32,6 +32,7 @@ PRACTICES: Mapping[str, Practice] = {
         context="ring",
         order="zigzag",
         latents="stream",
+        handed="heads",
         replay="whole",
         overlap=Overlap(tensor="beside"),
         bucket=Bucket(elements=40_000_000, per_rank=1_000_000, first_chunk=True),
@@ -47,6 +48,7 @@ PRACTICES: Mapping[str, Practice] = {
         padding="rows",
         clip="norm",
         order="zigzag",
+        handed="heads",
         overlap=Overlap(gradients="beside", weights="beside", stages="beside"),
         buffers=BUFFERS["fsdp2"],
     ),
@@ -57,6 +59,7 @@ PRACTICES: Mapping[str, Practice] = {
         copies="added",
         padding="flat",
         clip="norm",
+        handed="heads",
         replay="whole",
         overlap=Overlap(gradients="zero3", weights="zero3", stages="none"),
         ahead=Ahead(elements=50_000_000),
@@ -67,6 +70,7 @@ PRACTICES: Mapping[str, Practice] = {
         reshard_after_forward="layers",
         cotangents="per_use",
         cast="shards",
+        handed="heads",
         causal="whole",
         overlap=Overlap(tensor="split", gradients="beside", weights="beside", stages="beside"),
         ahead=Ahead(since="step"),  # MaxText, layers/pipeline.py, pipeline_fsdp_ag_once: before the pipeline's loop
@@ -111,6 +115,11 @@ READ: Mapping[str, Mapping[str, str]] = {
         "order": MEGATRON + "models/common/embeddings/rope_utils.py: pieces cp_rank and 2 cp_size - cp_rank - 1",
         "latents": MEGATRON + "transformer/multi_latent_attention.py, models/gpt/gpt_layer_specs.py: products that "
         "compress are duplicated and read the tokens at hand, those behind them gather what they read",
+        "home": "Transformer Engine at d0067d0, pytorch/attention/dot_product_attention/context_parallel.py, "
+        "AttnFuncWithCPAndKVP2P: dkv, as wide as kv, starts a hop behind it and is at home after n - 1",
+        "handed": MEGATRON + "transformer/multi_latent_attention.py, qkv_up_proj_and_rope_apply: keys and values of "
+        "tokens at hand, k_pos_emb expanded; Transformer Engine at d0067d0, pytorch/attention/dot_product_attention/"
+        "context_parallel.py, p2p_comm_buffers: k and v",
         "causal": MEGATRON + "transformer/attention.py: flash attention with causal=True",
         "clip": "Megatron-LM at d98e8a6, megatron/training/arguments.py: --clip-grad 1.0",
         "overlap": MEGATRON + "tensor_parallel/layers.py: asynchronous all-reduces in backward; "
@@ -146,6 +155,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "padding": FSDP + "_fsdp_common.py: _get_dim0_padded_size",
         "context": "PyTorch, torch/distributed/tensor/experimental/_attention.py: rotate_method ALL_GATHER",
         "order": "PyTorch, torch/distributed/tensor/experimental/_attention.py: enable_load_balance True",
+        "handed": TITAN + "models/deepseek_v3/model.py: inner_attention is given k, with k_pe expanded, and v",
         "causal": TITAN + "models/common/attention.py: is_causal True",
         "clip": TITAN + "config/configs.py: max_norm 1.0",
         "overlap": FSDP + "_fsdp_param_group.py at 002a76f, FSDPCommContext: streams of their own",
@@ -165,6 +175,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "replay": DEEPSPEED + "activation_checkpointing/checkpointing.py: CheckpointFunction runs the forward again",
         "padding": DEEPSPEED + "zero/partition_parameters.py: _padding_size of a flattened parameter",
         "clip": DEEPSPEED + "zero/stage_1_and_2.py, stage3.py: scaled_global_norm in every step, clipped or not",
+        "handed": "DeepSpeed at 25493c7, deepspeed/sequence/layer.py, DistributedAttention: query, key and value",
         "overlap": DEEPSPEED + "zero/config.py: overlap_comm at stage 3 alone; pipe/p2p.py: send blocks",
         "ahead": DEEPSPEED + "zero/config.py: stage3_prefetch_bucket_size 5e7 elements",
         "bucket": DEEPSPEED + "zero/config.py: reduce_bucket_size 5e8; buffers: " + BUFFERS_SOURCES["deepspeed"],
@@ -176,6 +187,8 @@ READ: Mapping[str, Mapping[str, str]] = {
         "forward is given, shards; 64B on v5e of 16 GB would hold 128 GB otherwise (MaxText/configs/v5e/README.md)",
         "cast": "openxla/xla, xla/service/spmd/spmd_partitioner.cc: HandleElementwise leaves a cast on its shards; "
         "what reads it, in dot_handler.cc, gathers what it made",
+        "handed": "MaxText at 0528075, layers/attention_mla.py, mla_kv_projection: keys and values of LENGTH_NO_EXP, "
+        "which attention_op is given",
         "recompute": NONE_DROPPED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
@@ -224,6 +237,7 @@ def lacks(
         "cast": ("parameters wider than activations", dtypes.narrows(dtypes.at_rest)),
         "settled": ("gradients that are sent as no parameter is stored", dtypes.at_rest != dtypes.gradients),
         "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),
+        "handed": ("latents of a shared sequence", "cp" in roles and model.has_latents),
     }
     lacking, has = needs.get(switch, ("", True))
     return "" if has else lacking

@@ -152,6 +152,7 @@ def layout(
     etp: Axes = (),
     whole: Collection[str] = (),
     besides: Collection[str] = (),
+    latents: bool = False,
     line: Literal["flat", "rows", "none"] = "none",
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
@@ -172,6 +173,7 @@ def layout(
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     besides   dims that ZeRO shards too: those of latents, which weights may have in the place of h, and y, which biases
               of experts have
+    latents   keys and values of heads are made of latents: those of a device's own heads, where `heads` splits them
     line      ZeRO shards parameters laid out in a line instead, because dp and cp do not divide their dims
     """
     inside, data = (*tp, *heads), (*dp, *cp) if sharding is None else sharding
@@ -179,8 +181,10 @@ def layout(
     home = tuple(sorted(ep, key=lambda axis: axis not in tp)) if not sequence_parallel else ep
     experts = {"n": home, "y": etp, "z": tp if ep or etp else ()}
     some = {dim: axes for dim, axes in {**experts, "s": cp, LAYERS: pp}.items() if axes}
+    own = {"g": inside[:kv], "r": inside[kv:]} if heads else {}
     rows: dict[str, Mapping[str, Axes]] = {
-        "heads": {"s": cp[: -len(heads)], "g": inside[:kv], "r": inside[kv:]} if heads else {},
+        "heads": {"s": cp[: -len(heads)], **own} if heads else {},
+        "latent": own if latents else {},
         "residual": {"s": (*cp, *tp)} if sequence_parallel else {},
         "cut": cut or {},
     }

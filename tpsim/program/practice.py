@@ -230,6 +230,9 @@ class Practice:
     latents                latents are made from the tokens that attention has gathered, and what heads owe of them is
                            carried to that gather (block), or from those that a device has of the stream: they travel
                            in its place, and what heads owe of them is settled at them (stream)
+    handed                 of latent attention devices that share a sequence hand each other latents, of which each
+                           makes keys and values of all tokens (latents), or keys and values of heads, made where their
+                           tokens are (heads)
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm), or
                            what stages sum of it comes behind the update, beside the next step's warm-up (deferred)
@@ -264,6 +267,7 @@ class Practice:
     home: Literal["scatter", "circle"] = "scatter"
     order: Order | None = "contiguous"
     latents: Literal["block", "stream"] = field(default="block", repr=False)  # as for rows
+    handed: Literal["latents", "heads"] = field(default="latents", repr=False)  # as for rows
     causal: Literal["skip", "whole"] = "skip"
     clip: Literal["norm", "deferred", "none"] = "none"
     overlap: Overlap = field(default_factory=Overlap)
@@ -296,7 +300,7 @@ class Practice:
         rows = {name: value for name, value in values["rows"].items() if value != plain.get(name)}
         levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
         values["rows"] = rows | levels
-        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "cast": "products"}
+        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "handed": "latents", "cast": "products"}
         usual |= {"units": "arrays", "staged": "each", "settled": "sent"}
         return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
 
@@ -306,13 +310,14 @@ class Practice:
         Where the queries of a kv head lie on axes (tp beyond the kv heads), fused queries would be repeated over them
         as keys and values must be; they have an array of their own. Where heads are not split nobody owes latents.
         """
-        context, order = (self.context, self.order) if layout.roles.get("cp") else (None, None)
+        shared = bool(layout.roles.get("cp"))
+        context, order, handed = (self.context, self.order, self.handed) if shared else (None, None, "latents")
         regions = [name for name, region in REGIONS.items() if region.weights]
         apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
         qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
         latents = self.latents if layout.roles.get("tp") else "block"
         staged = self.staged if layout.stages else "each"
-        return replace(self, qkv=qkv, context=context, order=order, latents=latents, staged=staged)
+        return replace(self, qkv=qkv, context=context, order=order, latents=latents, handed=handed, staged=staged)
 
 
 SWITCHES = tuple(field.name for field in fields(Practice) if field.name not in ("levels", "buffers"))

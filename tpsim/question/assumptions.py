@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.dtypes import STORED_AS, Dtypes
+from tpsim.program.dtypes import DTYPE_BYTES, STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, lacks, unread
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
@@ -53,9 +53,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
         yield from (Assumption(text, "stated") for text in _idle(question))
     elif question.force.launch and not file.collectives.launch:
         yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
-    dtype = file.workload.dtype
-    if dtype is not None and dtype in STORED_AS:
-        yield Assumption(f"products in {dtype}, on arrays that are held and sent in {STORED_AS[dtype]}", "stated")
+    yield from _formats(question)
     for field, noun in left_open(question).items():
         yield Assumption(f"{noun}: {field} is not stated", "guess")
     if usual := _usual(file):
@@ -65,6 +63,16 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     yield from (Assumption(text, "derived") for text in placement.idle)
     if (work := question.inference) and file.workload.batch == "largest" and not work.fills:  # type: ignore[attr-defined]
         yield Assumption(f"batch {work.global_batch:,} is the largest that memory has room for", "derived")
+
+
+def _formats(question: Question) -> Iterator[Assumption]:
+    """What a number format is of: of products alone, or of all arrays in training, too, where a byte is unusual."""
+    stated, of = question.stated.file.workload.dtype, question.dtypes.activations
+    if stated is not None and stated in STORED_AS:
+        yield Assumption(f"products in {stated}, on arrays that are held and sent in {STORED_AS[stated]}", "stated")
+    if question.inference is None and DTYPE_BYTES[of] == 1:
+        hint = "workload.dtype: fp8_128 has products of layers in fp8 alone"
+        yield Assumption(f"all arrays in {of}, the stream among them: {hint}", "stated")
 
 
 def _known(kind: Kind) -> Literal["stated", "derived", "guess"]:

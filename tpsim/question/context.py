@@ -118,6 +118,7 @@ def context_problems(
             at("workload", "seq"),
             f"write {nearest(seq, parts)}" + (", or practice: {order: contiguous}" if twice else ""),
         )
+    yield from _chunk_problems(model, seq, at, shared=mesh.size(*(axis for axis in cp if axis not in inside)))
     ways = mesh.size(*inside)
     if model.heads % ways or (model.kv_heads % ways and ways % model.kv_heads):
         yield Problem(
@@ -126,3 +127,16 @@ def context_problems(
             at("layout", "context"),
             "legal together: " + listed(legal_tp(model)),
         )
+
+
+def _chunk_problems(model: Model, seq: int, at: At, *, shared: int) -> Iterator[Problem]:
+    """Of chunks of attention that a sequence ends inside of: which device they leave most is not counted.
+
+    shared  devices that share the tokens of a sequence inside attention
+    """
+    chunks = {block.window or 0 for block in model.attentions if isinstance(block, Attention) and block.mask == "chunk"}
+    for chunk in sorted(chunks):
+        if shared > 1 and 0 < chunk < seq and seq % chunk:
+            message = f"seq {seq} is no multiple of the {chunk} tokens of a chunk of attention"
+            message += ": which of the devices that share it has most of what is left is not counted"
+            yield Problem("chunks-not-whole", message, at("workload", "seq"), f"write {nearest(seq, chunk)}")

@@ -115,7 +115,8 @@ def _cut_by_roles(
     if model.experts and model.experts.bias and "y" not in left:
         besides.append("y")
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    layout = _laid_out(fields, split, roles, also, whole=left, line=line, besides=besides)
+    rest = {"whole": left, "line": line, "besides": besides, "latents": model.has_latents}
+    layout = _laid_out(fields, split, roles, also, **rest)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
     notes = whole_notes(model, left, copies, (stated.zero, fields.zero))

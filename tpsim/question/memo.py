@@ -216,6 +216,7 @@ def structure(question: Question, without: Sequence[str] = ()) -> tuple[Any, ...
         question.practice,
         *question.practice.levels,
         *((question.practice.latents,) if question.practice.latents != "block" else ()),
+        *((handed,) if (handed := question.practice.under(question.layout).handed) != "latents" else ()),
         question.dtypes,
         question.mesh.order,
         *(("stages",) if question.schedule else ()),

@@ -221,7 +221,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     base, switches["staged"] = PRACTICES[fields.base], staged(fields)
     switches |= {name: changed(getattr(base, name), getattr(fields, name)) for name in groups}
     practice = replace(base, **switches)
-    practice = practice if model.has_latents else replace(practice, latents="block")
+    practice = practice if model.has_latents else replace(practice, latents="block", handed="latents")
     if model.tie_embeddings and practice.units == "ends":
         practice = replace(practice, units="root")  # torchtitan, distributed/fsdp.py: what is shared is one unit
     dtypes = _dtypes(read.file.workload)

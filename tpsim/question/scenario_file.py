@@ -120,6 +120,9 @@ class PracticeFields(Strict):
     latents: Literal["block", "stream"] | None = Field(
         default=None, description="compressed behind attention's gather of the stream, or where the stream lies"
     )
+    handed: Literal["latents", "heads"] | None = Field(
+        default=None, description="over a shared sequence: latents, or keys and values of heads that are made of them"
+    )
     causal: Literal["skip", "whole"] | None = None
     padding: Literal["flat", "rows", "none"] | None = Field(
         default=None, description="of parameters that ZeRO shards where dp does not divide them: in a line, or in rows"

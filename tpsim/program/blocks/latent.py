@@ -36,7 +36,7 @@ def parameters(block: Latent, _: Practice) -> Iterator[Parameter]:
 
 
 def write(text: Text, block: Latent, x: Array) -> Array:
-    """Attention with keys and values of every head made from the latent; the latent is what devices hand each other.
+    """Attention with keys and values of every head made from the latent; one or the other devices hand each other.
 
     A score is that of the parts without positions plus that of the rotated parts: nothing is laid side by side.
     """
@@ -68,18 +68,36 @@ def _whole(text: Text, x: Array) -> Array:
 def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]) -> Array:
     """Attention with keys and values of every head."""
     trace, (q, q_rope, latent, k_rope) = text.trace, heads
-    with text.inside("attention", latent.region):
-        latent = trace.rename("attention.latents", latent, "s", "t")
-    k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
-    with text.inside("attention", "latent"):
-        latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
-        k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
-        v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
+    k, k_rope, v = _keys_and_values(text, latent, k_rope)
     with text.inside("attention", "heads", "attention"):
-        q, q_rope, k, k_rope, v = (trace.pin(array, "heads", "") for array in (q, q_rope, k, k_rope, v))
+        streamed = text.practice.context == "ring" and text.practice.handed == "heads"
+        q, q_rope = trace.pin(q, "heads", ""), trace.pin(q_rope, "heads", "")
+        k, k_rope, v = (trace.pin(array, "heads", "", streamed=streamed) for array in (k, k_rope, v))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "o"), weights(text, block, (q, q_rope), (k, k_rope)), v)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+
+
+def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array]:
+    """Keys without positions, rotated keys, and values: of all tokens that heads read, or of a device's own.
+
+    Every head has a rotated key of its own, as frameworks lay it beside the other part.
+    """
+    trace, handed = text.trace, text.practice.handed == "heads"
+    own = trace.layout.type_in(latent.dims, "block").renamed({"s": "t"})
+    with text.inside("attention", latent.region):
+        latent = trace.rename("attention.latents", latent, "s", "t")
+    k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
+    with text.inside("attention", "block" if handed else "latent"):
+        if handed:
+            latent = trace.reshard(latent, own, "heads read what is compressed")
+        else:
+            latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
+        k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
+        v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
+        yield k
+        yield trace.bcast(k_rope.name, k_rope, k.type.renamed({"d": "a"}))
+        yield v
 
 
 def weights(text: Text, block: Latent, queries: tuple[Array, Array], keys: tuple[Array, Array]) -> Array:
