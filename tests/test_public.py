@@ -16,7 +16,7 @@ from tpsim.cli.main import tpsim as group
 from tpsim.quantity.errors import InputError
 
 LOGS = Path(__file__).parent / "data" / "logs"
-GROUPS = ("hw", "model")
+GROUPS = ("scenario", "hw", "model")
 FUNCTIONS = {
     **{name: getattr(tpsim, name) for name in tpsim.ROOMS},
     **{

@@ -190,10 +190,6 @@ def test_chips_without_a_mesh_are_answered_with_a_flag_that_sizes_it(tpsim):
     )
 
 
-def test_where_no_scenario_is_near_all_are_named_for_no_command_lists_them(tpsim):
-    assert ", qwen2-7b-h100, " in tpsim("plan", "nosuch").err
-
-
 def test_the_size_of_a_level_is_answered_with_what_a_profile_calls_it(tpsim, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(

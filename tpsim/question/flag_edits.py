@@ -43,7 +43,8 @@ def bare_scenario(flags: Mapping[str, Any], overrides: Sequence[str] = ()) -> di
     stated = any(re.match(r"workload(\.(kind|seq))?=", text.strip()) for text in overrides)
     for name in ("model", "hw") if stated else NEEDED:
         if flags.get(name) is None:
-            remedy = f"add it: {NEEDED[name]}" + ("; or name a scenario: qwen2-7b-h100" if name == "model" else "")
+            instead = "; or name a scenario (tpsim scenario list)" if name == "model" else ""
+            remedy = f"add it: {NEEDED[name]}{instead}"
             raise InputError.one("missing-flag", f"--{name} is needed without a scenario", remedy=remedy)
     axes = parse_mesh(flags["mesh"]) if flags.get("mesh") else dict.fromkeys((ROLES[role] for role in AXES), 1)
     layout = {role: ROLES[role] for role in AXES if ROLES[role] in axes}
