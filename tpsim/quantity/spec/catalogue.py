@@ -75,7 +75,7 @@ def names(kind: LibraryKind) -> list[str]:
 
 
 def _files(kind: LibraryKind) -> dict[str, Path]:
-    """All files of this kind by name, of several of one name the first; a folder of one's own may have others beside."""
+    """All files of this kind by name, of several of one name the first; folders of TPSIM_PATH have others beside."""
     found: dict[str, Path] = {}
     ours = shipped(kind)
     for folder in library(kind):
