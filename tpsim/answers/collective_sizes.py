@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from math import isfinite
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
@@ -128,10 +130,11 @@ def _with_b(short: re.Match[str]) -> str:
 def sizes_of(sizes: str | float | Sequence[float]) -> ByteSizes:
     """ByteSizes as a text or as numbers, as ``1e9``; raises InputError for what says no whole number of bytes."""
     if not isinstance(sizes, str):
-        numbers = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
-        for number in numbers:
-            if number != int(number):
-                raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy="write 8e6")
+        numbers: tuple[Any, ...] = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
+        for number in numbers or ("nothing",):
+            if not (isinstance(number, Real) and isfinite(number) and number == int(number)):
+                remedy = f'write 8e6, or all in one text: sizes="{",".join(map(str, numbers)) or "10kB:1GB"}"'
+                raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy=remedy)
         return ByteSizes(tuple(map(int, numbers)))
     return read_sizes(sizes)
 

@@ -17,6 +17,7 @@ from tpsim.answers.search_verdict import lines_of
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
@@ -39,6 +40,7 @@ TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
 
 
+@checked
 def search(
     scenario: str | Path | Document | Mapping[str, Any] | None = None,
     *,

@@ -21,6 +21,7 @@ from tpsim.answers.search import PLANS, TOP, refuse_ranking, search
 from tpsim.answers.search_verdict import known_of
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.memo import Memo
@@ -177,6 +178,7 @@ def extra(module: str, name: str) -> Any:
         ) from error
 
 
+@checked
 def sweep(
     scenario: str | Path | Mapping[str, Any] | None = None,
     *,

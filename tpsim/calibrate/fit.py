@@ -18,6 +18,7 @@ from tpsim.machine.algorithms import EVERY
 from tpsim.machine.curve import describe
 from tpsim.machine.curve_file import exact
 from tpsim.machine.profile import read as read_profile
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 
@@ -36,6 +37,7 @@ WIDE = 0.2
 """Median error of a band from which on the result says that the model does not describe what was measured."""
 
 
+@checked
 def hw_fit(
     logs: str | Path | Sequence[str | Path] = (),
     *,

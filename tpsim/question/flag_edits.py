@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from tpsim.quantity import arguments
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import divisors
 from tpsim.quantity.spec.text import scalar
@@ -57,6 +58,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     >>> parse_mesh("data=4, tensor=8e0")
     {'data': 4, 'tensor': 8}
     """
+    arguments.text("mesh", text)
     axes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = (piece.strip() for piece in part.partition("="))
@@ -280,7 +282,8 @@ def _chips(data: Mapping[str, Any]) -> int | None:
 def _placement_edits(options: Mapping[str, Any]) -> Iterator[Edit]:
     """``data=network,tensor=ici.0+ici.1``; a comma before a name without ``=`` adds a level too."""
     placements = options.get("placement", ())
-    for text in [placements] if isinstance(placements, str) else placements:
+    for text in placements if isinstance(placements, list | tuple) else [placements]:
+        arguments.text("placement", text)
         for pair in re.split(r",(?=[^,]*=)", text):
             axis, equals, levels = (piece.strip() for piece in pair.partition("="))
             edit = Edit(("placement", axis), re.split("[,+]", levels), f"--placement {text}")
