@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,28 @@ def test_a_part_of_the_mesh_that_is_varied_where_it_is_stated_is_answered_with_t
     assert tpsim("search", "qwen2-7b-h100", "--workers", "0").err.endswith("= write --workers 2\n")
     listed = tpsim("search", "qwen2-7b-h100", "--vary", "tensor").err.partition("known: ")[2].strip().split(", ")
     assert len(listed) == len({*listed})
+
+
+WIDE = ("--set", "mesh={data: 16, tensor: 16}")
+PLACED = {
+    "a flag of a plan": (("plan", "llama3-70b-h100", *WIDE), ("--placement", "tensor={}")),
+    "a field": (("plan", "llama3-70b-h100", *WIDE), ("--set", "placement.tensor={}")),
+    "a map in one line": (("plan", "llama3-70b-h100", *WIDE), ("--set", "placement={{data: network, tensor: {}}}")),
+    "of an expression": (("shard", "A[I_X, J]", "--mesh", "X=16", "--hw", "dgx-h100"), ("--placement", "X={}")),
+    "of a collective": (("collective", "all-gather", "--hw", "dgx-h100", "--ranks", "16"), ("--level", "{}")),
+}
+"""Where an axis is laid on levels: what asks for one of 16, and what lays it."""
+
+
+@pytest.mark.parametrize(("asked", "laid"), PLACED.values(), ids=PLACED)
+def test_an_axis_is_laid_on_several_levels_by_what_the_remedy_says_wherever_that_is_written(tpsim, asked, laid):
+    """A file refused what its remedy told it to write, and of an expression a comma parts axes."""
+    *rest, form = laid
+    refused = tpsim(*asked, *rest, form.format("nvlink"))
+    assert refused.code == 2
+    levels = re.search(r"bind it to (\S+), or make it smaller", refused.err)[1]
+    mended = tpsim(*asked, *rest, form.format(levels), "-q")
+    assert (mended.code, mended.err) == (0, "")
+    joined = [] if form.startswith("placement={{") else [levels.replace("+", ",")]
+    for text in (*joined, f"[{levels.replace('+', ', ')}]" if rest == ["--set"] else levels):
+        assert tpsim(*asked, *rest, form.format(text), "-q").out == mended.out

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import place
+from tpsim.fabric.placement import carriers_of, place
 from tpsim.fabric.wires import Wires, ranks_text
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
@@ -161,7 +161,7 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     if level is None:
         placement = place(machine.levels, Mesh({"ranks": ranks}))
         return placement, tuple(_alone(machine, ranks, placement.route(["ranks"])))
-    carriers = [text.strip() for text in level.split(",")]
+    carriers = carriers_of(level)
     sides = dict(_beside(machine.levels, carriers))
     beside = {f"beside {name}": side for name, side in sides.items()}
     binding = {"ranks": carriers, **{f"beside {name}": [name] for name in sides}}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import NamedArray, NotationError
 from tpsim.algebra.sharding import Sharding, joined
+from tpsim.fabric.placement import PAIRS, carriers_of
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Array, Einsum, Leaf, Max, Op, Program, Reshard, Where
 from tpsim.quantity import arguments
@@ -83,16 +84,19 @@ def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[s
     if placement is None:
         return None
     if isinstance(placement, Mapping):
-        return {axis: (to,) if isinstance(to, str) else tuple(to) for axis, to in placement.items()}
+        for axis, to in placement.items():
+            for carrier in to if isinstance(to, list | tuple) else [to]:
+                arguments.text(f"placement.{axis}", carrier)
+        return {axis: tuple(carriers_of(to)) for axis, to in placement.items()}
     arguments.text("placement", placement)
     bound: dict[str, tuple[str, ...]] = {}
-    for pair in placement.split(","):
+    for pair in PAIRS.split(placement):
         axis, equals, levels = (part.strip() for part in pair.partition("="))
         if not (axis and equals and levels):
             start = placement.index(pair)
             span, remedy = (start, start + len(pair)), "write it as X=ici.0,Y=ici.1"
             raise NotationError("the placement cannot be read", placement, span, remedy, "bad-placement")
-        bound[axis] = tuple(level.strip() for level in levels.split("+"))
+        bound[axis] = tuple(carriers_of(levels))
     return bound
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from tpsim.fabric.placement import PAIRS, carriers_of
 from tpsim.quantity import arguments
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import divisors
@@ -284,9 +285,9 @@ def _placement_edits(options: Mapping[str, Any]) -> Iterator[Edit]:
     placements = options.get("placement", ())
     for text in placements if isinstance(placements, list | tuple) else [placements]:
         arguments.text("placement", text)
-        for pair in re.split(r",(?=[^,]*=)", text):
+        for pair in PAIRS.split(text):
             axis, equals, levels = (piece.strip() for piece in pair.partition("="))
-            edit = Edit(("placement", axis), re.split("[,+]", levels), f"--placement {text}")
+            edit = Edit(("placement", axis), carriers_of(levels), f"--placement {text}")
             if not (axis and equals and levels):
                 raise InputError.one(
                     "bad-placement", f'"{pair}" places no axis on a level', edit.place, "write tensor=nvlink"
