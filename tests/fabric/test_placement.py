@@ -178,6 +178,7 @@ def test_part_of_a_one_way_ring_is_refused(mesh, binding):
             {"X": ["nvlink"]},
             "mesh axis X of 16 does not fit on nvlink 8\n  = bind it to nvlink+network, or make it smaller",
         ),
+        ({"X": 16}, {"X": ["nvlink", "network:1"]}, "does not fit on nvlink 8 x network 1\n  = make it smaller"),
     ],
 )
 def test_a_wrong_binding_is_answered_with_the_names_there_are(mesh, binding, message):

@@ -306,7 +306,8 @@ def _does_not_fit(
     message = f"mesh axis {axis} of {mesh.axes[axis]}{so} does not fit on {sizes}{beside}"
     more = [index for index in (*allowed, max(allowed) + 1) if index < len(levels)]
     names = (f"{levels[index].name}:{wanted[index]}" if wanted.get(index) else levels[index].name for index in more)
-    remedy = f"bind it to {'+'.join(names) if len(more) > len(allowed) else 'more levels'}, or make it smaller"
+    bind = f"bind it to {'+'.join(names) if len(more) > len(allowed) else 'more levels'}, or "
+    remedy = f"{bind if len(allowed) < len(levels) else ''}make it smaller"
     if so:
         remedy = "lay a number there that divides it, and for which there is room"
     return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}" if beside else "")
