@@ -298,6 +298,10 @@ def test_a_schedule_without_stages_is_answered_with_a_flag_that_works(tpsim):
         ("plan qwen2-7b-h100 -f", "write -f table|json|csv|md|html|trace: what stdout gets"),
         ("plan qwen2-7b-h100 --seq 4k", "write a whole number"),
         ("plan qwen2-7b-h100 llama3-70b-h100", "compare two: tpsim diff qwen2-7b-h100 llama3-70b-h100"),
+        ("plan qwen2-7b-h100 --set layout.zero 3", "write --set layout.zero=3"),
+        ("plan qwen2-7b-h100 layout.zero=3", "write --set layout.zero=3"),
+        ("plan qwen2-7b-h100 zero=3", "write --zero 3"),
+        ("search qwen2-7b-h100 --vary zero 1,3", "write --vary zero=1,3"),
         ("plan qwen2-7b-h100 --foo", "see tpsim plan --help"),
         ("collective all-reduce --hw dgx-h100", "add it: --ranks 8"),
         ("collective all-reduce --gpus 8", "tpsim calls this --ranks"),
@@ -323,6 +327,38 @@ def test_a_part_of_the_mesh_that_is_varied_where_it_is_stated_is_answered_with_t
     assert tpsim("search", "qwen2-7b-h100", "--workers", "0").err.endswith("= write --workers 2\n")
     listed = tpsim("search", "qwen2-7b-h100", "--vary", "tensor").err.partition("known: ")[2].strip().split(", ")
     assert len(listed) == len({*listed})
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        ("verify qwen2-7b-h100 --set zero=1", "tpsim calls this layout.zero, as a flag --zero"),
+        ("plan qwen2-7b-h100 --set batch=8", "tpsim calls this workload.global_batch, as a flag --batch"),
+        ("plan llama3-70b-h100-decode --set batch=8", "tpsim calls this workload.batch, as a flag --batch"),
+        (
+            "plan qwen2-7b-h100 --set layers=8",
+            "tpsim calls this model.layers, which pipeline.layers splits over stages",
+        ),
+        ("plan qwen2-7b-h100 --set attention=plain", "did you mean practice.attention?"),
+        ("plan qwen2-7b-h100 --set overlap=none", "did you mean practice.overlap or practice.rows.overlap?"),
+        ("plan qwen2-7b-h100 --set hardware.capacity=1GB", "did you mean chip.memory.capacity?"),
+        ("plan qwen2-7b-h100 --set hardware.link.bandwidth=1GB/s", "did you mean levels.NAME.link?"),
+        ("plan qwen2-7b-h100 --set nothing_like_it=1", "remove it"),
+    ],
+)
+def test_a_field_at_a_wrong_place_is_answered_with_where_it_stands(tpsim, typed, remedy):
+    """It was to be removed, though a flag or a deeper field is called that."""
+    ran = tpsim(*typed.split())
+    assert (ran.code, f"^ {remedy}" in ran.err) == (2, True)
+
+
+def test_a_scenario_that_says_nothing_is_answered_with_lines_that_make_one(tpsim, tmp_path):
+    path, lines = tmp_path / "mine.yaml", ["tpsim: scenario/1"]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    lines += re.findall(r"\^ add (.*)", tpsim("plan", str(path)).err)
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert len(lines) == 5
+    assert tpsim("plan", str(path), "--tp", "tensor", "--dp", "data", "-q").code == 0
 
 
 WIDE = ("--set", "mesh={data: 16, tensor: 16}")

@@ -58,10 +58,23 @@ def _remedy(error: click.ClickException, command: click.Command | None, verb: st
     if isinstance(error, click.BadParameter) and isinstance(getattr(param, "type", None), click.types.IntParamType):
         words = [*getattr(param.type, "words", ())] if param else []
         return " or ".join(["write a whole number", *words])
-    scenario = error.ctx.params.get("scenario") if isinstance(error, click.UsageError) and error.ctx else None
     extra = re.search(r"extra argument \((.*)\)", message)
-    if verb.endswith(" plan") and scenario and extra:
-        return f"compare two: {shlex.join(['tpsim', 'diff', scenario, extra[1]])}"
+    return _of_extra(extra[1], error.ctx, verb) if extra and isinstance(error, click.UsageError) and error.ctx else ""
+
+
+def _of_extra(word: str, ctx: click.Context, verb: str) -> str:
+    """What is meant by a word too many: a change without its flag, or behind a blank, or another scenario."""
+    for option, name in (("--set", "overrides"), ("--vary", "vary")):
+        begun = [text for text in ctx.params.get(name) or () if "=" not in text]
+        if begun:
+            return f"write {shlex.join([option, f'{begun[-1]}={word}'])}"
+    path, equals, value = word.partition("=")
+    if equals and "overrides" in ctx.params:
+        flag = f"--{path.replace('_', '-')}"
+        known = any(flag in option.opts for option in _options(ctx.command))
+        return f"write {shlex.join([flag, value] if known else ['--set', word])}"
+    if verb.endswith(" plan") and ctx.params.get("scenario") and not word.isdecimal():
+        return f"compare two: {shlex.join(['tpsim', 'diff', ctx.params['scenario'], word])}"
     return ""
 
 

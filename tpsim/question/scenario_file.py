@@ -204,17 +204,17 @@ class ScenarioFile(Strict):
     tpsim: Literal["scenario/1"]
     extends: str | None = Field(None, description="a scenario that this one changes; maps merge, lists replace")
     name: str | None = None
-    model: str | dict[str, Any]
-    hardware: str | dict[str, Any]
+    model: str | dict[str, Any] = Field(examples=["llama-3-8b"])
+    hardware: str | dict[str, Any] = Field(examples=["dgx-h100"])
     chips: Count | None = None
-    mesh: dict[str, AxisSize]
+    mesh: dict[str, AxisSize] = Field(examples=[{"data": 8, "tensor": 8}])
     placement: dict[str, Axes] | None = None
     layout: LayoutFields | None = None
     shardings: dict[str, dict[str, Axes]] | None = None
     pipeline: PipelineFields | None = None
     practice: Annotated[PracticeFields, OrShort("string")] = PracticeFields.model_construct()
     recompute: Annotated[RecomputeFields, OrShort("string")] = RecomputeFields.model_construct()
-    workload: WorkloadFields
+    workload: WorkloadFields = Field(examples=[{"global_batch": 64, "seq": 4096}])
     assume: Assume = Assume.model_construct()
     require: RequireFields = RequireFields.model_construct()
     collectives: CollectivesFields = CollectivesFields.model_construct()

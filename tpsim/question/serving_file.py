@@ -10,6 +10,7 @@ from pydantic import Field, create_model
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Count, Document, Strict
+from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Products, ScenarioFile
 
@@ -108,9 +109,12 @@ def served_as(data: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def foreign_to(data: Mapping[str, Any]) -> dict[str, str]:
-    """What others call the fields of a scenario, and training those of inference -> its path for each."""
+    """What others call the fields of a scenario, flags too, and training those of inference -> its path for each."""
     own = {field: f"workload.{served}" for field, served in served_as(data).values()}
-    return {**{word: own.get(path.removeprefix("workload."), path) for word, path in FOREIGN.items()}, **own}
+    paths = {word: own.get(path.removeprefix("workload."), path) for word, path in FOREIGN.items()}
+    flags = {path: own.get(path.removeprefix("workload."), path) for path in FLAGS}
+    as_flags = {flag[2:].replace("-", "_"): f"{flags[path]}, as a flag {flag}" for path, flag in FLAGS.items()}
+    return {**paths, **own, **as_flags}
 
 
 def fields_of_workload(data: Mapping[str, Any]) -> frozenset[str]:

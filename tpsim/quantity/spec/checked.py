@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, suggest
 from tpsim.quantity.spec.document import NO_PARTS, Document, extended
-from tpsim.quantity.spec.fields import example, meanings, model_at, noun, types_at
+from tpsim.quantity.spec.fields import deeper, example, meanings, model_at, noun, types_at
 from tpsim.quantity.spec.text import load
 from tpsim.quantity.units import UnitError
 
@@ -229,8 +229,19 @@ def _unknown(
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     free = [field for field in fields if field not in data or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
-    remedy = f'did you mean "{near}"?' if near else "remove it"
+    remedy = f'did you mean "{near}"?' if near else _elsewhere(name, model, owner, here) or "remove it"
     return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")
+
+
+ELSEWHERE = 3
+"""Paths that a remedy names; a field that stands at more places is none that could be meant."""
+
+
+def _elsewhere(name: str, model: type[BaseModel], owner: type[BaseModel] | None, here: Keys) -> str:
+    """Where fields of that name stand: in what is here, else in the whole format; "" if nowhere, or all over it."""
+    inside = [".".join(map(str, (*here, path))) for path in deeper(owner, name)] if owner else []
+    paths = list(dict.fromkeys(inside or deeper(model, name)))
+    return f"did you mean {' or '.join(paths)}?" if len(paths) in range(1, ELSEWHERE + 1) else ""
 
 
 def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]) -> bool:
