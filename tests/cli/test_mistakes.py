@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tpsim import VERBS
+from tpsim.answers.schema import DESCRIBED
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -82,7 +84,17 @@ ANSWERS = {
         "  = write a whole number or largest\n"
     ),
     ("collective", "all-gather"): ("error[missing-argument]: tpsim collective needs --hw\n  = add it: --hw dgx-h100\n"),
-    ("shard",): "error[missing-argument]: tpsim shard needs EXPRESSION\n  = see tpsim shard --help\n",
+    ("shard",): (
+        "error[missing-argument]: tpsim shard needs EXPRESSION\n"
+        '  = for example: tpsim shard "A[I,J_X] . B[J_X,K] -> C[I,K]"\n'
+    ),
+    ("schema", "xyz"): (
+        'error[unknown-schema]: "xyz" is not a schema\n  = known: ' + ", ".join(one.name for one in DESCRIBED) + "\n"
+    ),
+    ("schema", "scenaro"): (
+        'error[unknown-schema]: "scenaro" is not a schema\n'
+        f'  = did you mean "scenario"?\n  = {len(DESCRIBED)} are known: tpsim schema\n'
+    ),
     ("shard", "A[I_X,J_X]"): (
         "error[notation]: mesh axis X is used twice in A\n"
         " --> command line:1:9\n"
@@ -359,6 +371,12 @@ def test_a_scenario_that_says_nothing_is_answered_with_lines_that_make_one(tpsim
     path.write_text("\n".join(lines), encoding="utf-8")
     assert len(lines) == 5
     assert tpsim("plan", str(path), "--tp", "tensor", "--dp", "data", "-q").code == 0
+
+
+@pytest.mark.parametrize("verb", ["hw show", "model show", "collective", "shard", "verify", "diff"])
+def test_a_verb_without_what_it_is_about_is_answered_with_an_example_that_answers(tpsim, verb):
+    example = re.search(r"for example: (tpsim .*)\n", tpsim(*verb.split()).err)[1]
+    assert tpsim(*shlex.split(example)[1:], "-q").code == 0
 
 
 WIDE = ("--set", "mesh={data: 16, tensor: 16}")

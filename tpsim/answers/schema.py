@@ -112,7 +112,7 @@ def schema(name: str) -> SchemaResult:
     """The JSON Schema of that name; raises InputError with the nearest name."""
     known = {described.name: described for described in DESCRIBED}
     if name not in known:
-        raise unknown(name, "schema", known)
+        raise unknown(name, "schema", known, lister="tpsim schema")
     return SchemaResult(known[name], known[name].schema())
 
 

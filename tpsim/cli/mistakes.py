@@ -35,7 +35,8 @@ def of_click(error: click.ClickException, command: click.Command | None, verb: s
         option = isinstance(param, click.Option)
         named = param and (param.opts[0] if option else param.human_readable_name)
         example = EXAMPLES.get(str(param and param.name)) if option else None
-        remedy = f"add it: {example}" if example else see_help
+        whole = re.search(rf"^ *({re.escape(verb)} .*)$", (command and command.help) or "", re.MULTILINE)
+        remedy = f"add it: {example}" if example else f"for example: {whole[1]}" if whole else see_help
         return InputError.one("missing-argument", f"{verb} needs {named or error.param_hint}", remedy=remedy)
     if isinstance(error, click.BadParameter) and param and isinstance(param.type, click.Choice):
         choices = [str(choice) for choice in param.type.choices]
