@@ -355,6 +355,8 @@ def test_a_part_of_the_mesh_that_is_varied_where_it_is_stated_is_answered_with_t
         ("plan qwen2-7b-h100 --set overlap=none", "did you mean practice.overlap or practice.rows.overlap?"),
         ("plan qwen2-7b-h100 --set hardware.capacity=1GB", "did you mean chip.memory.capacity?"),
         ("plan qwen2-7b-h100 --set hardware.link.bandwidth=1GB/s", "did you mean levels.NAME.link?"),
+        ("plan qwen2-7b-h100 --set layout.matmul_efficiency=0.5", "did you mean assume.matmul_efficiency?"),
+        ("plan qwen2-7b-h100 --set layout.tensor=tp", "remove it"),
         ("plan qwen2-7b-h100 --set nothing_like_it=1", "remove it"),
     ],
 )
@@ -362,6 +364,35 @@ def test_a_field_at_a_wrong_place_is_answered_with_where_it_stands(tpsim, typed,
     """It was to be removed, though a flag or a deeper field is called that."""
     ran = tpsim(*typed.split())
     assert (ran.code, f"^ {remedy}" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("field", "write"),
+    [
+        ("mesh=8", "{data: 8, tensor: 8}"),
+        ("layout=tensor", "{tp: tensor, dp: data}"),
+        ("recompute=true", "full"),
+        ("practice=3", "megatron"),
+        ("workload=64", "{global_batch: 64, seq: 4096}"),
+        ("hardware.levels.nvlink.shape=4", "[4]"),
+    ],
+)
+def test_a_value_of_another_sort_is_answered_with_one_that_is_taken(tpsim, field, write):
+    asked = ("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "4096", "--batch", "64", "--set")
+    ran = tpsim(*asked, field)
+    assert (ran.code, f"^ write {write}\n" in ran.err) == (2, True)
+    assert tpsim(*asked, f"{field.partition('=')[0]}={write}", "-q").code == 0
+
+
+@pytest.mark.parametrize("verb", ["plan", "search", "verify"])
+@pytest.mark.parametrize("scenario", ["qwen2-7b-h100", "llama3-70b-h100-decode"])
+@pytest.mark.parametrize("role", ["tp", "dp", "pp"])
+def test_a_role_of_an_axis_that_the_mesh_has_not_is_answered_with_those_that_it_has(tpsim, verb, scenario, role):
+    """Of pp it was a bug of tpsim: it was asked how many stages there are before whether there are such axes."""
+    ran = tpsim(verb, scenario, f"--{role}", "elsewhere")
+    assert ran.code == 2
+    assert ran.err.startswith('error[unknown-axis]: "elsewhere" is not a mesh axis\n')
+    assert "\n  = axes of this mesh: " in ran.err
 
 
 def test_a_scenario_that_says_nothing_is_answered_with_lines_that_make_one(tpsim, tmp_path):

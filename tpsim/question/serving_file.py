@@ -47,7 +47,7 @@ class PrefillFields(InferenceFields):
     noun: ClassVar[str] = "a workload that reads prompts"
 
     kind: Literal["prefill"]
-    prompt: Count = Field(description="tokens of a sequence, those in the cache included")
+    prompt: Count = Field(description="tokens of a sequence, those in the cache included", examples=[1024])
     cached: Annotated[int, Field(strict=True, ge=0)] = Field(0, description="tokens of it that the cache has already")
 
 
@@ -57,7 +57,9 @@ class DecodeFields(InferenceFields):
     noun: ClassVar[str] = "a workload that decodes"
 
     kind: Literal["decode"]
-    context: Count = Field(description="tokens of a sequence that attention reads, the new ones included")
+    context: Count = Field(
+        description="tokens of a sequence that attention reads, the new ones included", examples=[4096]
+    )
     tokens: Count = Field(1, description="new tokens of a sequence in a step")
 
 
@@ -67,8 +69,8 @@ class ServeFields(InferenceFields):
     noun: ClassVar[str] = "a workload of prompts and replies"
 
     kind: Literal["serve"]
-    prompt: Count = Field(description="tokens of a sequence")
-    output: Count = Field(description="tokens of the reply, the first of which is the prompt's")
+    prompt: Count = Field(description="tokens of a sequence", examples=[1024])
+    output: Count = Field(description="tokens of the reply, the first of which is the prompt's", examples=[256])
 
     @property
     def steps(self) -> int:

@@ -238,9 +238,10 @@ ELSEWHERE = 3
 
 
 def _elsewhere(name: str, model: type[BaseModel], owner: type[BaseModel] | None, here: Keys) -> str:
-    """Where fields of that name stand: in what is here, else in the whole format; "" if nowhere, or all over it."""
+    """Where fields of that name stand: in what is here, else in another section; "" if nowhere, or all over it."""
     inside = [".".join(map(str, (*here, path))) for path in deeper(owner, name)] if owner else []
-    paths = list(dict.fromkeys(inside or deeper(model, name)))
+    sections = (path for path in deeper(model, name) if path.count(".") == 1)
+    paths = list(dict.fromkeys(inside or sections))
     return f"did you mean {' or '.join(paths)}?" if len(paths) in range(1, ELSEWHERE + 1) else ""
 
 
@@ -296,8 +297,12 @@ def _of_another_type(wrong: _Located, name: str, place: Place | None, owner: typ
         write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
         return Problem("missing-unit", f"{name} is {_shown(value)}, a bare number", place, f"write {write}")
     bare = isinstance(value, str) and value.isdecimal() and "number" in wrong.due
-    write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else wrong.due
-    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write}")
+    write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else ""
+    if wrong.due == "a list" and isinstance(value, int | float) and not isinstance(value, bool):
+        write = f"[{value}]"
+    elif "a map of fields" in wrong.due and owner and str(wrong.keys[-1]) in owner.model_fields:
+        write = example(owner, str(wrong.keys[-1]))
+    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write or wrong.due}")
 
 
 def _name(keys: Keys) -> str:
