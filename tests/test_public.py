@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tpsim
+from tests.models import SMALL_SCENARIO
 from tpsim.cli.main import tpsim as group
 from tpsim.quantity.errors import InputError
 
@@ -150,6 +151,13 @@ def test_the_sizes_of_an_expression_are_whole_numbers(verb, asked, said):
 def test_a_grid_is_of_numbers(argument, values):
     with pytest.raises(InputError, match=rf"{argument} are not numbers\n  = write {argument}=\[8, 16\]"):
         tpsim.grid("deepseek-v3-h100-decode", **{"batches": [8], "contexts": [8], argument: values})
+
+
+def test_chips_as_text_are_refused_beside_a_size_too():
+    """They were compared with a number; of a file, too, whose chips stand in quotes."""
+    for scenario, flags in (("qwen2-7b-h100", {"chips": "64"}), ({**SMALL_SCENARIO, "chips": "64"}, {})):
+        with pytest.raises(InputError, match='chips is "64", not a whole number'):
+            tpsim.plan(scenario, tp=4, **flags)
 
 
 @pytest.mark.parametrize("flag", ["mesh", "placement"])

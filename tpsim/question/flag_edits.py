@@ -173,7 +173,7 @@ def _chips_edits(
     chips = options.get("chips") or data.get("chips") or _chips(data)
     if not others:
         yield from () if "chips" in options else [Edit(("chips",), None, both)]
-    elif counts and chips and chips > 1:
+    elif counts and isinstance(chips, int) and chips > 1:  # what is no number is refused where it stands
         text, refilled = both or _word(*[*counts.items()][-1]), _single_axis(others[0], data)
         if refilled:
             yield Edit(("mesh", refilled), -1, text)
