@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isfinite
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
@@ -132,7 +131,7 @@ def sizes_of(sizes: str | float | Sequence[float]) -> ByteSizes:
     if not isinstance(sizes, str):
         numbers: tuple[Any, ...] = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
         for number in numbers or ("nothing",):
-            if not (isinstance(number, Real) and isfinite(number) and number == int(number)):
+            if not isinstance(number, Integral) and not (isinstance(number, Real) and float(number).is_integer()):
                 remedy = f'write 8e6, or all in one text: sizes="{",".join(map(str, numbers)) or "10kB:1GB"}"'
                 raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy=remedy)
         return ByteSizes(tuple(map(int, numbers)))
