@@ -46,6 +46,17 @@ def test_a_scenario_of_ones_own_is_listed_among_them(tmp_path, monkeypatch):
     assert ("mine", 64) in [(row["scenario"], row["chips"]) for row in scenario_list().scenarios]
 
 
+def test_a_scenario_of_ones_own_that_cannot_be_asked_is_refused_by_what_it_is(tmp_path, monkeypatch, capsys):
+    """It was shown as a file of hardware/, for the folder could be one of machines."""
+    (tmp_path / "mine.yaml").write_text("tpsim: scenario/1\nextends: qwen2-7b-h100\nlayout: {zero: 9}\n", "utf-8")
+    monkeypatch.setenv("TPSIM_PATH", str(tmp_path))
+    assert run(["scenario", "list"]) == 2
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "error[bad-value]: layout.zero is 9",
+        " --> scenarios/mine.yaml:3:16",
+    ]
+
+
 def test_the_list_fits_in_80_columns():
     stream = StringIO()
     terminal.write(list_page(scenario_list(), verbose=False), stream, "never", 80)

@@ -86,6 +86,12 @@ def _files(kind: LibraryKind) -> dict[str, Path]:
     return found
 
 
+def holds(kind: LibraryKind, path: str) -> bool:
+    """True if a file is one of that kind of the library, or says that it is no other."""
+    folder = Path(path).parent
+    return folder in library(kind) and (folder == shipped(kind) or _is(kind, path))
+
+
 def _is(kind: LibraryKind, path: str) -> bool:
     """False for a file that says that it is of another kind."""
     try:
