@@ -9,14 +9,16 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 import tpsim
+from tests.models import SMALL_SCENARIO
 from tpsim.cli.main import tpsim as group
 from tpsim.quantity.errors import InputError
 
 LOGS = Path(__file__).parent / "data" / "logs"
-GROUPS = ("hw", "model")
+GROUPS = ("scenario", "hw", "model")
 FUNCTIONS = {
     **{name: getattr(tpsim, name) for name in tpsim.ROOMS},
     **{
@@ -71,3 +73,110 @@ def test_one_text_where_a_list_of_overrides_is_due_is_answered_with_the_list(ver
 def test_one_text_where_a_list_of_what_varies_is_due_is_answered_with_the_list():
     with pytest.raises(InputError, match=r'write vary=\["zero=1,3"\]'):
         tpsim.search("qwen2-7b-h100", vary="zero=1,3")
+
+
+TYPED = {
+    "collective": {"name": "all-reduce", "hw": "dgx-h100", "ranks": 8},
+    "search": {"scenario": "qwen2-7b-h100", "tp": 4, "dp": 16},
+    "sweep": {"scenario": "qwen2-7b-h100", "folder": "runs"},
+    "shard": {"expr": "A[I, J_X]"},
+    "verify_expression": {"expr": "A[I, J_X]"},
+    "explain": {"name": "all_reduce"},
+    "schema": {"name": "plan"},
+    "check": {},
+    "hw.show": {"name_or_path": "dgx-h100"},
+    "hw.validate": {},
+    "hw.fit": {"base": "dgx-h100"},
+    "model.show": {"name_or_path": "llama-3-8b"},
+}
+"""What else each function needs, of those that take numbers, texts or switches."""
+WRONG = {
+    "int": [("8", "a whole number", "8, without quotes"), (8.0, "a whole number", "8"), (True, "a whole number", None)],
+    "bool": [("no", "True or False", None)],
+    "str": [(3, "text", None), (["a", "b"], "text", '{}="a,b"'), ({"a": 1}, "text", '{}="a=1"')],
+}
+
+
+def typed():
+    for name, function in FUNCTIONS.items():
+        for one in inspect.signature(function).parameters.values():
+            kind = one.annotation.removesuffix(" | None").removesuffix(" | Path")
+            for value, due, write in WRONG.get(kind, ()):
+                yield pytest.param(name, one.name, value, due, write, id=f"{name}-{one.name}-{type(value).__name__}")
+
+
+@pytest.mark.parametrize(("name", "argument", "value", "due", "write"), list(typed()))
+def test_an_argument_of_another_type_is_refused_by_name_with_what_to_write(name, argument, value, due, write):
+    """Most ended in what Python says of two values that cannot be compared, and names no argument."""
+    with pytest.raises(InputError) as error:
+        FUNCTIONS[name](**{**TYPED[name], argument: value})
+    (problem,) = error.value.problems
+    assert problem.message.startswith(f"{argument} is ")
+    assert problem.message.endswith(f", not {due}")
+    assert problem.remedy == f"write {due if write is None else write.format(argument)}"
+
+
+def test_whole_numbers_of_numpy_and_paths_are_taken():
+    told = tpsim.collective("all-reduce", hw=Path("hardware/dgx-h100.yaml"), ranks=np.int64(8), sizes=np.array([1e6]))
+    assert told.rows[0].ranks == 8
+
+
+@pytest.mark.parametrize("sizes", [["1MB", "8MB"], [], [None], float("nan"), float("inf"), {}, 0.5])
+def test_sizes_that_are_no_whole_numbers_are_refused(sizes):
+    with pytest.raises(InputError, match="is not a whole number of bytes"):
+        tpsim.collective("all-reduce", hw="dgx-h100", ranks=8, sizes=sizes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"mesh": {"X": "4"}}, r'mesh\.X is "4", not a whole number'),
+        ({"mesh": {"X": -1}}, r"mesh\.X is -1\n  = it must be at least 1"),
+        ({"mesh": {"X": 4.0}}, r"mesh\.X is 4\.0, not a whole number\n  = write 4"),
+        ({"mesh": ["X=4"]}, r'mesh is a list, not text or a map of sizes\n  = write mesh="X=4,Y=2"'),
+        ({"dims": {"I": "8", "J": 8}}, r'dims\.I is "8", not a whole number'),
+        ({"dims": {"I": -8, "J": 8}}, r"dims\.I is -8\n  = it must be at least 1"),
+        ({"placement": ["X=nvlink"], "hw": "dgx-h100"}, r'placement is a list.*\n  = write placement="X=nvlink"'),
+    ],
+)
+@pytest.mark.parametrize("verb", ["shard", "verify_expression"])
+def test_the_sizes_of_an_expression_are_whole_numbers(verb, asked, said):
+    """A mesh of -1 devices was answered with a way over it."""
+    with pytest.raises(InputError, match=said):
+        getattr(tpsim, verb)("A[I, J_X]", **asked)
+
+
+@pytest.mark.parametrize("values", ["x", {}, None, [None], [float("nan")], [float("inf")]])
+@pytest.mark.parametrize("argument", ["batches", "contexts"])
+def test_a_grid_is_of_numbers(argument, values):
+    with pytest.raises(InputError, match=rf"{argument} are not numbers\n  = write {argument}=\[8, 16\]"):
+        tpsim.grid("deepseek-v3-h100-decode", **{"batches": [8], "contexts": [8], argument: values})
+
+
+def test_chips_as_text_are_refused_beside_a_size_too():
+    """They were compared with a number; of a file, too, whose chips stand in quotes."""
+    for scenario, flags in (("qwen2-7b-h100", {"chips": "64"}), ({**SMALL_SCENARIO, "chips": "64"}, {})):
+        with pytest.raises(InputError, match='chips is "64", not a whole number'):
+            tpsim.plan(scenario, tp=4, **flags)
+
+
+@pytest.mark.parametrize("flag", ["mesh", "placement"])
+def test_a_map_where_a_flag_is_text_is_refused_with_the_text(flag):
+    with pytest.raises(InputError, match=rf'{flag} is a map, not text\n  = write {flag}="tensor=8"'):
+        tpsim.plan("qwen2-7b-h100", **{flag: {"tensor": 8}})
+
+
+@pytest.mark.parametrize("verb", ["plan", "search", "explain", "verify", "diff"])
+def test_overrides_as_a_map_are_refused_with_the_list(verb):
+    """Their values went unread: vary={"zero": [1, 3]} searched all stages of ZeRO."""
+    asked = {"explain": ("mfu", "qwen2-7b-h100")}.get(verb, ("qwen2-7b-h100",))
+    with pytest.raises(InputError, match=r'write overrides=\["layout.zero=3"\]'):
+        getattr(tpsim, verb)(*asked, overrides={"layout.zero": 3})
+    for nothing in (None, [3]):
+        with pytest.raises(InputError, match="overrides is a list of texts"):
+            getattr(tpsim, verb)(*asked, overrides=nothing)
+
+
+def test_what_varies_as_a_map_is_refused_with_the_list():
+    with pytest.raises(InputError, match=r'write vary=\["zero=1,3", "tp=4"\]'):
+        tpsim.search("qwen2-7b-h100", vary={"zero": [1, 3], "tp": 4})

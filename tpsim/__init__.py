@@ -1,8 +1,8 @@
 """tpsim: what a sharding of a model over a machine costs, derived and shown.
 
-The verbs of the command line are functions of their names (`hw` and `model` modules of several); what each returns has
-``to_json()``, the document, ``to_frame()``, its rows as a pandas DataFrame, and, where there is one, ``verdict``. They
-load when first used, so that importing the package, and `tpsim --help`, cost nothing.
+The verbs of the command line are functions of their names (`scenario`, `hw` and `model` modules of several); what each
+returns has ``to_json()``, the document, ``to_frame()``, its rows as a pandas DataFrame, and, where there is one,
+``verdict``. They load when first used, so that importing the package, and `tpsim --help`, cost nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from tpsim import hw as hw
     from tpsim import model as model
+    from tpsim import scenario as scenario
     from tpsim.answers.collective import collective as collective
     from tpsim.answers.explain import explain as explain
     from tpsim.answers.grid import grid as grid
@@ -51,6 +52,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("explain", "Understand", "Where a printed number comes from: formula, values, sources.", "answers"),
     Verb("verify", "Understand", "A step or an expression run on simulated devices, held to every claim.", "claims"),
     Verb("check", "Guard", "Every scenario against tpsim.lock: what moved, and why.", "guard"),
+    Verb("scenario", "Data", "The scenarios: questions that come with tpsim, by name.", ""),
     Verb("hw", "Data", "The machines: their constants with sources.", ""),
     Verb("model", "Data", "The models: their sizes and parameters as read.", ""),
     Verb("schema", "Data", "The JSON Schema of a file format or of an output.", "answers"),

@@ -179,11 +179,11 @@ def test_guesses_that_the_seconds_rest_on_are_named():
         ({"ranks": 0}, "there cannot be 0 ranks"),
         (
             {"ranks": 16, "level": "nvlink"},
-            "does not fit on nvlink 8\n  = bind it to nvlink,network, or make it smaller",
+            "does not fit on nvlink 8\n  = bind it to nvlink+network, or make it smaller",
         ),
         (
             {"ranks": 8, "level": "nvlink:4"},
-            "does not fit on nvlink 4\n  = bind it to nvlink:4,network, or make it smaller",
+            "does not fit on nvlink 4\n  = bind it to nvlink:4+network, or make it smaller",
         ),
         ({"algorithm": "tre"}, '"tre" is not an algorithm'),
     ],

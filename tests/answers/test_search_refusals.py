@@ -92,8 +92,8 @@ def test_where_nothing_fits_the_least_peak_is_told_and_nothing_is_saved():
     least = found.smallest
     assert least.candidate.peak_bytes == min(one.peak_bytes for one in found.evaluation.candidates)
     peak = f"{float(least.plan.memory.peak_bytes) / 1e9:.4g} GB"
-    assert found.verdict.startswith(
-        f"best  no layout fits: least peak {peak} of 80 GB, tp 8, dp 1, pp 1, 16 microbatches of "
+    assert found.lines[0].text.startswith(
+        f"no layout fits: least peak {peak} of 80 GB, tp 8, dp 1, pp 1, 16 microbatches of "
     )
     assert page(found, verbose=False).next_command == ""
 

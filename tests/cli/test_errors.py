@@ -315,4 +315,4 @@ def test_a_mistake_is_named_where_the_user_made_it(tpsim, tmp_path, args, said):
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(said)
     assert "write tpsim: " not in ran.err
-    assert "known: " not in ran.err
+    assert "= known: " not in ran.err

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tpsim import VERBS
+from tpsim.answers.schema import DESCRIBED
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -81,7 +84,17 @@ ANSWERS = {
         "  = write a whole number or largest\n"
     ),
     ("collective", "all-gather"): ("error[missing-argument]: tpsim collective needs --hw\n  = add it: --hw dgx-h100\n"),
-    ("shard",): "error[missing-argument]: tpsim shard needs EXPRESSION\n  = see tpsim shard --help\n",
+    ("shard",): (
+        "error[missing-argument]: tpsim shard needs EXPRESSION\n"
+        '  = for example: tpsim shard "A[I,J_X] . B[J_X,K] -> C[I,K]"\n'
+    ),
+    ("schema", "xyz"): (
+        'error[unknown-schema]: "xyz" is not a schema\n  = known: ' + ", ".join(one.name for one in DESCRIBED) + "\n"
+    ),
+    ("schema", "scenaro"): (
+        'error[unknown-schema]: "scenaro" is not a schema\n'
+        f'  = did you mean "scenario"?\n  = {len(DESCRIBED)} are known: tpsim schema\n'
+    ),
     ("shard", "A[I_X,J_X]"): (
         "error[notation]: mesh axis X is used twice in A\n"
         " --> command line:1:9\n"
@@ -188,10 +201,6 @@ def test_chips_without_a_mesh_are_answered_with_a_flag_that_sizes_it(tpsim):
         "error[mesh-product]: the mesh is data 1 x tensor 1 = 1 chip, but chips is 8\n"
         "  = size the mesh: --dp 8, or --mesh data=-1\n"
     )
-
-
-def test_where_no_scenario_is_near_all_are_named_for_no_command_lists_them(tpsim):
-    assert ", qwen2-7b-h100, " in tpsim("plan", "nosuch").err
 
 
 def test_the_size_of_a_level_is_answered_with_what_a_profile_calls_it(tpsim, tmp_path):
@@ -301,6 +310,10 @@ def test_a_schedule_without_stages_is_answered_with_a_flag_that_works(tpsim):
         ("plan qwen2-7b-h100 -f", "write -f table|json|csv|md|html|trace: what stdout gets"),
         ("plan qwen2-7b-h100 --seq 4k", "write a whole number"),
         ("plan qwen2-7b-h100 llama3-70b-h100", "compare two: tpsim diff qwen2-7b-h100 llama3-70b-h100"),
+        ("plan qwen2-7b-h100 --set layout.zero 3", "write --set layout.zero=3"),
+        ("plan qwen2-7b-h100 layout.zero=3", "write --set layout.zero=3"),
+        ("plan qwen2-7b-h100 zero=3", "write --zero 3"),
+        ("search qwen2-7b-h100 --vary zero 1,3", "write --vary zero=1,3"),
         ("plan qwen2-7b-h100 --foo", "see tpsim plan --help"),
         ("collective all-reduce --hw dgx-h100", "add it: --ranks 8"),
         ("collective all-reduce --gpus 8", "tpsim calls this --ranks"),
@@ -326,3 +339,97 @@ def test_a_part_of_the_mesh_that_is_varied_where_it_is_stated_is_answered_with_t
     assert tpsim("search", "qwen2-7b-h100", "--workers", "0").err.endswith("= write --workers 2\n")
     listed = tpsim("search", "qwen2-7b-h100", "--vary", "tensor").err.partition("known: ")[2].strip().split(", ")
     assert len(listed) == len({*listed})
+
+
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        ("verify qwen2-7b-h100 --set zero=1", "tpsim calls this layout.zero, as a flag --zero"),
+        ("plan qwen2-7b-h100 --set batch=8", "tpsim calls this workload.global_batch, as a flag --batch"),
+        ("plan llama3-70b-h100-decode --set batch=8", "tpsim calls this workload.batch, as a flag --batch"),
+        (
+            "plan qwen2-7b-h100 --set layers=8",
+            "tpsim calls this model.layers, which pipeline.layers splits over stages",
+        ),
+        ("plan qwen2-7b-h100 --set attention=plain", "did you mean practice.attention?"),
+        ("plan qwen2-7b-h100 --set overlap=none", "did you mean practice.overlap or practice.rows.overlap?"),
+        ("plan qwen2-7b-h100 --set hardware.capacity=1GB", "did you mean chip.memory.capacity?"),
+        ("plan qwen2-7b-h100 --set hardware.link.bandwidth=1GB/s", "did you mean levels.NAME.link?"),
+        ("plan qwen2-7b-h100 --set layout.matmul_efficiency=0.5", "did you mean assume.matmul_efficiency?"),
+        ("plan qwen2-7b-h100 --set layout.tensor=tp", "remove it"),
+        ("plan qwen2-7b-h100 --set nothing_like_it=1", "remove it"),
+    ],
+)
+def test_a_field_at_a_wrong_place_is_answered_with_where_it_stands(tpsim, typed, remedy):
+    """It was to be removed, though a flag or a deeper field is called that."""
+    ran = tpsim(*typed.split())
+    assert (ran.code, f"^ {remedy}" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("field", "write"),
+    [
+        ("mesh=8", "{data: 8, tensor: 8}"),
+        ("layout=tensor", "{tp: tensor, dp: data}"),
+        ("recompute=true", "full"),
+        ("practice=3", "megatron"),
+        ("workload=64", "{global_batch: 64, seq: 4096}"),
+        ("hardware.levels.nvlink.shape=4", "[4]"),
+    ],
+)
+def test_a_value_of_another_sort_is_answered_with_one_that_is_taken(tpsim, field, write):
+    asked = ("plan", "--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "4096", "--batch", "64", "--set")
+    ran = tpsim(*asked, field)
+    assert (ran.code, f"^ write {write}\n" in ran.err) == (2, True)
+    assert tpsim(*asked, f"{field.partition('=')[0]}={write}", "-q").code == 0
+
+
+@pytest.mark.parametrize("verb", ["plan", "search", "verify"])
+@pytest.mark.parametrize("scenario", ["qwen2-7b-h100", "llama3-70b-h100-decode"])
+@pytest.mark.parametrize("role", ["tp", "dp", "pp"])
+def test_a_role_of_an_axis_that_the_mesh_has_not_is_answered_with_those_that_it_has(tpsim, verb, scenario, role):
+    """Of pp it was a bug of tpsim: it was asked how many stages there are before whether there are such axes."""
+    ran = tpsim(verb, scenario, f"--{role}", "elsewhere")
+    assert ran.code == 2
+    assert ran.err.startswith('error[unknown-axis]: "elsewhere" is not a mesh axis\n')
+    assert "\n  = axes of this mesh: " in ran.err
+
+
+def test_a_scenario_that_says_nothing_is_answered_with_lines_that_make_one(tpsim, tmp_path):
+    path, lines = tmp_path / "mine.yaml", ["tpsim: scenario/1"]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    lines += re.findall(r"\^ add (.*)", tpsim("plan", str(path)).err)
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert len(lines) == 5
+    assert tpsim("plan", str(path), "--tp", "tensor", "--dp", "data", "-q").code == 0
+
+
+@pytest.mark.parametrize("verb", ["hw show", "model show", "collective", "shard", "verify", "diff"])
+def test_a_verb_without_what_it_is_about_is_answered_with_an_example_that_answers(tpsim, verb):
+    example = re.search(r"for example: (tpsim .*)\n", tpsim(*verb.split()).err)[1]
+    assert tpsim(*shlex.split(example)[1:], "-q").code == 0
+
+
+WIDE = ("--set", "mesh={data: 16, tensor: 16}")
+PLACED = {
+    "a flag of a plan": (("plan", "llama3-70b-h100", *WIDE), ("--placement", "tensor={}")),
+    "a field": (("plan", "llama3-70b-h100", *WIDE), ("--set", "placement.tensor={}")),
+    "a map in one line": (("plan", "llama3-70b-h100", *WIDE), ("--set", "placement={{data: network, tensor: {}}}")),
+    "of an expression": (("shard", "A[I_X, J]", "--mesh", "X=16", "--hw", "dgx-h100"), ("--placement", "X={}")),
+    "of a collective": (("collective", "all-gather", "--hw", "dgx-h100", "--ranks", "16"), ("--level", "{}")),
+}
+"""Where an axis is laid on levels: what asks for one of 16, and what lays it."""
+
+
+@pytest.mark.parametrize(("asked", "laid"), PLACED.values(), ids=PLACED)
+def test_an_axis_is_laid_on_several_levels_by_what_the_remedy_says_wherever_that_is_written(tpsim, asked, laid):
+    """A file refused what its remedy told it to write, and of an expression a comma parts axes."""
+    *rest, form = laid
+    refused = tpsim(*asked, *rest, form.format("nvlink"))
+    assert refused.code == 2
+    levels = re.search(r"bind it to (\S+), or make it smaller", refused.err)[1]
+    mended = tpsim(*asked, *rest, form.format(levels), "-q")
+    assert (mended.code, mended.err) == (0, "")
+    joined = [] if form.startswith("placement={{") else [levels.replace("+", ",")]
+    for text in (*joined, f"[{levels.replace('+', ', ')}]" if rest == ["--set"] else levels):
+        assert tpsim(*asked, *rest, form.format(text), "-q").out == mended.out

@@ -29,6 +29,7 @@ ASKED = (
     *(("explain", name) for name in ("all-gather", "permute", "slice", "dgx-h100")),
     ("explain", "step.time_s", "my scenario.yaml"),
     ("hw", "list"),
+    ("scenario", "list"),
     ("model", "list"),
     ("schema",),
 )

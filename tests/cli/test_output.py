@@ -118,7 +118,9 @@ def test_a_file_that_was_there_is_said_to_be_replaced(tpsim, tmp_path):
     assert "zero: 3" in scenario.read_text()
 
 
-@pytest.mark.parametrize("verb", [("schema", "plan"), ("schema",), ("hw", "list"), ("explain",), ("model", "list")])
+@pytest.mark.parametrize(
+    "verb", [("schema", "plan"), ("schema",), ("hw", "list"), ("explain",), ("model", "list"), ("scenario", "list")]
+)
 def test_the_file_of_every_verb_is_replaced(tpsim, tmp_path, verb):
     file = tmp_path / "answer.json"
     assert tpsim(*verb, "-o", str(file)).err == f"wrote {file}\n"

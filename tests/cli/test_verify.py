@@ -159,7 +159,7 @@ def test_a_run_whose_stderr_is_closed_shows_no_progress(tpsim, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "error[missing-argument]: tpsim verify needs SCENARIO...|EXPRESSION\n  = see tpsim verify --help\n"),
+        ((), "error[missing-argument]: tpsim verify needs SCENARIO...|EXPRESSION\n  = for example: "),
         (
             ("gpt3-175b-a100-tp9",),
             'error[unknown-scenario]: "gpt3-175b-a100-tp9" is not a scenario\n  = did you mean "gpt3-175b-a100-tp8"?\n',

@@ -176,8 +176,9 @@ def test_part_of_a_one_way_ring_is_refused(mesh, binding):
         (
             {"X": 16},
             {"X": ["nvlink"]},
-            "mesh axis X of 16 does not fit on nvlink 8\n  = bind it to nvlink,network, or make it smaller",
+            "mesh axis X of 16 does not fit on nvlink 8\n  = bind it to nvlink+network, or make it smaller",
         ),
+        ({"X": 16}, {"X": ["nvlink", "network:1"]}, "does not fit on nvlink 8 x network 1\n  = make it smaller"),
     ],
 )
 def test_a_wrong_binding_is_answered_with_the_names_there_are(mesh, binding, message):
@@ -274,7 +275,7 @@ def test_more_chips_than_the_largest_slice_go_on_over_several_slices():
 def test_an_axis_too_large_for_its_level_is_told_which_level_it_may_take_too():
     with pytest.raises(InputError) as error:
         place(NODES, Mesh({"data": 4, "tensor": 16}), {"data": "network", "tensor": "nvlink"})
-    assert error.value.problems[0].remedy == "bind it to nvlink,network, or make it smaller"
+    assert error.value.problems[0].remedy == "bind it to nvlink+network, or make it smaller"
 
 
 def test_a_mesh_that_no_slice_holds_is_refused_with_those_there_are():

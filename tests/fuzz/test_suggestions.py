@@ -51,7 +51,7 @@ def options(verb: str) -> tuple[str, ...]:
 FORMATS = {"hardware": HardwareFile, "model": ModelFile, "scenario": ScenarioFile, "lock": Lock}
 NAMES: dict[str, list[str]] = {
     **{f"fields of {name}": fields for top in FORMATS.values() for name, fields in models(top).items()},
-    **{f"options of {verb.name}": list(options(verb.name)) for verb in VERBS if verb.name not in ("hw", "model")},
+    **{f"options of {verb.name}": list(options(verb.name)) for verb in VERBS if verb.room},
     "verbs": [verb.name for verb in VERBS],
     "machines": spec.names("hardware"),
     "models": spec.names("models"),

@@ -196,3 +196,12 @@ def test_a_chip_on_a_fabric_that_it_is_not_built_for_is_warned_of(tmp_path):
     assert warning.place.line == 4
     path.write_text("tpsim: hardware/1\nname: other\nextends: dgx-h100\nchip: b200\n", encoding="utf-8")
     assert hw_validate(path).warnings == []
+
+
+def test_a_machine_of_a_folder_in_tpsim_path_may_be_made_of_a_chip_of_tpsim(tmp_path, monkeypatch):
+    """It asked which machines are made of that chip, among them itself, without end."""
+    own = "tpsim: hardware/1\nname: mine\nextends: dgx-h100\nchip: h100\n"
+    (tmp_path / "mine.yaml").write_text(own, encoding="utf-8")
+    monkeypatch.setenv("TPSIM_PATH", str(tmp_path))
+    assert load("mine").doubts == ()
+    assert "mine" in [row["hardware"] for row in hw_list().machines]

@@ -17,6 +17,7 @@ from tpsim.answers.explain import explain, explain_list
 from tpsim.answers.grid import grid
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.answers.model import model_list, model_show
+from tpsim.answers.scenario import scenario_list
 from tpsim.answers.schema import SchemaListResult, schema
 from tpsim.calibrate.fit import hw_fit
 from tpsim.calibrate.step_fit import hw_fit_runs
@@ -37,6 +38,7 @@ ANSWERS = {
     "sound machines": hw_validate,
     "a model": lambda: model_show("llama-3-8b"),
     "the models": model_list,
+    "the scenarios": scenario_list,
     "a schema": lambda: schema("plan"),
     "the schemas": SchemaListResult,
     "a grid": lambda: grid("deepseek-v3-h100-decode", batches=[16384], contexts=[4096]),

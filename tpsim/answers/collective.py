@@ -15,6 +15,7 @@ from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary
 from tpsim.machine.profile import load
 from tpsim.program.dtypes import DTYPE_BYTES
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
@@ -41,6 +42,7 @@ CUT_ANYHOW: frozenset[MoveKind] = frozenset({"all_reduce"})
 """Collectives of whole elements, however many there are: libraries cut them unevenly, and nccl-tests has such rows."""
 
 
+@checked
 def collective(
     name: str,
     *,

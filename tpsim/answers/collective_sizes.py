@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import place
+from tpsim.fabric.placement import carriers_of, place
 from tpsim.fabric.wires import Wires, ranks_text
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.units import UnitError, parse
@@ -128,10 +129,11 @@ def _with_b(short: re.Match[str]) -> str:
 def sizes_of(sizes: str | float | Sequence[float]) -> ByteSizes:
     """ByteSizes as a text or as numbers, as ``1e9``; raises InputError for what says no whole number of bytes."""
     if not isinstance(sizes, str):
-        numbers = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
-        for number in numbers:
-            if number != int(number):
-                raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy="write 8e6")
+        numbers: tuple[Any, ...] = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
+        for number in numbers or ("nothing",):
+            if not isinstance(number, Integral) and not (isinstance(number, Real) and float(number).is_integer()):
+                remedy = f'write 8e6, or all in one text: sizes="{",".join(map(str, numbers)) or "10kB:1GB"}"'
+                raise InputError.one("bad-number", f"{number} is not a whole number of bytes", remedy=remedy)
         return ByteSizes(tuple(map(int, numbers)))
     return read_sizes(sizes)
 
@@ -158,7 +160,7 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     if level is None:
         placement = place(machine.levels, Mesh({"ranks": ranks}))
         return placement, tuple(_alone(machine, ranks, placement.route(["ranks"])))
-    carriers = [text.strip() for text in level.split(",")]
+    carriers = carriers_of(level)
     sides = dict(_beside(machine.levels, carriers))
     beside = {f"beside {name}": side for name, side in sides.items()}
     binding = {"ranks": carriers, **{f"beside {name}": [name] for name in sides}}

@@ -14,6 +14,7 @@ from tpsim.answers.explain_unknown import unknown_alone, unknown_name
 from tpsim.answers.plan_derivations import PARTS, derivations, names_in, numbers
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked, inputs
@@ -123,6 +124,7 @@ def explain_list(
     return ExplainListResult((*own, *constants), question.name, tuple(question.inputs), question.asked)
 
 
+@checked
 def explain(
     name: str,
     scenario: str | Path | Mapping[str, Any] | None = None,

@@ -52,10 +52,21 @@ def grid(
     Raises InputError for a scenario of another workload, for batches that do not divide, and for what arrays cannot do.
     """
     question = resolve(scenario, overrides=overrides, flags=flags)
-    rows, columns = (np.atleast_1d(np.asarray(values, dtype=np.float64)) for values in (batches, contexts))
+    rows, columns = _numbers("batches", batches), _numbers("contexts", contexts)
     work = _check(question, rows, columns)
     b, t = np.broadcast_arrays(rows[:, None], columns[None, :])
     return _priced(question, work, np.ascontiguousarray(b), np.ascontiguousarray(t))
+
+
+def _numbers(name: str, values: ArrayLike) -> Array:
+    """One or several numbers as an array. Raises InputError."""
+    try:
+        numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        numbers = np.array([np.nan])
+    if not np.isfinite(numbers).all():
+        raise InputError.one("bad-value", f"{name} are not numbers", remedy=f"write {name}=[8, 16]")
+    return numbers
 
 
 def _priced(question: Question, work: Inference, batch: Array, context: Array) -> GridResult:

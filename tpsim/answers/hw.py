@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.question.inputs import files_of, shown
 from tpsim.report.answer import Answer
@@ -207,6 +208,7 @@ def hw_list() -> HwListResult:
     return HwListResult(tuple(load(name) for name in spec.names("hardware")))
 
 
+@checked
 def hw_show(name_or_path: str | Path) -> HwResult:
     """One machine.
 
@@ -218,6 +220,7 @@ def hw_show(name_or_path: str | Path) -> HwResult:
     return HwResult(load(name_or_path))
 
 
+@checked
 def hw_validate(names: str | Path | Sequence[str | Path] = (), *, strict: bool = False) -> HwValidateResult:
     """Hold profiles, and files of chips, against the rules.
 

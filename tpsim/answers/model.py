@@ -9,6 +9,7 @@ from tpsim.program.kinds_file import as_stated
 from tpsim.program.model import Moe
 from tpsim.program.transformer import mtp_count, parameter_count, parameter_counts
 from tpsim.quantity import spec
+from tpsim.quantity.arguments import checked
 from tpsim.question.inputs import files_of
 from tpsim.report.answer import Answer, noted
 from tpsim.report.record import Of
@@ -113,6 +114,7 @@ def model_list() -> ModelListResult:
     return ModelListResult(tuple(model_show(name) for name in spec.names("models")))
 
 
+@checked
 def model_show(name_or_path: str | Path) -> ModelResult:
     """What is read from a model.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import unknown
 from tpsim.report.answer import Answer
 
@@ -106,11 +107,12 @@ class SchemaListResult(Answer):
         ]
 
 
+@checked
 def schema(name: str) -> SchemaResult:
     """The JSON Schema of that name; raises InputError with the nearest name."""
     known = {described.name: described for described in DESCRIBED}
     if name not in known:
-        raise unknown(name, "schema", known)
+        raise unknown(name, "schema", known, lister="tpsim schema")
     return SchemaResult(known[name], known[name].schema())
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 
+from tpsim.answers.easing import Again
 from tpsim.answers.layout_row import Demanded, Refused, Row
 from tpsim.answers.planned import By, Planned
 from tpsim.answers.ranking import Ranked, Ranking, measurable, measured, spare_bytes, weigh
@@ -17,6 +18,7 @@ from tpsim.answers.search_verdict import lines_of
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.space import spaces
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
@@ -39,6 +41,7 @@ TOP, PLANS = 10, 200
 """Layouts that are listed, and those that are planned at most to find them."""
 
 
+@checked
 def search(
     scenario: str | Path | Document | Mapping[str, Any] | None = None,
     *,
@@ -95,7 +98,9 @@ def search(
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     doubted = best.best and best.best[0].outcome.fits is None
     sure = ranking.best(by, 1, sure=True) if doubted else None
-    result = SearchResult(by, several, questions, evaluation, best, close, sure, ranking.smallest(), (*words, *asked))
+    again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
+    told = (ranking.smallest(), (*words, *asked), Again(again, vary, flags))
+    result = SearchResult(by, several, questions, evaluation, best, close, sure, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
@@ -128,6 +133,7 @@ class SearchResult(Answer):
     smallest     the plan of the layout that holds least, where none fits
     front        where they are asked for, those that are not surpassed in speed, or money, and memory together
     asked        the words of the command line that ask for it again
+    again        how to ask something else of it
     sensitivity  where it is asked for: how the best step answers to each part of the machine, made better
     constants    then, too: how it answers to each figure, of those that make a difference, in its layout
     """
@@ -149,6 +155,7 @@ class SearchResult(Answer):
     sure: Ranked | None
     smallest: Planned | None
     asked: tuple[str, ...]
+    again: Again
     front: Ranked | None = None
     sensitivity: list[Answered] | None = None
     constants: list[Moves] | None = None

@@ -26,6 +26,8 @@ def lines_of(result: SearchResult) -> Iterator[Line]:
     counts += f" ({result.close:,} of these too close to say)" if result.close else ""
     if best is None:
         yield Line(f"{_why_none(result)}: {counts}", "best", ok=False)
+        if result.legal and not result.fitting and (eased := result.again.eased(result)):
+            yield Line(_eased(*eased), "change")
         return
     plan = best.plan
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
@@ -86,6 +88,17 @@ def _why_none(result: SearchResult) -> str:
     peak, capacity = show(float(memory.peak_bytes), "bytes"), show(memory.capacity_bytes, "bytes")
     fits = "surely fits" if memory.fits is None else "fits"
     return f"no layout {fits}: least peak {peak} of {capacity}, {in_words(least)}"
+
+
+def _eased(words: str, found: SearchResult) -> str:
+    """A change by which layouts fit, and the best one then."""
+    best = found.best
+    if best is None:
+        return f"{words}: {_why_none(found)}"
+    memory, took = best.plan.memory, show(best.plan.step.time_s, "seconds")
+    peak = f"peak {show(float(memory.peak_bytes), 'bytes')} of {show(memory.capacity_bytes, 'bytes')}"
+    doubt = ", too close to say" if memory.fits is None else ""
+    return f"{words}: {in_words(best)}: {took} a step, {peak}{doubt}"
 
 
 def _bought(result: SearchResult) -> str:

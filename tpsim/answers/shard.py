@@ -13,6 +13,7 @@ from tpsim.algebra.notation import Expression, NamedArray, NotationError, Produc
 from tpsim.algebra.planner import Plan, Planner, ProductWays
 from tpsim.answers.shard_way import PlacedMachine, Pricing, ShardStep, StepFormulas, Way, contraction, steps_of, ways_of
 from tpsim.program.dtypes import DTYPE_BYTES
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.expression import (
@@ -44,6 +45,7 @@ NOT_MODELLED = (
 """What the prices leave out."""
 
 
+@checked
 def shard(
     expr: str,
     mesh: str | Mapping[str, int] | Mesh = "X=4,Y=2",

@@ -18,9 +18,10 @@ from tpsim import __version__
 from tpsim.answers.layout_row import Demanded, in_texts, in_words
 from tpsim.answers.ranking import measurable
 from tpsim.answers.search import PLANS, TOP, refuse_ranking, search
-from tpsim.answers.search_verdict import known_of
+from tpsim.answers.search_verdict import known_of, lines_of
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.memo import Memo
@@ -92,7 +93,9 @@ class Cell:
             return [], {**summary, "why": error.problems[0].message}
         summary |= {name: result[name] for name in ("considered", "legal", "fitting", "plans", "gap")}
         summary["open_at"] = None if result.complete else result.ranked.open_at
-        return [_flat(row) for row in result.rows], summary if result.rows else {**summary, "why": result.lines[0].text}
+        if not result.rows:
+            summary["why"] = next(lines_of(result)).text  # the first alone: behind it is searched again
+        return [_flat(row) for row in result.rows], summary
 
 
 def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -177,6 +180,7 @@ def extra(module: str, name: str) -> Any:
         ) from error
 
 
+@checked
 def sweep(
     scenario: str | Path | Mapping[str, Any] | None = None,
     *,

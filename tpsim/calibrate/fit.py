@@ -12,12 +12,14 @@ from tpsim.calibrate.calibrate import calibrate
 from tpsim.calibrate.fitted import FitResult
 from tpsim.calibrate.logs import read
 from tpsim.calibrate.step_fit import hw_fit_runs
+from tpsim.fabric.placement import carriers_of
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.algorithms import EVERY
 from tpsim.machine.curve import describe
 from tpsim.machine.curve_file import exact
 from tpsim.machine.profile import read as read_profile
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 
@@ -36,6 +38,7 @@ WIDE = 0.2
 """Median error of a band from which on the result says that the model does not describe what was measured."""
 
 
+@checked
 def hw_fit(
     logs: str | Path | Sequence[str | Path] = (),
     *,
@@ -147,7 +150,7 @@ def level_of(machine: Machine, run: MeasuredRun, level: str | None) -> str | Non
     Raises InputError if the log's hosts do not decide it: a host may be a node of the machine, or a part of one.
     """
     hosts = run.nodes or 1
-    if hosts == 1 or (level is not None and ("," not in level or ":" in level)):
+    if hosts == 1 or (level is not None and (len(carriers_of(level)) == 1 or ":" in level)):
         return level
     route = placed(machine, run.ranks, level)[0].route(["ranks"])
     if route[0].n * hosts == run.ranks:
@@ -160,7 +163,7 @@ def level_of(machine: Machine, run: MeasuredRun, level: str | None) -> str | Non
             f"{run.log}: {run} ran on {run.nodes} hosts; {machine.name} would put them on {ranks_text(route)}",
             remedy=f"give --level {names[0]} if that joins the hosts{outer}",
         )
-    inner, *others = (text.strip() for text in level.split(","))
+    inner, *others = carriers_of(level)
     return ",".join([f"{inner}:{run.ranks // hosts}", *others])
 
 

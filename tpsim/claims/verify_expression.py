@@ -13,6 +13,7 @@ from tpsim.claims.checks import Check, Verified, VerifyResult, arising, blocks_c
 from tpsim.claims.claims import Claim, Ledger, collectives_check, formulas, formulas_check, links_check, ran
 from tpsim.claims.shrink import DEVICES, PAIR, POWER, telling
 from tpsim.claims.trial import Stopped, machine_wiring, made, on_devices
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.question.expression import part_sizes, read_mesh, unsharded
 from tpsim.reference.compare import Misaligned, compared
@@ -31,6 +32,7 @@ PER_SHARD = 2
 """Elements per shard where no dims are given: a ring of even length halves its antipodal chunk."""
 
 
+@checked
 def verify_expression(
     expr: str,
     mesh: str | Mapping[str, int] | Mesh = "X=4,Y=2",

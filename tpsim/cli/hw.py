@@ -33,7 +33,11 @@ def list_machines(output: Output) -> None:
 @click.argument("name", shell_complete=options.machines)
 @output_options
 def show(name: str, output: Output) -> None:
-    """Every constant of one machine, with its source; NAME is a library name or a .yaml."""
+    r"""Every constant of one machine, with its source; NAME is a library name or a .yaml.
+
+    \b
+    tpsim hw show dgx-h100
+    """
     from tpsim.answers.hw import hw_show
     from tpsim.pages.hw import page
 

@@ -35,7 +35,8 @@ def of_click(error: click.ClickException, command: click.Command | None, verb: s
         option = isinstance(param, click.Option)
         named = param and (param.opts[0] if option else param.human_readable_name)
         example = EXAMPLES.get(str(param and param.name)) if option else None
-        remedy = f"add it: {example}" if example else see_help
+        whole = re.search(rf"^ *({re.escape(verb)} .*)$", (command and command.help) or "", re.MULTILINE)
+        remedy = f"add it: {example}" if example else f"for example: {whole[1]}" if whole else see_help
         return InputError.one("missing-argument", f"{verb} needs {named or error.param_hint}", remedy=remedy)
     if isinstance(error, click.BadParameter) and param and isinstance(param.type, click.Choice):
         choices = [str(choice) for choice in param.type.choices]
@@ -58,10 +59,23 @@ def _remedy(error: click.ClickException, command: click.Command | None, verb: st
     if isinstance(error, click.BadParameter) and isinstance(getattr(param, "type", None), click.types.IntParamType):
         words = [*getattr(param.type, "words", ())] if param else []
         return " or ".join(["write a whole number", *words])
-    scenario = error.ctx.params.get("scenario") if isinstance(error, click.UsageError) and error.ctx else None
     extra = re.search(r"extra argument \((.*)\)", message)
-    if verb.endswith(" plan") and scenario and extra:
-        return f"compare two: {shlex.join(['tpsim', 'diff', scenario, extra[1]])}"
+    return _of_extra(extra[1], error.ctx, verb) if extra and isinstance(error, click.UsageError) and error.ctx else ""
+
+
+def _of_extra(word: str, ctx: click.Context, verb: str) -> str:
+    """What is meant by a word too many: a change without its flag, or behind a blank, or another scenario."""
+    for option, name in (("--set", "overrides"), ("--vary", "vary")):
+        begun = [text for text in ctx.params.get(name) or () if "=" not in text]
+        if begun:
+            return f"write {shlex.join([option, f'{begun[-1]}={word}'])}"
+    path, equals, value = word.partition("=")
+    if equals and "overrides" in ctx.params:
+        flag = f"--{path.replace('_', '-')}"
+        known = any(flag in option.opts for option in _options(ctx.command))
+        return f"write {shlex.join([flag, value] if known else ['--set', word])}"
+    if verb.endswith(" plan") and ctx.params.get("scenario") and not word.isdecimal():
+        return f"compare two: {shlex.join(['tpsim', 'diff', ctx.params['scenario'], word])}"
     return ""
 
 

@@ -32,7 +32,11 @@ def list_models(output: Output) -> None:
 @click.argument("name", shell_complete=options.models)
 @output_options
 def show(name: str, output: Output) -> None:
-    """What was read from a library model, a .yaml, or a Hugging Face config.json."""
+    r"""What was read from a library model, a .yaml, or a Hugging Face config.json.
+
+    \b
+    tpsim model show llama-3-8b
+    """
     from tpsim.answers.model import model_show
     from tpsim.pages.model import page
 

@@ -31,7 +31,8 @@ def plan(
 ) -> None:
     r"""What a step of training or inference sends, computes and holds, and what bounds it.
 
-    SCENARIO is a library name, a .yaml, or - for stdin; without it, --model, --hw and --seq ask the question.
+    SCENARIO is a library name (tpsim scenario list), a .yaml, or - for stdin; without it, --model, --hw and --seq ask
+    the question.
 
     \b
     tpsim plan llama3-70b-h100

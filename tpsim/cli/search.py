@@ -66,7 +66,7 @@ def search(
     r"""The best of all layouts that a scenario leaves open, and why the next ones are worse.
 
     What neither the scenario nor a flag states is searched; --chips frees mesh, placement, layout and pipeline, and
-    --vary PATH frees a field. SCENARIO is a library name, a .yaml, or - for stdin.
+    --vary PATH frees a field. SCENARIO is a library name (tpsim scenario list), a .yaml, or - for stdin.
 
     \b
     tpsim search llama3-70b-h100 --chips 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -184,9 +185,9 @@ def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str,
     for axis in binding:
         if axis not in mesh.axes:
             raise unknown(axis, "mesh axis", mesh.axes)
-    several = {axis: stated.split(",") if isinstance(stated, str) else stated for axis, stated in binding.items()}
+    several = {axis: carriers_of(stated) for axis, stated in binding.items()}
     for axis, carriers in several.items():
-        names = [text.strip().partition(":")[0] for text in carriers]
+        names = [text.partition(":")[0] for text in carriers]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             known = ", ".join(name for level in levels for name in axis_names(level))
@@ -195,12 +196,28 @@ def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str,
     return {axis: tuple(_carrier(levels, text) for text in carriers) for axis, carriers in several.items()}
 
 
+PAIRS = re.compile(r",(?=[^,]*=)")
+"""What parts a text of several axes with their carriers: ``data=network,tensor=ici.0,ici.1`` has two of them."""
+
+
+def carriers_of(stated: str | Sequence[str]) -> list[str]:
+    """The carriers of a mesh axis one by one, however a file or a flag joins them.
+
+    A map of YAML in one line takes no comma within a value.
+
+    >>> carriers_of("nvlink,network"), carriers_of("nvlink+network"), carriers_of(["nvlink", "network"])
+    (['nvlink', 'network'], ['nvlink', 'network'], ['nvlink', 'network'])
+    """
+    texts = [stated] if isinstance(stated, str) else stated
+    return [carrier.strip() for text in texts for carrier in re.split("[,+]", text)]
+
+
 SHAPES = ("ring", "line")
 """What a physical axis can be asked to be."""
 
 
 def _carrier(levels: Sequence[Wires], text: str) -> Bound:
-    name, _, wish = text.strip().partition(":")
+    name, _, wish = text.partition(":")
     known: dict[str, tuple[int, int | None]] = {}
     for at, level in enumerate(levels):
         known[level.name] = (at, None)
@@ -289,7 +306,8 @@ def _does_not_fit(
     message = f"mesh axis {axis} of {mesh.axes[axis]}{so} does not fit on {sizes}{beside}"
     more = [index for index in (*allowed, max(allowed) + 1) if index < len(levels)]
     names = (f"{levels[index].name}:{wanted[index]}" if wanted.get(index) else levels[index].name for index in more)
-    remedy = f"bind it to {','.join(names) if len(more) > len(allowed) else 'more levels'}, or make it smaller"
+    bind = f"bind it to {'+'.join(names) if len(more) > len(allowed) else 'more levels'}, or "
+    remedy = f"{bind if len(allowed) < len(levels) else ''}make it smaller"
     if so:
         remedy = "lay a number there that divides it, and for which there is room"
     return InputError.one("does-not-fit", message, remedy=remedy, note=f"mesh: {factors}" if beside else "")

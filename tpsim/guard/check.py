@@ -15,6 +15,7 @@ from tpsim.guard.lock_of_plans import current_lock
 from tpsim.guard.lock_parts import BASE
 from tpsim.guard.moved_numbers import STATES_FIT, is_outcome, outcome
 from tpsim.quantity import spec
+from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
@@ -126,6 +127,7 @@ class CheckResult(Drifted):
         return CheckResolved(str(self.path), tuple(old.paths), old.tolerance, self.updated)
 
 
+@checked
 def check(
     paths: str | Path | Sequence[str | Path] = (), *, lock: str | Path = LOCK_FILE, update: bool = False
 ) -> CheckResult:

@@ -18,7 +18,7 @@ from tpsim.guard.moved_numbers import is_outcome
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.units import UnitError, parse
-from tpsim.question.edits import flag_words
+from tpsim.question.edits import flag_words, refuse_text
 from tpsim.question.scenario import resolve
 from tpsim.report.numbers import counted
 from tpsim.report.record import Record
@@ -149,6 +149,7 @@ def diff(
     flags       as `plan` takes them, for the new side, too
     Raises InputError for a side that cannot be read, and for sides that cannot be compared.
     """
+    refuse_text("overrides", overrides)
     sides = _held(base), _held(base if new is None else new)
     before, after = map(_name, sides)
     changes = [*flag_words(flags), *(word for text in overrides for word in ("--set", text))]

@@ -136,8 +136,8 @@ def figures(data: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 def made_of(chip: str) -> list[str]:
     """The machines of tpsim whose own files name that chip."""
     line = re.compile(rf"^chip: *{re.escape(chip)} *$", re.MULTILINE)
-    shipped = {name: spec.find("hardware", name) for name in spec.names("hardware")}
-    return [name for name, path in shipped.items() if line.search(path.read_text(encoding="utf-8", errors="replace"))]
+    shipped = sorted(spec.shipped("hardware").glob("*.yaml"))  # a user's own would ask it of themselves again
+    return [path.stem for path in shipped if line.search(path.read_text(encoding="utf-8", errors="replace"))]
 
 
 LISTS = ("algorithms", "protocols")

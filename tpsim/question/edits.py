@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -52,10 +52,23 @@ def edited(document: Document, edits: Iterable[Edit]) -> Document:
     return document
 
 
-def refuse_text(name: str, texts: Sequence[str]) -> None:
-    """Refuse one text where a list of them is due: Python would take each of its letters for one. Raises InputError."""
+def refuse_text(name: str, texts: Any) -> None:
+    """Refuse what is no list of texts: of one text Python would take each letter for one, of a map its keys alone.
+
+    Raises InputError.
+    """
     if isinstance(texts, str):
         raise InputError.one("bad-usage", f"{name} is a list of texts", remedy=f'write {name}=["{texts}"]')
+    if isinstance(texts, Mapping):
+        written = [f'"{path}={_as_listed(value)}"' for path, value in texts.items()]
+        raise InputError.one("bad-usage", f"{name} is a list of texts", remedy=f"write {name}=[{', '.join(written)}]")
+    if not isinstance(texts, Collection) or not all(isinstance(text, str) for text in texts):
+        raise InputError.one("bad-usage", f"{name} is a list of texts", remedy=f'write {name}=["layout.zero=3"]')
+
+
+def _as_listed(value: Any) -> str:
+    """A value of Python, or several of them, as the command line writes it."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def overridden(document: Document, overrides: Sequence[str]) -> Document:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.algebra.notation import NamedArray, NotationError
 from tpsim.algebra.sharding import Sharding, joined
+from tpsim.fabric.placement import PAIRS, carriers_of
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Array, Einsum, Leaf, Max, Op, Program, Reshard, Where
+from tpsim.quantity import arguments
 from tpsim.quantity.errors import did_you_mean
 from tpsim.question.divisibility import next_multiple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tpsim.algebra.notation import Expression
     from tpsim.algebra.planner import PlannedStep
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")
+
+
+def _sizes(given: str | Mapping[str, int], noun: str, example: str) -> dict[str, int]:
+    return _pairs(given, noun, example) if isinstance(given, str) else arguments.sizes(noun, given, example)
 
 
 def _pairs(text: str, noun: str, example: str) -> dict[str, int]:
@@ -40,14 +47,12 @@ def _pairs(text: str, noun: str, example: str) -> dict[str, int]:
 
 def read_mesh(mesh: str | Mapping[str, int] | Mesh) -> Mesh:
     """The mesh, axes major first."""
-    if isinstance(mesh, Mesh):
-        return mesh
-    return Mesh(_pairs(mesh, "mesh", "X=4,Y=2") if isinstance(mesh, str) else dict(mesh))
+    return mesh if isinstance(mesh, Mesh) else Mesh(_sizes(mesh, "mesh", "X=4,Y=2"))
 
 
 def read_dims(dims: str | Mapping[str, int], read: Expression) -> dict[str, int]:
     """The size of every dim in the expression, and of no other."""
-    sizes = _pairs(dims, "dims", "I=8192,J=4096") if isinstance(dims, str) else dict(dims)
+    sizes = _sizes(dims, "dims", "I=8192,J=4096")
     known = {dim: array for array in reversed(read.arrays) for dim in array.type.dims}
     for dim, array in known.items():
         if dim not in sizes:
@@ -78,16 +83,20 @@ def read_binding(placement: str | Mapping[str, Any] | None) -> dict[str, tuple[s
     """``X=ici.0,Y=ici.1+ici.2`` as a mapping from mesh axis to levels."""
     if placement is None:
         return None
-    if not isinstance(placement, str):
-        return {axis: (to,) if isinstance(to, str) else tuple(to) for axis, to in placement.items()}
+    if isinstance(placement, Mapping):
+        for axis, to in placement.items():
+            for carrier in to if isinstance(to, list | tuple) else [to]:
+                arguments.text(f"placement.{axis}", carrier)
+        return {axis: tuple(carriers_of(to)) for axis, to in placement.items()}
+    arguments.text("placement", placement)
     bound: dict[str, tuple[str, ...]] = {}
-    for pair in placement.split(","):
+    for pair in PAIRS.split(placement):
         axis, equals, levels = (part.strip() for part in pair.partition("="))
         if not (axis and equals and levels):
             start = placement.index(pair)
             span, remedy = (start, start + len(pair)), "write it as X=ici.0,Y=ici.1"
             raise NotationError("the placement cannot be read", placement, span, remedy, "bad-placement")
-        bound[axis] = tuple(level.strip() for level in levels.split("+"))
+        bound[axis] = tuple(carriers_of(levels))
     return bound
 
 

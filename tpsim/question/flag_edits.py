@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from tpsim.fabric.placement import PAIRS, carriers_of
+from tpsim.quantity import arguments
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import divisors
 from tpsim.quantity.spec.text import scalar
@@ -43,7 +45,8 @@ def bare_scenario(flags: Mapping[str, Any], overrides: Sequence[str] = ()) -> di
     stated = any(re.match(r"workload(\.(kind|seq))?=", text.strip()) for text in overrides)
     for name in ("model", "hw") if stated else NEEDED:
         if flags.get(name) is None:
-            remedy = f"add it: {NEEDED[name]}" + ("; or name a scenario: qwen2-7b-h100" if name == "model" else "")
+            instead = "; or name a scenario (tpsim scenario list)" if name == "model" else ""
+            remedy = f"add it: {NEEDED[name]}{instead}"
             raise InputError.one("missing-flag", f"--{name} is needed without a scenario", remedy=remedy)
     axes = parse_mesh(flags["mesh"]) if flags.get("mesh") else dict.fromkeys((ROLES[role] for role in AXES), 1)
     layout = {role: ROLES[role] for role in AXES if ROLES[role] in axes}
@@ -56,6 +59,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     >>> parse_mesh("data=4, tensor=8e0")
     {'data': 4, 'tensor': 8}
     """
+    arguments.text("mesh", text)
     axes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, size = (piece.strip() for piece in part.partition("="))
@@ -169,7 +173,7 @@ def _chips_edits(
     chips = options.get("chips") or data.get("chips") or _chips(data)
     if not others:
         yield from () if "chips" in options else [Edit(("chips",), None, both)]
-    elif counts and chips and chips > 1:
+    elif counts and isinstance(chips, int) and chips > 1:  # what is no number is refused where it stands
         text, refilled = both or _word(*[*counts.items()][-1]), _single_axis(others[0], data)
         if refilled:
             yield Edit(("mesh", refilled), -1, text)
@@ -279,10 +283,11 @@ def _chips(data: Mapping[str, Any]) -> int | None:
 def _placement_edits(options: Mapping[str, Any]) -> Iterator[Edit]:
     """``data=network,tensor=ici.0+ici.1``; a comma before a name without ``=`` adds a level too."""
     placements = options.get("placement", ())
-    for text in [placements] if isinstance(placements, str) else placements:
-        for pair in re.split(r",(?=[^,]*=)", text):
+    for text in placements if isinstance(placements, list | tuple) else [placements]:
+        arguments.text("placement", text)
+        for pair in PAIRS.split(text):
             axis, equals, levels = (piece.strip() for piece in pair.partition("="))
-            edit = Edit(("placement", axis), re.split("[,+]", levels), f"--placement {text}")
+            edit = Edit(("placement", axis), carriers_of(levels), f"--placement {text}")
             if not (axis and equals and levels):
                 raise InputError.one(
                     "bad-placement", f'"{pair}" places no axis on a level', edit.place, "write tensor=nvlink"

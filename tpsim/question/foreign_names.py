@@ -101,9 +101,10 @@ _NAMES = {
     "workload.param_dtype": ("params_dtype",),
     "model": ("model_name", "model_name_or_path", "hf_model"),
     "model.layers": ("num_layers", "n_layers", "num_hidden_layers"),
-    "model.hidden": ("hidden_size", "d_model"),
-    "model.heads": ("num_attention_heads", "num_heads", "n_heads"),
-    "model.kv_heads": ("num_key_value_heads", "num_query_groups", "num_kv_heads"),
+    "model.hidden": ("hidden", "hidden_size", "d_model"),
+    "model.heads": ("heads", "num_attention_heads", "num_heads", "n_heads"),
+    "model.kv_heads": ("kv_heads", "num_key_value_heads", "num_query_groups", "num_kv_heads"),
+    "model.vocab": ("vocab", "vocab_size"),
     "chips": (
         "world_size",
         "num_gpus",
@@ -153,6 +154,7 @@ _OF_ANOTHER_UNIT = {
     "layout.zero, of which 3 shards parameters, too": ("fsdp", "fully_shard"),
     "layout.zero, of which 1 shards what an optimizer holds": ("use_distributed_optimizer", "distributed_optimizer"),
     "pipeline.chunks, which is layers / (pp x layers of one)": ("num_layers_per_virtual_pipeline_stage",),
+    "model.layers, which pipeline.layers splits over stages": ("layers",),
     "model, whose file says its experts": ("experts", "expert", "num_experts"),
     "recompute.layers, which is of each chunk; without it all are": (
         "recompute_method",

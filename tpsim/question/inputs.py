@@ -50,6 +50,6 @@ def asked(kind: LibraryKind, path: str) -> str:
 def shown(path: str) -> str:
     """The path as the user gave it; a library file is named from its library on: ``models/gemma-7b.yaml``."""
     for kind in get_args(spec.LibraryKind):
-        if Path(path).parent in spec.library(kind):
+        if spec.holds(kind, path):
             return f"{kind}/{Path(path).name}"
     return path

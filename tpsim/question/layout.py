@@ -79,9 +79,9 @@ def _cut_by_roles(
     file: ScenarioFile, model: Model, workload: Workload, mesh: Mesh, at: At, *, also: Collection[Also]
 ) -> Cut:
     stated = file.layout or LayoutFields()
+    tp, dp, cp = stated.tp, stated.dp, stated.cp
+    _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": stated.pp}, mesh, at)
     fields = shared_by_microbatches(file, stated, mesh)
-    tp, dp, cp = fields.tp, fields.dp, fields.cp
-    _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": fields.pp}, mesh, at)
     heads = heads_axes(fields, at)
     for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())):
         for axis in axes:

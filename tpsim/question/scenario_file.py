@@ -164,7 +164,7 @@ class WorkloadFields(Strict):
     # `Workload` is a class of its own: a batch left out follows from the mesh, and number formats are no part of it.
     kind: Literal["train"] = "train"
     global_batch: Count | None = Field(None, description="sequences; none: one per microbatch and data shard")
-    seq: Count
+    seq: Count = Field(examples=[4096])
     microbatches: Count = 1
     dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Dtype | None = None
@@ -210,17 +210,21 @@ class ScenarioFile(Strict):
     tpsim: Literal["scenario/1"]
     extends: str | None = Field(None, description="a scenario that this one changes; maps merge, lists replace")
     name: str | None = None
-    model: str | dict[str, Any]
-    hardware: str | dict[str, Any]
+    model: str | dict[str, Any] = Field(examples=["llama-3-8b"])
+    hardware: str | dict[str, Any] = Field(examples=["dgx-h100"])
     chips: Count | None = None
-    mesh: dict[str, AxisSize]
-    placement: dict[str, Axes] | None = None
-    layout: LayoutFields | None = None
+    mesh: dict[str, AxisSize] = Field(examples=[{"data": 8, "tensor": 8}])
+    placement: dict[str, Axes] | None = Field(None, examples=[{"tensor": "nvlink"}])
+    layout: LayoutFields | None = Field(None, examples=[{"tp": "tensor", "dp": "data"}])
     shardings: dict[str, dict[str, Axes]] | None = None
     pipeline: PipelineFields | None = None
-    practice: Annotated[PracticeFields, OrShort("string")] = PracticeFields.model_construct()
-    recompute: Annotated[RecomputeFields, OrShort("string")] = RecomputeFields.model_construct()
-    workload: WorkloadFields
+    practice: Annotated[PracticeFields, OrShort("string")] = Field(
+        PracticeFields.model_construct(), examples=["megatron"]
+    )
+    recompute: Annotated[RecomputeFields, OrShort("string")] = Field(
+        RecomputeFields.model_construct(), examples=["full"]
+    )
+    workload: WorkloadFields = Field(examples=[{"global_batch": 64, "seq": 4096}])
     assume: Assume = Assume.model_construct()
     require: RequireFields = RequireFields.model_construct()
     collectives: CollectivesFields = CollectivesFields.model_construct()

@@ -10,6 +10,7 @@ from pydantic import Field, create_model
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Count, Document, Strict
+from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Products, ScenarioFile
 
@@ -46,7 +47,7 @@ class PrefillFields(InferenceFields):
     noun: ClassVar[str] = "a workload that reads prompts"
 
     kind: Literal["prefill"]
-    prompt: Count = Field(description="tokens of a sequence, those in the cache included")
+    prompt: Count = Field(description="tokens of a sequence, those in the cache included", examples=[1024])
     cached: Annotated[int, Field(strict=True, ge=0)] = Field(0, description="tokens of it that the cache has already")
 
 
@@ -56,7 +57,9 @@ class DecodeFields(InferenceFields):
     noun: ClassVar[str] = "a workload that decodes"
 
     kind: Literal["decode"]
-    context: Count = Field(description="tokens of a sequence that attention reads, the new ones included")
+    context: Count = Field(
+        description="tokens of a sequence that attention reads, the new ones included", examples=[4096]
+    )
     tokens: Count = Field(1, description="new tokens of a sequence in a step")
 
 
@@ -66,8 +69,8 @@ class ServeFields(InferenceFields):
     noun: ClassVar[str] = "a workload of prompts and replies"
 
     kind: Literal["serve"]
-    prompt: Count = Field(description="tokens of a sequence")
-    output: Count = Field(description="tokens of the reply, the first of which is the prompt's")
+    prompt: Count = Field(description="tokens of a sequence", examples=[1024])
+    output: Count = Field(description="tokens of the reply, the first of which is the prompt's", examples=[256])
 
     @property
     def steps(self) -> int:
@@ -108,9 +111,12 @@ def served_as(data: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def foreign_to(data: Mapping[str, Any]) -> dict[str, str]:
-    """What others call the fields of a scenario, and training those of inference -> its path for each."""
+    """What others call the fields of a scenario, flags too, and training those of inference -> its path for each."""
     own = {field: f"workload.{served}" for field, served in served_as(data).values()}
-    return {**{word: own.get(path.removeprefix("workload."), path) for word, path in FOREIGN.items()}, **own}
+    paths = {word: own.get(path.removeprefix("workload."), path) for word, path in FOREIGN.items()}
+    flags = {path: own.get(path.removeprefix("workload."), path) for path in FLAGS}
+    as_flags = {flag[2:].replace("-", "_"): f"{flags[path]}, as a flag {flag}" for path, flag in FLAGS.items()}
+    return {**paths, **own, **as_flags}
 
 
 def fields_of_workload(data: Mapping[str, Any]) -> frozenset[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tpsim.quantity import spec
@@ -49,6 +51,27 @@ def test_folders_of_ones_own_are_searched_after_the_shipped_ones(memo, tmp_path,
     assert spec.names("hardware") == ["dgx-h100", "lab", "rack", "tpu-v5e"]
     assert spec.find("hardware", "lab") == own / "lab.yaml"
     assert spec.find("hardware", "tpu-v5e").parent == memo.parent / "hardware"
+
+
+@pytest.mark.usefixtures("memo")
+def test_a_folder_of_ones_own_may_hold_files_of_several_kinds(tmp_path, monkeypatch):
+    """A scenario beside one's own machines was listed as a machine, and `tpsim hw list` refused to read it."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    for path, text in {
+        first / "mine.yaml": "# of mine\ntpsim: scenario/1\n",
+        first / "lab.yaml": "tpsim: 'hardware/1'\n",
+        second / "mine.yaml": "tpsim: hardware/1\n",
+        second / "broken.yaml": "tpsim hardware/1\n",
+    }.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setenv("TPSIM_PATH", f"{first}{os.pathsep}{second}")
+    assert spec.names("scenarios") == ["broken", "first", "mine"]
+    assert spec.names("hardware") == ["broken", "dgx-h100", "lab", "mine", "tpu-v5e"]
+    assert (spec.find("scenarios", "mine"), spec.find("hardware", "mine")) == (
+        first / "mine.yaml",
+        second / "mine.yaml",
+    )
 
 
 @pytest.mark.usefixtures("memo")

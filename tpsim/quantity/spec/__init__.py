@@ -4,6 +4,7 @@ from tpsim.quantity.spec.catalogue import LibraryKind as LibraryKind
 from tpsim.quantity.spec.catalogue import bases_first as bases_first
 from tpsim.quantity.spec.catalogue import content as content
 from tpsim.quantity.spec.catalogue import find as find
+from tpsim.quantity.spec.catalogue import holds as holds
 from tpsim.quantity.spec.catalogue import is_path as is_path
 from tpsim.quantity.spec.catalogue import is_shipped as is_shipped
 from tpsim.quantity.spec.catalogue import library as library

@@ -24,7 +24,17 @@ _FOLDERS: dict[LibraryKind, tuple[str, ...]] = {
     "models": ("scenarios", "models"),
 }
 _NOUNS: dict[LibraryKind, str] = {"hardware": "machine", "chips": "chip", "scenarios": "scenario", "models": "model"}
-_LISTERS: dict[LibraryKind, str] = {"hardware": "tpsim hw list", "models": "tpsim model list"}
+_HEADERS: dict[LibraryKind, bytes] = {
+    "hardware": b"hardware",
+    "chips": b"chip",
+    "scenarios": b"scenario",
+    "models": b"model",
+}
+_LISTERS: dict[LibraryKind, str] = {
+    "hardware": "tpsim hw list",
+    "scenarios": "tpsim scenario list",
+    "models": "tpsim model list",
+}
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -61,8 +71,34 @@ def is_shipped(kinds: Sequence[LibraryKind], path: Path | str) -> bool:
 
 def names(kind: LibraryKind) -> list[str]:
     """Names of all files of this kind, sorted."""
-    files = [file.name for folder in library(kind) for file in os.scandir(folder)]  # a glob takes three times as long
-    return sorted({name.removesuffix(".yaml") for name in files if name.endswith(".yaml")})
+    return sorted(_files(kind))
+
+
+def _files(kind: LibraryKind) -> dict[str, Path]:
+    """All files of this kind by name, of several of one name the first; folders of TPSIM_PATH have others beside."""
+    found: dict[str, Path] = {}
+    ours = shipped(kind)
+    for folder in library(kind):
+        for file in os.scandir(folder):  # a glob takes three times as long
+            name = file.name.removesuffix(".yaml")
+            if name != file.name and name not in found and file.is_file() and (folder == ours or _is(kind, file.path)):
+                found[name] = folder / file.name
+    return found
+
+
+def holds(kind: LibraryKind, path: str) -> bool:
+    """True if a file is one of that kind of the library, or says that it is no other."""
+    folder = Path(path).parent
+    return folder in library(kind) and (folder == shipped(kind) or _is(kind, path))
+
+
+def _is(kind: LibraryKind, path: str) -> bool:
+    """False for a file that says that it is of another kind."""
+    try:
+        said = re.search(rb"""^tpsim: *["']?([a-z]+)/""", Path(path).read_bytes(), re.MULTILINE)
+    except OSError:
+        return True
+    return said is None or said[1] == _HEADERS[kind]
 
 
 def named(kind: LibraryKind, text: str, beside: Path = Path()) -> Path:
@@ -103,9 +139,10 @@ def find(kind: LibraryKind, name: str, place: Place | None = None, beside: Path 
 
     Raises InputError with the nearest name, or with what else is called that.
     """
-    known = names(kind)
-    if name in known:
-        return next(path for folder in library(kind) if (path := folder / f"{name}.yaml").is_file())
+    files = _files(kind)
+    if name in files:
+        return files[name]
+    known = sorted(files)
     # Machines bear the names of their chips: who misses one is told of machines.
     others = [noun for noun in _NOUNS if noun != kind and (kind, noun) != ("hardware", "chips")]
     other = next((other_kind for other_kind in others if name in names(other_kind)), None)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, suggest
 from tpsim.quantity.spec.document import NO_PARTS, Document, extended
-from tpsim.quantity.spec.fields import example, meanings, model_at, noun, types_at
+from tpsim.quantity.spec.fields import deeper, example, meanings, model_at, noun, types_at
 from tpsim.quantity.spec.text import load
 from tpsim.quantity.units import UnitError
 
@@ -229,8 +229,20 @@ def _unknown(
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     free = [field for field in fields if field not in data or not _beside(document, place, (*here, field))]
     near = suggest(name, [*absent, *free]) or suggest(name, fields)
-    remedy = f'did you mean "{near}"?' if near else "remove it"
+    remedy = f'did you mean "{near}"?' if near else _elsewhere(name, model, owner, here) or "remove it"
     return Problem("unknown-field", message, place, remedy, note), absent.get(near or "")
+
+
+ELSEWHERE = 3
+"""Paths that a remedy names; a field that stands at more places is none that could be meant."""
+
+
+def _elsewhere(name: str, model: type[BaseModel], owner: type[BaseModel] | None, here: Keys) -> str:
+    """Where fields of that name stand: in what is here, else in another section; "" if nowhere, or all over it."""
+    inside = [".".join(map(str, (*here, path))) for path in deeper(owner, name)] if owner else []
+    sections = (path for path in deeper(model, name) if path.count(".") == 1)
+    paths = list(dict.fromkeys(inside or sections))
+    return f"did you mean {' or '.join(paths)}?" if len(paths) in range(1, ELSEWHERE + 1) else ""
 
 
 def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]) -> bool:
@@ -285,8 +297,12 @@ def _of_another_type(wrong: _Located, name: str, place: Place | None, owner: typ
         write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
         return Problem("missing-unit", f"{name} is {_shown(value)}, a bare number", place, f"write {write}")
     bare = isinstance(value, str) and value.isdecimal() and "number" in wrong.due
-    write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else wrong.due
-    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write}")
+    write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else ""
+    if wrong.due == "a list" and isinstance(value, int | float) and not isinstance(value, bool):
+        write = f"[{value}]"
+    elif "a map of fields" in wrong.due and owner and str(wrong.keys[-1]) in owner.model_fields:
+        write = example(owner, str(wrong.keys[-1]))
+    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write or wrong.due}")
 
 
 def _name(keys: Keys) -> str:

@@ -43,6 +43,19 @@ def _inside(annotation: Any, key: str | int) -> Iterator[Any]:
         yield from branches(parts[min(key, len(parts) - 1)] if parts[-1] is not Ellipsis else parts[0])
 
 
+def deeper(model: type[BaseModel], name: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """The paths of all fields of that name in a format; NAME is any key of a map, and any item of a list."""
+    for field, info in model.model_fields.items():
+        path = (*above, field)
+        if field == name:
+            yield ".".join(path)
+        for part in branches(info.annotation):
+            inside = get_args(part)[-1:] if get_origin(part) is dict else get_args(part)[:1]
+            for inner in (part, *(one for annotation in inside for one in branches(annotation))):
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    yield from deeper(inner, name, path if inner is part else (*path, "NAME"))
+
+
 def branches(annotation: Any) -> Iterator[Any]:
     """The members of a union, metadata taken off."""
     origin = get_origin(annotation)
@@ -195,7 +208,10 @@ def example(model: type[BaseModel], field: str) -> str:
     """A value to show in a remedy for a missing or a wrong field, or "" when there is nothing typical."""
     info = model.model_fields[field]
     marks: Iterator[Quantity] = (mark for mark in info.metadata if isinstance(mark, Quantity))
-    return next((RULES[mark.dimension].examples[0] for mark in marks), str(*(info.examples or [""])[:1]))
+    typical = (info.examples or [""])[0]
+    if isinstance(typical, dict):
+        typical = "{" + ", ".join(f"{key}: {value}" for key, value in typical.items()) + "}"
+    return next((RULES[mark.dimension].examples[0] for mark in marks), str(typical))
 
 
 def meanings(model: type[BaseModel] | None, field: str) -> list[str]:

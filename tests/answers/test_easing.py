@@ -1,0 +1,84 @@
+"""A search that finds no layout that fits names a change by which one does: what is said is what is found then."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+import tpsim
+from tpsim.cli.main import run
+from tpsim.quantity.errors import InputError
+
+EASED = {
+    "more chips": ("llama3-8b-v5e --chips 4 --microbatches 64", "--chips 16"),
+    "microbatches of the scenario": ("llama3-405b-h100 --chips 256 --tp 2 --pp 1 --zero 3", "--vary microbatches"),
+    "microbatches of a flag": ("gemma-7b-v5e --microbatches 1 --recompute none", "without --microbatches"),
+    "recompute of a flag": ("llama3-8b-v5e --recompute none", "without --recompute"),
+    "a smaller batch": (
+        "llama3-70b-h100-decode --chips 8 --batch 4096",
+        "--batch largest --by tokens_per_s_chip",
+    ),
+    "chips of inference": ("llama3-70b-h100-decode --chips 1", "--chips 4"),
+}
+"""What is asked of which nothing fits, and what makes it fit."""
+
+
+def asked_so(asked, words):
+    """The command line with the change made: flags behind others hold instead of them, one is left out."""
+    given, changed = shlex.split(asked), shlex.split(words)
+    if changed[0] == "without":
+        at = given.index(changed[1])
+        return [*given[:at], *given[at + 2 :]]
+    return [*given, *changed]
+
+
+@pytest.mark.parametrize(("asked", "words"), EASED.values(), ids=EASED)
+def test_what_a_change_is_said_to_come_to_is_what_the_search_finds_with_it(asked, words, capsys):
+    assert run(["search", *shlex.split(asked), "-q"]) == 1
+    verdict = capsys.readouterr().out.splitlines()
+    assert verdict[0].startswith("best    no layout fits: least peak ")
+    change, layout, took, peak = re.fullmatch(
+        r"change  (.*?): (tp .*?): (.*?) a step, peak (.*?) of .*", verdict[1]
+    ).groups()
+    assert change == words
+    assert run(["search", *asked_so(asked, words), "-q"]) == 0
+    best = capsys.readouterr().out
+    assert best.startswith(f"best    {layout}: ")
+    assert took in best
+    assert f"peak {peak} of " in best
+
+
+def test_what_fits_then_and_takes_longer_than_is_required_is_said_to():
+    found = tpsim.search("llama3-70b-h100", chips=8)
+    assert found.lines[1].text.startswith("--chips 32: none of those that fit meets require step < 30 s, each takes ")
+
+
+def test_where_no_layout_is_legal_or_none_meets_what_is_required_nothing_is_searched_again():
+    assert len(tpsim.search("llama3-70b-h100", chips=7).lines) == 1
+    slow = tpsim.search("gpt2-xl-a100-dp", chips=8, overrides=["require.step=< 1 ms"], zero=1)
+    assert (slow.fitting > 0, len(slow.lines)) == (True, 1)
+
+
+def test_where_nothing_that_is_tried_helps_nothing_is_said():
+    """The mesh is one chip by a flag, and weights alone are more than it holds."""
+    found = tpsim.search("llama3-8b-v5e", mesh="data=1", dp="data", zero=0)
+    assert (found.fitting, len(found.lines)) == (0, 1)
+
+
+def test_a_sweep_searches_no_cell_again(tmp_path, monkeypatch):
+    def never(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("tpsim.answers.easing.Again.eased", never)
+    swept = tpsim.sweep("llama3-8b-v5e", folder=tmp_path, chips=4, vary=["microbatches=64"])
+    assert "no layout fits" in str(swept.to_json())
+    with pytest.raises(AssertionError):
+        assert tpsim.search("llama3-8b-v5e", chips=4, vary=["microbatches=64"]).verdict
+
+
+def test_a_change_that_cannot_be_asked_is_passed_over():
+    with pytest.raises(InputError):
+        tpsim.search("llama3-8b-v5e", vary=["recompute"], recompute="none")
+    assert tpsim.search("llama3-8b-v5e", recompute="none").lines[1].text.startswith("without --recompute: ")
