@@ -158,11 +158,11 @@ SPACES = {
         7,
     ),
     "experts or sequences outside nodes": (
-        {"model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 2, "of": ["attention", "experts"]}]}, **H100},
-        {**WORK, "seq": 2048},
-        16,
-        ["tp=1,2", "cp=2", "pp=1,2", "ep=4", "microbatches=4", "zero=1,3", "schedule=1f1b", "recompute=none"],
-        2,
+        {"model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}, **H100},
+        {**WORK, "global_batch": 32, "seq": 4096},
+        32,
+        ["tp=2", "cp=2", "pp=1,2", "ep=4", "microbatches=4", "zero=1,3", "schedule=1f1b", "recompute=none"],
+        1,
     ),
     "layers that do not divide over stages": (
         {"model": {"extends": "llama-3-8b", "layers": 7}, **H100},

@@ -54,6 +54,14 @@ def test_no_order_of_the_axes_is_faster_than_the_best(found):
     assert max(steps) > 1.01 * min(steps)
 
 
+def test_stages_do_not_come_into_nodes_when_experts_leave_them():
+    vary = ["zero=1", "recompute=none", "schedule=1f1b", "pp=8", "cp=1", "ep=8", "tp=1"]
+    model = {**EXPERTS, "layers": [{"repeat": 8, "of": ["attention", "experts"]}]}
+    work = {**ASKED["workload"], "global_batch": 64}
+    found = search({**ASKED, "chips": 64, "model": model, "workload": work}, vary=vary)
+    assert {one.layout.placement for one in found.evaluation.candidates} == {()}
+
+
 def test_the_saved_best_is_planned_to_the_same_step(found, tmp_path):
     path = tmp_path / "best.yaml"
     path.write_text(found.best.scenario(tmp_path))
