@@ -77,9 +77,10 @@ def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficie
 
 def known_s(known: dict[Hashable, Any], kernel: Kernel, *asked: Any) -> Any:
     """`kernel_s`, of kernels of equal shape the first one's: it knows no loops, so devices of any stage share it."""
-    if kernel.shape not in known:
-        known[kernel.shape] = kernel_s(kernel, *asked)
-    return known[kernel.shape]
+    seconds = known.get(kernel.shape)
+    if seconds is None:
+        seconds = known[kernel.shape] = kernel_s(kernel, *asked)
+    return seconds
 
 
 def is_bytes_bound(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
@@ -140,8 +141,10 @@ def compute(
     known       as `known_s` has it
     """
     known = {} if known is None else known
+    alike = {kernel.loops: kernel for kernel in kernels}
+    runs = {loops: kernel.count(sizes) for loops, kernel in alike.items()}
     seconds: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
     for kernel in kernels:
-        once_s = known_s(known, kernel, sizes, machine, dtype, efficiency)
-        seconds[kernel.where.phase].append(once_s * kernel.count(sizes))
+        each = known_s(known, kernel, sizes, machine, dtype, efficiency)
+        seconds[kernel.where.phase].append(each * runs[kernel.loops])
     return Compute({phase: total(each) for phase, each in seconds.items()}, kernels, sizes)

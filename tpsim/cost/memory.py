@@ -141,9 +141,9 @@ def _added_up_in(x: Array, makers: Mapping[Array, Op]) -> list[Array]:
 
 
 def _held(program: Program, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
-    repeats = [where.repeats for where in homes.values()]
-    runs = {loops: program.times(where, sizes.loops) for loops, where in zip(repeats, homes.values(), strict=True)}
-    return total(local_bytes(array, sizes) * runs[loops] for array, loops in zip(homes, repeats, strict=True))
+    alike = {where.repeats: where for where in homes.values()}
+    runs = {loops: program.times(where, sizes.loops) for loops, where in alike.items()}
+    return total(local_bytes(array, sizes) * runs[where.repeats] for array, where in homes.items())
 
 
 def local_bytes(array: Array, sizes: Sizes) -> Any:
