@@ -61,6 +61,37 @@ def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> 
     return tuple((segment, len(list(alike))) for segment, alike in groupby(_segments(nodes, order, starts)))
 
 
+def grown(few: Runs, more: Runs, many: int) -> Runs | None:
+    """The runs of so many equal layers more, from those of a few and of one more; None if that does not tell them.
+
+    What one adds must be one run, or be in one segment what the layer before it is there, and nothing else may differ.
+    """
+    unlike = [at for at, (run, other) in enumerate(zip(few, more, strict=False)) if run != other]
+    if len(few) != len(more) or len(unlike) != 1:
+        return None
+    ((segment, count), (other, counted)), at = (few[unlike[0]], more[unlike[0]]), unlike[0]
+    if segment == other and 1 < count == counted - 1:
+        return (*few[:at], (segment, count + many), *few[at + 1 :])
+    stretched = _stretched(segment, other, many) if count == counted == 1 else None
+    return stretched and (*few[:at], (stretched, 1), *few[at + 1 :])
+
+
+def _stretched(segment: Segment, other: Segment, many: int) -> Segment | None:
+    """A segment in which layers are in flight together, with so many more; other: the same with one more."""
+    steps, pairs = len(other) - len(segment), enumerate(zip(segment, other, strict=False))
+    begin = next((at for at, (step, longer) in pairs if step != longer), len(segment))
+    before, added, behind = other[begin - steps : begin], other[begin : begin + steps], segment[begin:]
+    if not 0 < steps <= begin or added != _later(before, steps) or other[begin + steps :] != _later(behind, steps):
+        return None
+    layers = (step for n in range(many) for step in _later(added, n * steps))
+    return (*segment[:begin], *layers, *_later(behind, many * steps))
+
+
+def _later(steps: Segment, by: int) -> Segment:
+    """Steps behind so many others, and all that they come after with them."""
+    return tuple([Untimed(pieces, tuple([index + by for index in after])) for pieces, after in steps])
+
+
 def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[Segment]:
     """The tasks, cut behind each part of the stack as soon as compute has waited for all that is in flight."""
     steps: list[tuple[list[Piece], tuple[int, ...]]] = []
