@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
     from tpsim.cost.segments import Runs
+    from tpsim.program.kinds import Layers
     from tpsim.program.op import Array, Op, Where
     from tpsim.program.practice import Practice
     from tpsim.program.stages import Stages
@@ -120,18 +121,21 @@ class Actions(Once):
 
         What is issued for a layer hangs on those that are near: on what is gathered ahead, and is not yet awaited.
         """
-        few = [(kind, n if n <= FEW + 1 else FEW) for kind, n in chunk.stack]
+        rows = _rows(chunk.stack)
+        leasts = [max(2, FEW // sum(n for _, n in row)) for row, _ in rows]
+        few = [n if n <= least + 1 else least for least, (_, n) in zip(leasts, rows, strict=True)]
 
-        def issued(chunk: Chunk) -> Runs:
-            key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once, early)
-            return self._once(key, partial(self._issued, chunk, acts, once=once, early=early))
+        def issued(times: Sequence[int]) -> Runs:
+            stack = tuple(layers for (row, _), n in zip(rows, times, strict=True) for layers in _times(row, n))
+            key = ("issued", stack, chunk.first, chunk.last, acts, once, early)
+            return self._once(key, partial(self._issued, replace(chunk, stack=stack), acts, once=once, early=early))
 
-        whole = issued(replace(chunk, stack=tuple(few)))
-        for at, (kind, n) in enumerate(chunk.stack):
-            if many := n - few[at][1]:
-                more = issued(replace(chunk, stack=(*few[:at], (kind, FEW + 1), *few[at + 1 :])))
+        whole = issued(few)
+        for at, (_, n) in enumerate(rows):
+            if many := n - few[at]:
+                more = issued([*few[:at], few[at] + 1, *few[at + 1 :]])
                 if (longer := grown(whole, more, many)) is None:
-                    return Action(issued(chunk))
+                    return Action(issued([n for _, n in rows]))
                 whole = longer
         return Action(whole)
 
@@ -239,6 +243,19 @@ def _places(chunk: Chunk, acts: str) -> tuple[tuple[str, int], ...]:
     """
     places = (("entry", 1), ("embedding", 1), *chunk.stack, ("head", 1), ("exit", 1))
     return places if acts == "F" else places[::-1]
+
+
+def _rows(stack: Layers) -> list[tuple[Layers, int]]:
+    """A stack as rows of layers, each with how often it follows itself: of kinds that take turns one row, or each."""
+    for many in range(2, len(stack) // 2 + 1):
+        if stack[many:] == stack[:-many] and not len(stack) % many:
+            return [(stack[:many], len(stack) // many)]
+    return [(((kind, 1),), n) for kind, n in stack]
+
+
+def _times(row: Layers, n: int) -> Layers:
+    """A row of layers so often."""
+    return row * n if len(row) > 1 else ((row[0][0], n),)
 
 
 def _order(call: Collective, array: Array) -> int:

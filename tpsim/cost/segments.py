@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tpsim.cost.piece import Node, Piece
 from tpsim.cost.timeline import Task
@@ -64,27 +64,34 @@ def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> 
 def grown(few: Runs, more: Runs, many: int) -> Runs | None:
     """The runs of so many equal layers more, from those of a few and of one more; None if that does not tell them.
 
-    What one adds must be one run, or be in one segment what the layer before it is there, and nothing else may differ.
+    What one adds must be a run more of one segment, or what the layer before it is: in one segment, or as segments.
+    Nothing else may differ.
     """
-    unlike = [at for at, (run, other) in enumerate(zip(few, more, strict=False)) if run != other]
-    if len(few) != len(more) or len(unlike) != 1:
+    if len(few) != len(more):
+        return _stretched(few, more, many, lambda runs, _: runs)
+    unlike = [at for at, (run, other) in enumerate(zip(few, more, strict=True)) if run != other]
+    if len(unlike) != 1:
         return None
     ((segment, count), (other, counted)), at = (few[unlike[0]], more[unlike[0]]), unlike[0]
     if segment == other and 1 < count == counted - 1:
         return (*few[:at], (segment, count + many), *few[at + 1 :])
-    stretched = _stretched(segment, other, many) if count == counted == 1 else None
+    stretched = _stretched(segment, other, many, _later) if count == counted == 1 else None
     return stretched and (*few[:at], (stretched, 1), *few[at + 1 :])
 
 
-def _stretched(segment: Segment, other: Segment, many: int) -> Segment | None:
-    """A segment in which layers are in flight together, with so many more; other: the same with one more."""
-    steps, pairs = len(other) - len(segment), enumerate(zip(segment, other, strict=False))
-    begin = next((at for at, (step, longer) in pairs if step != longer), len(segment))
-    before, added, behind = other[begin - steps : begin], other[begin : begin + steps], segment[begin:]
-    if not 0 < steps <= begin or added != _later(before, steps) or other[begin + steps :] != _later(behind, steps):
+T = TypeVar("T")
+Row = tuple[T, ...]
+
+
+def _stretched(few: Row[T], more: Row[T], many: int, later: Callable[[Row[T], int], Row[T]]) -> Row[T] | None:
+    """What layers are together, with so many more of them; more: with one more; later: they behind so many others."""
+    added, pairs = len(more) - len(few), enumerate(zip(few, more, strict=False))
+    begin = next((at for at, (one, other) in pairs if one != other), len(few))
+    before, layer, behind = more[begin - added : begin], more[begin : begin + added], few[begin:]
+    if not 0 < added <= begin or layer != later(before, added) or more[begin + added :] != later(behind, added):
         return None
-    layers = (step for n in range(many) for step in _later(added, n * steps))
-    return (*segment[:begin], *layers, *_later(behind, many * steps))
+    layers = (one for n in range(many) for one in later(layer, n * added))
+    return (*few[:begin], *layers, *later(behind, many * added))
 
 
 def _later(steps: Segment, by: int) -> Segment:
