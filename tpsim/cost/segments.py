@@ -76,7 +76,7 @@ def grown(few: Runs, more: Runs, many: int) -> Runs | None:
     if segment == other and 1 < count == counted - 1:
         return (*few[:at], (segment, count + many), *few[at + 1 :])
     stretched = _stretched(segment, other, many, _later) if count == counted == 1 else None
-    return stretched and (*few[:at], (stretched, 1), *few[at + 1 :])
+    return None if stretched is None else (*few[:at], (stretched, 1), *few[at + 1 :])
 
 
 T = TypeVar("T")
