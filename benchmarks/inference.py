@@ -78,7 +78,7 @@ def bare_s(plan: PlanResult, output: int) -> float:
     """Seconds of weights and cache by the datasheet's bandwidth, and of the prompt's FLOPs by its peak: no more."""
     chip, prompt, stages = plan.question.machine.chip, plan.prefill, len(plan.each)
     read = stages * float(plan.memory.static_bytes) / chip.memory.bandwidth.value
-    work = stages * float(prompt.compute.flops) / chip.peak["bf16"].value if prompt else 0
+    work = float(sum(rank.flops for rank in prompt.works)) / chip.peak["bf16"].value if prompt else 0
     return max(work, read) + (output - 1) * read
 
 

@@ -26,7 +26,10 @@ POLICIES = [
     (OVERLAPS[2], AHEAD[1], BUCKETS[2]),
 ]
 """With all beside compute each, and some that wait."""
-SHIPPED = ("llama3-70b-h100-zb-h1", "llama3-70b-v5p-slices", "mixtral-8x7b-h100", "gemma-7b-v5e", "llama3-70b-h100")
+SHIPPED = (
+    *("llama3-70b-h100-zb-h1", "llama3-70b-v5p-slices", "mixtral-8x7b-h100", "gemma-7b-v5e", "llama3-70b-h100"),
+    *("gpt-oss-120b-h100-decode", "deepseek-v3-h100"),
+)
 
 
 def runs_of(asked):
@@ -120,6 +123,15 @@ def test_a_few_layers_are_issued_as_all_are_with_every_policy(overlap, ahead, bu
     policies = [f"practice.overlap={overlap}", f"practice.ahead={ahead}", f"practice.bucket={bucket}"]
     asked = plan("llama3-8b-b200-fsdp", overrides=[*policies, "recompute={layers: 9}"])
     assert issued(asked, monkeypatch, issuing.FEW)[0] == issued(asked, monkeypatch, 10**9)[0]
+
+
+@pytest.mark.parametrize(("practice", "fewer"), [("fsdp2", 3), ("megatron", 3), ("xla", 1), ("deepspeed", 1)])
+def test_of_layers_that_take_turns_a_few_are_issued_as_all_are(practice, fewer, monkeypatch):
+    asked = plan(model="gpt-oss-120b", hw="dgx-h100", dp=64, zero=3, seq=4096, batch=256, practice=practice)
+    few, nodes = issued(asked, monkeypatch, issuing.FEW)
+    whole, many = issued(asked, monkeypatch, 10**9)
+    assert few == whole
+    assert many >= fewer * nodes
 
 
 def test_what_is_issued_does_not_grow_with_the_layers(monkeypatch):

@@ -13,6 +13,7 @@ from tpsim.cost.compute import Compute
 from tpsim.cost.orders import run
 from tpsim.cost.pipeline import Work
 from tpsim.cost.rank_work import RankWork
+from tpsim.cost.sizes import Sizes
 from tpsim.cost.timed import Length, Timed
 from tpsim.program.op import Where
 from tpsim.program.schedules import SCHEDULES, pipeline_schedule
@@ -46,7 +47,7 @@ class Given(Work):
             for ranks in [self.stages.ranks]
             for rank in range(ranks)
         ]
-        return [RankWork((), Compute(0, 0, {"forward": s}), 0, [], together) for s in works]
+        return [RankWork((), Compute({"forward": s}, (), Sizes({}, {}, {})), 0, [], together) for s in works]
 
 
 def work(name, p, m, seconds, *, c=0.0, v=1, together_s=0.0):

@@ -9,6 +9,7 @@ import pytest
 from tpsim.cost.collectives import collectives
 from tpsim.cost.compute import Compute
 from tpsim.cost.rollup import price
+from tpsim.cost.sizes import Sizes
 from tpsim.cost.step import Step, crossing
 
 
@@ -20,7 +21,8 @@ def rows(program, sizes, pricer):
 
 
 def work(backward: float) -> Compute:
-    return Compute(1, 1, {"forward": backward / 2, "backward": backward, "update": 0.0})
+    seconds = {"forward": backward / 2, "backward": backward, "update": 0.0}
+    return Compute(seconds, (), Sizes({}, {}, {}))
 
 
 def test_the_bound_names_the_collective_that_is_exposed_longest(rows):

@@ -82,7 +82,8 @@ class ChipMemory(Memory):
     @property
     def room_bytes(self) -> Any:
         """What a step leaves of the chip's memory; below 0 it outgrows it."""
-        return self.capacity_bytes - float(self.peak_bytes + self.overhead_bytes)
+        peak_bytes = self.peak_bytes
+        return self.capacity_bytes - float(peak_bytes + self.overheads.beside(peak_bytes))
 
     @property
     def states_fit(self) -> bool:

@@ -19,7 +19,6 @@ from tpsim.answers.verdict import bars, verdict_lines
 from tpsim.cost.collectives import travelling
 from tpsim.cost.rollup import KEYS, Row, SumKey, Total, price, rolled_up
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over, total
 from tpsim.question.inputs import asked
 from tpsim.question.memo import Lowered, Memo, lowered
 from tpsim.question.prices import pricer, refuse_unknown_algorithm, shown_where_forced, sizes_of
@@ -116,11 +115,9 @@ def _priced(
     chips = chips or tuple(chips_at_most(question, lowered, memo))
     pipeline = in_stages(question, lowered, sizes, rows, chips, briefly=briefly) if question.schedule else None
     step = pipeline.step if pipeline else work_of(question, lowered, sizes, rows).step(briefly=True)
+    stage_sizes = sizes.of_stage(question.stages.loops(step.pacing.rank))
     own = [rank.compute for rank in step.work.own]
-    flops, useful = over(total(work.flops for work in own), len(own)), total(work.useful_flops for work in own)
-    pacing = replace(step.pacing, compute=replace(step.pacing.compute, flops=flops, useful_flops=useful))
-    stage_sizes = sizes.of_stage(question.stages.loops(pacing.rank))
-    plan = PlanResult(question, stage_sizes, pacing, fullest(chips), lowered, memo, pipeline)
+    plan = PlanResult(question, stage_sizes, step.pacing, own, fullest(chips), lowered, memo, pipeline)
     if not isfinite(plan.step.time_s):
         message = f"a step takes {plan.step.time_s} s on {question.machine.name}, which is no number"
         remedy = f"look for a slip in its figures: tpsim hw show {asked('hardware', question.machine.path)}"
@@ -132,7 +129,8 @@ def _priced(
 class PlanResult(Answer):
     """A priced step. Bytes are of one chip, seconds of one step, unless a name says otherwise.
 
-    pacing   the rank that the step hangs on, its FLOPs the mean of all, useful ones their sum
+    pacing   the rank that the step hangs on
+    works    what every rank computes
     memory   see `tpsim.cost`
     lowered  the program
     memo    what the request has read and lowered, for what is asked beside it
@@ -151,6 +149,7 @@ class PlanResult(Answer):
     question: Question
     sizes: Sizes
     pacing: Stage
+    works: Sequence[Compute]
     memory: ChipMemory
     lowered: Lowered
     memo: Memo

@@ -107,8 +107,8 @@ class PlanStep(Step):
             runs = ((kernel, flops(kernel, plan.sizes), count) for kernel, count in masked)
             return total((run - kernel.counted(run, plan.sizes, by)) * count for kernel, run, count in runs)
 
-        of_a_chip = over(hidden(Kernel.flops), stages.ranks)
-        return self.compute.useful_flops - hidden(Kernel.useful_flops), self.compute.flops - of_a_chip
+        useful, run = total(work.useful_flops for work in plan.works), total(work.flops for work in plan.works)
+        return useful - hidden(Kernel.useful_flops), over(run, stages.ranks) - over(hidden(Kernel.flops), stages.ranks)
 
     @property
     def flops_counted(self) -> str:

@@ -18,7 +18,7 @@ from tpsim.cost.collectives import ROWS
 from tpsim.cost.issue import Issue, bucketed, gathered
 from tpsim.cost.nodes import Builder
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part
-from tpsim.cost.segments import runs
+from tpsim.cost.segments import grown, runs
 from tpsim.cost.timed import Action
 from tpsim.program.op import Reshard
 from tpsim.program.stages import Chunk
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.piece import Piece
-    from tpsim.cost.segments import Runs, Segment
+    from tpsim.cost.segments import Runs
+    from tpsim.program.kinds import Layers
     from tpsim.program.op import Array, Op, Where
     from tpsim.program.practice import Practice
     from tpsim.program.stages import Stages
@@ -116,25 +117,27 @@ class Actions(Once):
         return self._once(lane, lambda: any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls))
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool, early: bool) -> Action:
-        """The tasks in the order of issue; of many equal layers a few are issued, if one more of them adds one run.
+        """The tasks in the order of issue; of many equal layers a few are issued, if one more of them tells the rest.
 
         What is issued for a layer hangs on those that are near: on what is gathered ahead, and is not yet awaited.
         """
-        few = [(kind, n if n <= FEW + 1 else FEW) for kind, n in chunk.stack]
+        rows = _rows(chunk.stack)
+        leasts = [max(2, FEW // sum(n for _, n in row)) for row, _ in rows]
+        few = [n if n <= least + 1 else least for least, (_, n) in zip(leasts, rows, strict=True)]
 
-        def issued(chunk: Chunk) -> Runs:
-            key = ("issued", chunk.stack, chunk.first, chunk.last, acts, once, early)
-            return self._once(key, partial(self._issued, chunk, acts, once=once, early=early))
+        def issued(times: Sequence[int]) -> Runs:
+            stack = tuple(layers for (row, _), n in zip(rows, times, strict=True) for layers in _times(row, n))
+            key = ("issued", stack, chunk.first, chunk.last, acts, once, early)
+            return self._once(key, partial(self._issued, replace(chunk, stack=stack), acts, once=once, early=early))
 
-        whole = list(issued(replace(chunk, stack=tuple(few))))
-        for at, (kind, n) in enumerate(chunk.stack):
-            if many := n - few[at][1]:
-                more = replace(chunk, stack=(*few[:at], (kind, FEW + 1), *few[at + 1 :]))
-                if (place := _longer(whole, issued(more))) is None:
-                    return Action(issued(chunk))
-                segment, count = whole[place]
-                whole[place] = segment, count + many
-        return Action(tuple(whole))
+        whole = issued(few)
+        for at, (_, n) in enumerate(rows):
+            if many := n - few[at]:
+                more = issued([*few[:at], few[at] + 1, *few[at + 1 :]])
+                if (longer := grown(whole, more, many)) is None:
+                    return Action(issued([n for _, n in rows]))
+                whole = longer
+        return Action(whole)
 
     def _issued(self, chunk: Chunk, acts: str, *, once: bool, early: bool) -> Runs:
         """Segments of a chunk, each with how often it follows itself, with buckets and what is gathered ahead."""
@@ -242,13 +245,17 @@ def _places(chunk: Chunk, acts: str) -> tuple[tuple[str, int], ...]:
     return places if acts == "F" else places[::-1]
 
 
-def _longer(few: Sequence[tuple[Segment, int]], more: Runs) -> int | None:
-    """The only run that is longer by one among more; None if there is none, or more than that differs."""
-    unlike = [at for at, (run, other) in enumerate(zip(few, more, strict=False)) if run != other]
-    if len(few) != len(more) or len(unlike) != 1:
-        return None
-    (segment, count), (other, counted) = few[unlike[0]], more[unlike[0]]
-    return unlike[0] if segment == other and 1 < count == counted - 1 else None
+def _rows(stack: Layers) -> list[tuple[Layers, int]]:
+    """A stack as rows of layers, each with how often it follows itself: of kinds that take turns one row, or each."""
+    for many in range(2, len(stack) // 2 + 1):
+        if stack[many:] == stack[:-many] and not len(stack) % many:
+            return [(stack[:many], len(stack) // many)]
+    return [(((kind, 1),), n) for kind, n in stack]
+
+
+def _times(row: Layers, n: int) -> Layers:
+    """A row of layers so often."""
+    return row * n if len(row) > 1 else ((row[0][0], n),)
 
 
 def _order(call: Collective, array: Array) -> int:

@@ -65,7 +65,7 @@ class Clock:
     _known: dict[Piece, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
-        """FLOPs of some kernels on a device of such sizes, and the seconds of each phase."""
+        """What some kernels come to on a device of such sizes."""
         return compute(kernels, sizes, self.machine, self.dtype, self.efficiency, known=self._works)
 
     def ran(self, segment: Segment) -> Timeline:

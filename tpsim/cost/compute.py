@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.chip_seconds import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
@@ -35,23 +35,33 @@ def flops_counted(by: str, dims: Mapping[str, Any]) -> str:
 PHASES: tuple[Phase, ...] = ("forward", "backward", "update")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compute:
     """What one chip computes in a step.
 
-    flops         of one chip, repeated work included; of a plan the mean of its stages' chips
-    useful_flops  of all chips together, without repetition by replication and without recompute
-    seconds       per phase; a kernel takes the longer of its FLOPs and its memory traffic
+    seconds  per phase; a kernel takes the longer of its FLOPs and its memory traffic
+    kernels  that it runs
+    sizes    of the chip
     """
 
-    flops: Any
-    useful_flops: Any
     seconds: Mapping[Phase, Any]
+    kernels: Sequence[Kernel]
+    sizes: Sizes
 
     @property
     def time_s(self) -> Any:
         """Seconds of the whole step."""
         return total(self.seconds.values())
+
+    @cached_property
+    def flops(self) -> Any:
+        """FLOPs of this chip, repeated work included."""
+        return total(kernel.flops(self.sizes) * kernel.count(self.sizes) for kernel in self.kernels)
+
+    @cached_property
+    def useful_flops(self) -> Any:
+        """FLOPs of all chips that run the same, without repetition by replication and without recompute."""
+        return total(kernel.useful_flops(self.sizes) * kernel.count(self.sizes) for kernel in self.kernels)
 
 
 def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
@@ -67,9 +77,10 @@ def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficie
 
 def known_s(known: dict[Hashable, Any], kernel: Kernel, *asked: Any) -> Any:
     """`kernel_s`, of kernels of equal shape the first one's: it knows no loops, so devices of any stage share it."""
-    if kernel.shape not in known:
-        known[kernel.shape] = kernel_s(kernel, *asked)
-    return known[kernel.shape]
+    seconds = known.get(kernel.shape)
+    if seconds is None:
+        seconds = known[kernel.shape] = kernel_s(kernel, *asked)
+    return seconds
 
 
 def is_bytes_bound(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> bool:
@@ -123,19 +134,17 @@ def compute(
     *,
     known: dict[Hashable, Any] | None = None,
 ) -> Compute:
-    """The FLOPs and seconds of `kernels` by a roofline per kernel.
+    """The seconds of `kernels` by a roofline per kernel.
 
     dtype       whose peak counts, a key of the chip's peaks
     efficiency  share of the peak that products reach whatever their shape; None takes the machine's own
     known       as `known_s` has it
     """
-    runs = [(kernel, kernel.count(sizes)) for kernel in kernels]
     known = {} if known is None else known
+    alike = {kernel.loops: kernel for kernel in kernels}
+    runs = {loops: kernel.count(sizes) for loops, kernel in alike.items()}
     seconds: dict[Phase, list[Any]] = {phase: [] for phase in PHASES}
-    for kernel, count in runs:
-        seconds[kernel.where.phase].append(known_s(known, kernel, sizes, machine, dtype, efficiency) * count)
-    return Compute(
-        flops=total(kernel.flops(sizes) * count for kernel, count in runs),
-        useful_flops=total(kernel.useful_flops(sizes) * count for kernel, count in runs),
-        seconds={phase: total(each) for phase, each in seconds.items()},
-    )
+    for kernel in kernels:
+        each = known_s(known, kernel, sizes, machine, dtype, efficiency)
+        seconds[kernel.where.phase].append(each * runs[kernel.loops])
+    return Compute({phase: total(each) for phase, each in seconds.items()}, kernels, sizes)

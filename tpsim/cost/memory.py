@@ -113,11 +113,9 @@ class Standing:
 
     def _held(self, homes: Mapping[Array, Where], sizes: Sizes) -> Any:
         """Of all layers that a traced one stands for."""
-        repeats = [where.repeats for where in homes.values()]
-        runs = {
-            loops: self.program.times(where, sizes.loops) for loops, where in zip(repeats, homes.values(), strict=True)
-        }
-        return total(self.bytes_each(array, sizes) * runs[loops] for array, loops in zip(homes, repeats, strict=True))
+        alike = {where.repeats: where for where in homes.values()}
+        runs = {loops: self.program.times(where, sizes.loops) for loops, where in alike.items()}
+        return total(self.bytes_each(array, sizes) * runs[where.repeats] for array, where in homes.items())
 
 
 def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambda _: True) -> Memory:
@@ -280,8 +278,11 @@ def held_bytes(array: Array, sizes: Sizes, keeps: Sequence[Extra], alive: Lifeti
 
     A list that frees an array of bf16 frees a narrower one, too, and no more than that.
     """
-    streamed, names = alive.streamed.get(array, ()), alive.names(array)
-    more = largest(total(extra.bytes_each for extra in keeps if extra.of in names), -DTYPE_BYTES[array.dtype])
-    array_bytes = local_bytes(array, sizes) + (more * sizes.local_elements(array.type) if more else 0)
-    ways = product(sizes.axes[axis] for axis in streamed)
-    return over(array_bytes * smallest(BUFFERS, ways), ways) if streamed else array_bytes
+    array_bytes, names = local_bytes(array, sizes), alive.names(array) if keeps else ()
+    if beside := [extra.bytes_each for extra in keeps if extra.of in names]:
+        more = largest(total(beside), -DTYPE_BYTES[array.dtype])
+        array_bytes = array_bytes + more * sizes.local_elements(array.type)
+    if array not in alive.streamed:
+        return array_bytes
+    ways = product(sizes.axes[axis] for axis in alive.streamed[array])
+    return over(array_bytes * smallest(BUFFERS, ways), ways)

@@ -254,8 +254,7 @@ class Work:
         sorts = [[kernel for kernel in kernels if in_microbatch(kernel.where) == often] for often in (True, False)]
         often, once = (self.clock.compute(sort, sizes) for sort in sorts)
         seconds = {phase: s + once.seconds[phase] for phase, s in often.seconds.items()}
-        work = Compute(often.flops + once.flops, often.useful_flops + once.useful_flops, seconds)
-        return work, once.time_s
+        return Compute(seconds, [*often.kernels, *once.kernels], sizes), once.time_s
 
     def _tail(self, ran: Ran, rank: int) -> Tail:
         """Gradients that are still being reduced when a rank has ended its order."""

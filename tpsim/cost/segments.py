@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tpsim.cost.piece import Node, Piece
 from tpsim.cost.timeline import Task
@@ -59,6 +59,44 @@ def joined(segments: Iterable[Segment]) -> Segment:
 def runs(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Runs:
     """Nodes in an order as segments; starts: the first node of each run of a part of the stack."""
     return tuple((segment, len(list(alike))) for segment, alike in groupby(_segments(nodes, order, starts)))
+
+
+def grown(few: Runs, more: Runs, many: int) -> Runs | None:
+    """The runs of so many equal layers more, from those of a few and of one more; None if that does not tell them.
+
+    What one adds must be a run more of one segment, or what the layer before it is: in one segment, or as segments.
+    Nothing else may differ.
+    """
+    if len(few) != len(more):
+        return _stretched(few, more, many, lambda runs, _: runs)
+    unlike = [at for at, (run, other) in enumerate(zip(few, more, strict=True)) if run != other]
+    if len(unlike) != 1:
+        return None
+    ((segment, count), (other, counted)), at = (few[unlike[0]], more[unlike[0]]), unlike[0]
+    if segment == other and 1 < count == counted - 1:
+        return (*few[:at], (segment, count + many), *few[at + 1 :])
+    stretched = _stretched(segment, other, many, _later) if count == counted == 1 else None
+    return None if stretched is None else (*few[:at], (stretched, 1), *few[at + 1 :])
+
+
+T = TypeVar("T")
+Row = tuple[T, ...]
+
+
+def _stretched(few: Row[T], more: Row[T], many: int, later: Callable[[Row[T], int], Row[T]]) -> Row[T] | None:
+    """What layers are together, with so many more of them; more: with one more; later: they behind so many others."""
+    added, pairs = len(more) - len(few), enumerate(zip(few, more, strict=False))
+    begin = next((at for at, (one, other) in pairs if one != other), len(few))
+    before, layer, behind = more[begin - added : begin], more[begin : begin + added], few[begin:]
+    if not 0 < added <= begin or layer != later(before, added) or more[begin + added :] != later(behind, added):
+        return None
+    layers = (one for n in range(many) for one in later(layer, n * added))
+    return (*few[:begin], *layers, *later(behind, many * added))
+
+
+def _later(steps: Segment, by: int) -> Segment:
+    """Steps behind so many others, and all that they come after with them."""
+    return tuple([Untimed(pieces, tuple([index + by for index in after])) for pieces, after in steps])
 
 
 def _segments(nodes: Sequence[Node], order: Sequence[int], starts: Sequence[int]) -> Iterator[Segment]:

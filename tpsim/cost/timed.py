@@ -28,8 +28,7 @@ class Length(NamedTuple):
     calls: Mapping[int, int] = {}
 
     def __add__(self, other: Length) -> Length:  # type: ignore[override]  # lengths are put end to end, not joined
-        calls = added(self.calls, other.calls) if self.calls and other.calls else self.calls or other.calls
-        return Length(self.seconds + other.seconds, calls)
+        return Length(self.seconds + other.seconds, added(self.calls, other.calls))
 
     def times(self, n: int) -> Length:
         """The same n times over."""
@@ -108,9 +107,11 @@ class Timed(NamedTuple):
         return Timed(self.through.times(n), self.busy.times(n), self.tail + behind, exposed, self.settled * n, *own)
 
 
-def added(amounts: Mapping[int, Any], other: Mapping[int, Any]) -> dict[int, Any]:
+def added(amounts: Mapping[int, Any], other: Mapping[int, Any]) -> Mapping[int, Any]:
     """Sums by key."""
-    return {key: amounts.get(key, 0) + other.get(key, 0) for key in {**amounts, **other}}
+    if not (amounts and other):
+        return amounts or other
+    return {**amounts, **{key: amounts.get(key, 0) + more for key, more in other.items()}}
 
 
 @dataclass(frozen=True)

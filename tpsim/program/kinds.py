@@ -82,6 +82,8 @@ def _chunk(practice: Practice, of: Layers, start: int, layers: int, left: int) -
         if count or len(of) == 1:
             yield from _practised(practice, kind, count, min(left, count))
         layers, left = layers - count, max(0, left - count)
+        if not layers:
+            return
 
 
 def _practised(practice: Practice, kind: str, many: int, recomputed: int) -> Layers:

@@ -261,8 +261,9 @@ def _homes(
     ]
     yield from (home for home in around if home[0].places[0] == "embedding")
     for layer, (chunk, kind) in enumerate(layers):
+        where = replace(ROOT, chunks=(chunk,), kind=kind).inside("layers", layer)
         for parameter in layer_parameters(model, model.kinds[model_kind(kind)], practice):
-            yield parameter, layer, replace(ROOT, chunks=(chunk,), kind=kind).inside("layers", layer)
+            yield parameter, layer, where
     yield from (home for home in around if home[0].places[0] != "embedding")
     for parameter in mtp_parameters(model, practice):
         yield parameter, None, replace(ROOT, chunks=(len(stacks) - 1,))

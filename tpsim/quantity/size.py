@@ -272,6 +272,8 @@ def narrowed(size: Size) -> Any:
 
     What is worked out of it is worked out once for all of them, and stretched where it meets what varies.
     """
+    if type(size) in PLAIN:
+        return size
     for axis, n in enumerate(size.shape if _array(size) and size.ndim > 1 else ()):  # type: ignore[attr-defined]
         first = size[(slice(None),) * axis + (slice(1),)]  # type: ignore[index]
         if n > 1 and (size == first).all():

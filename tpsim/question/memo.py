@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.cost.actions import Actions
@@ -224,7 +224,8 @@ def structure(question: Question, without: Sequence[str] = ()) -> tuple[Any, ...
     )
 
 
-def choices(model: Model) -> dict[str, Any]:
+@lru_cache(maxsize=64)
+def choices(model: Model) -> Mapping[str, Any]:
     """What of a model is no size and no name: its switches, and those of the blocks of several kinds."""
     stated = as_stated(model)
     blocks = {

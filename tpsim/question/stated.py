@@ -28,12 +28,13 @@ class Stated:
     """A scenario as it is stated.
 
     document  where its fields stand, flags and overrides included: what a change of it starts from
-    asked     how a command line names it again, its overrides included; "" if stdin asked
+    overrides, flags  these, as they were given
     """
 
     file: ScenarioFile
     document: Document
-    asked: str
+    overrides: Sequence[str]
+    flags: Mapping[str, Any]
 
     @property
     def name(self) -> str:
@@ -44,6 +45,14 @@ class Stated:
     def stem(self) -> str:
         """What its file is called."""
         return Path(self.document.path).stem
+
+    @property
+    def asked(self) -> str:
+        """How a command line asks for it again; "" for what neither a file nor flags hold, as what stdin asked."""
+        path = self.document.path
+        file = [asked("scenarios", path)] if self.document.sha256 and path != "-" else []
+        words = [*file, *flag_words(self.flags)] if file or path == "flags" else []
+        return shlex.join([*words, *(word for text in self.overrides for word in ("--set", text))] if words else [])
 
     def at(self, *keys: str) -> Place | None:
         """Where a key stands: in the flag or override that set it, else in the file."""
@@ -101,7 +110,7 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     _refuse_not_yet(document)
     _refuse_overlap(document)
     file, document = spec.read(document, format_of(document.data), foreign=foreign_to(document.data))
-    return Stated(file, document, _asked(document, overrides, flags))
+    return Stated(file, document, overrides, flags)
 
 
 def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends, overrides: Sequence[str] = ()) -> Document:
@@ -142,13 +151,6 @@ def _document(scenario: Source, flags: Mapping[str, Any], overrides: Sequence[st
     if isinstance(scenario, Mapping):
         return Document(data=dict(scenario), path="scenario", text="", sha256="")
     return spec.load(spec.named("scenarios", str(scenario)))
-
-
-def _asked(document: Document, overrides: Sequence[str], flags: Mapping[str, Any]) -> str:
-    """The words that ask for this scenario again; none for what neither a file nor flags hold."""
-    file = [asked("scenarios", document.path)] if document.sha256 and document.path != "-" else []
-    words = [*file, *flag_words(flags)] if file or document.path == "flags" else []
-    return shlex.join([*words, *(word for text in overrides for word in ("--set", text))] if words else [])
 
 
 def _refuse_not_yet(document: Document) -> None:
