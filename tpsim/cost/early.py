@@ -72,7 +72,8 @@ def gathered(
 
 def led(ran: Ran, rank: int, weights: Mapping[int, Gathered]) -> Lead:
     """What a rank that begins its step alone gathers before its first action."""
-    most, schedule, spent = Lead(), ran.schedule, dict[int, Any]()
+    most, schedule = Lead(), ran.schedule
+    spent: Mapping[int, Any] = {}
     for kind, one in weights.items():
         if schedule.rank(schedule.kinds.examples[kind][0].chunk) == rank:
             place, spent = schedule.kinds.of[rank].index(kind), added(spent, one.spent)
