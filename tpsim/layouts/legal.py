@@ -15,7 +15,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
-from tpsim.layouts.meshes import meshes, over_tp
+from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
 from tpsim.layouts.orders import orders
 from tpsim.layouts.places import otherwise, placed
 from tpsim.layouts.space import CHUNKED, WHOLE
@@ -146,7 +146,14 @@ class Legal:
             sorts = list(product(_apart(caches, ways.tp), over_tp(self.space, self.base, ways)))
             parts, covered = self._parts_of(ways)
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(turns)
-            for zero, sp, served, some, order in product(zeros, splits, sorts, parts, turns):
+            many, free = len(recomputes) * len(zeros) * len(splits) * len(sorts) * len(turns), list[Parts]()
+            for some in parts:
+                if reason := barred(self.space, self.base, ways, some[0]):
+                    self.considered += many * len(some)
+                    self.refused[reason] += many * len(some)
+                else:
+                    free.append(some)
+            for zero, sp, served, some, order in product(zeros, splits, sorts, free, turns):
                 layout = Layout._make((*ways, zero, sp, recomputes[0], *order, some[0], *served, ()))
                 laids, split, legal, refused = self._laid(layout, some)
                 times = len(recomputes) * max(len(laids), 1)
@@ -180,14 +187,14 @@ class Legal:
         also = self._also(layout)
         cut_ = self._cut(layout, also)
         if layout.cp > ALONE or "cp" not in also:
-            check_shared(self.base.practice, cut_.layout, self.base.model, _nowhere)
+            check_shared(self.base.practice, cut_.layout, self.base.model, nowhere)
         axes, experts = tuple(cut_.mesh.axes.items()), cut_.layout.roles.get(EXPERTS)
         if isinstance(found := self._once(("placed", axes, experts), self._placed, cut_), str):
             raise InputError.one(found, "as known")
         laids, first = [], None
         for bound, placement in found:
             try:
-                levels = levelled(self.base.practice, cut_.layout, placement, _nowhere).levels
+                levels = levelled(self.base.practice, cut_.layout, placement, nowhere).levels
                 laids.append(Laid(cut_, bound, placement, levels))
             except InputError as error:
                 first = first or error
@@ -209,7 +216,7 @@ class Legal:
         """True if some split sequences, as they may, and no heads with them: what kv heads lie on is another then."""
         stated = self.file.layout and self.file.layout.context
         heads = stated and (stated.heads or stated.all == "heads")
-        refused = self._once("shared", check_shared, self.base.practice, SHARED, self.base.model, _nowhere)
+        refused = self._once("shared", check_shared, self.base.practice, SHARED, self.base.model, nowhere)
         able = not (heads or refused)
         return able and any(ways.cp > ALONE and self._parts_of(ways)[0] for ways in meshes(self.space, self.base))
 
@@ -242,7 +249,7 @@ class Legal:
         if self.base.inference and self.base.inference.fills:
             workload = replace(workload, global_batch=mesh.devices)
         file = self.file.model_copy(update={"layout": fields})
-        return cut(file, self.base.model, workload, mesh, _nowhere, also=also)
+        return cut(file, self.base.model, workload, mesh, nowhere, also=also)
 
     def _placed(self, laid: Cut) -> list[tuple[Bound, Placement]]:
         """Its mesh on the machine's wires, in every way that is looked at. Raises InputError."""
@@ -264,7 +271,7 @@ class Legal:
         turns = PipelineFields(schedule=layout.schedule or DEFAULT, chunks=layout.chunks, layers=rule)
         few = replace(self.base.workload, microbatches=layout.pp)  # the orders of all are made where one is planned
         file = self.file.model_copy(update={"pipeline": turns})
-        known, split = pipeline(file, self.base.model, laid.cut, _nowhere, workload=few, memo=self.memo)
+        known, split = pipeline(file, self.base.model, laid.cut, nowhere, workload=few, memo=self.memo)
         if not layout.schedule:
             return split, parts, {}
         actions = sum(map(len, known.orders)) // layout.pp if known else 0
@@ -279,7 +286,7 @@ class Legal:
                     raise InputError.one("deadlock", f"{layout.schedule} deadlocks with {m} microbatches")
                 if actions * m > MOST_ACTIONS:
                     raise InputError.one("too-many-actions", f"{actions * m:,} actions are too many")
-                check_layers(self.base.practice, split, _nowhere)
+                check_layers(self.base.practice, split, nowhere)
                 legal.append(m)
             except InputError as error:
                 reasons[error.problems[0].slug] += 1
@@ -326,7 +333,3 @@ class Legal:
 def _apart(values: Sequence[Any], devices: int) -> Sequence[Any]:
     """What is no other layout on a single device is looked at once."""
     return values if devices > ALONE else values[:1]
-
-
-def _nowhere(*_keys: str) -> None:
-    """Layouts that are tried stand in no file."""

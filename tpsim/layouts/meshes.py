@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.layouts.group import ALONE
 from tpsim.layouts.layout import Ways
 from tpsim.quantity.size import divisors
+from tpsim.question.divisibility import tp_problems, workload_problems
 from tpsim.question.edits import EXPERTS, STAGES
 
 if TYPE_CHECKING:
@@ -31,6 +33,21 @@ def meshes(space: Space, base: Question) -> Iterator[Ways]:
                         experts = divisors(dp) if base.model.experts else (1,)
                         asked = None if _over_both(space, base) else only[EXPERTS]
                         yield from (Ways(pp, dp, cp, ep, tp) for ep in asked or experts if not dp % ep)
+
+
+def barred(space: Space, base: Question, ways: Ways, microbatches: int) -> str:
+    """Why every layout of a mesh is refused: `cut` asks heads, then the batch, before all else; "" if some may do."""
+    stated = base.stated.file.layout
+    if base.inference or not space.chips or (stated and (stated.context or stated.cut)):
+        return ""
+    sizes, work = (ways.tp, ways.dp, ways.cp), replace(base.workload, microbatches=microbatches)
+    batch = workload_problems(base.model, work, nowhere, ways=sizes, zero=0, split=False)
+    first = next((problem.slug for problem in (*tp_problems(base.model, ways.tp, None), *batch)), "")
+    return "" if first == "sequence-too-long" else first
+
+
+def nowhere(*_keys: str) -> None:
+    """Layouts that are tried stand in no file."""
 
 
 def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:
