@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import flat_dim
@@ -64,14 +65,19 @@ def whole_notes(model: Model, whole: Sequence[str], shards: int, zero: tuple[int
         yield Assumption(f"ZeRO {stated} has one data shard to split over: nothing is sharded", "derived")
     elif stated != comes_to:
         yield Assumption(f"ZeRO {stated} of stages is ZeRO {comes_to}: {ONCE} (practice.staged)", "derived")
-    parameters = [parameter for kind in model.kinds.values() for parameter in layer_parameters(model, kind)]
-    biased = {dim for parameter in parameters if parameter.name.startswith("b") for dim in parameter.dims}
     words = {"d": f"query, key and value biases (head dim {model.head_dim})", "f": f"ffn biases ({model.ffn_hidden})"}
     if model.experts:
         words["y"] = f"biases of experts ({model.experts.hidden})"
     for dim in whole:
-        if dim in biased:
+        if dim in _biased(model):
             yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
+
+
+@lru_cache(maxsize=64)
+def _biased(model: Model) -> frozenset[str]:
+    """The dims of biases in layers: a search asks for every cut of a model."""
+    parameters = (parameter for kind in model.kinds.values() for parameter in layer_parameters(model, kind))
+    return frozenset(dim for parameter in parameters if parameter.name.startswith("b") for dim in parameter.dims)
 
 
 LAID: Mapping[str, str] = {
