@@ -109,7 +109,7 @@ def test_where_the_least_peak_is_too_close_to_say_no_layout_is_said_not_to_fit()
     least = on("2 TB").best.plan.memory.peak_bytes
     found = on(f"{float(least) * 0.97:.0f} B")
     assert (found.fitting, found.smallest.plan.memory.fit) == (0, "too close to say")
-    assert found.verdict.startswith("best  no layout surely fits: least peak ")
+    assert found.lines[0].text.startswith("no layout surely fits: least peak ")
 
 
 def test_where_nothing_is_legal_the_answer_does_not_speak_of_fitting():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,8 @@ class Compute:
     """
 
     seconds: Mapping[Phase, Any]
-    kernels: Sequence[Kernel]
-    sizes: Sizes
+    kernels: Sequence[Kernel] = field(repr=False, compare=False)
+    sizes: Sizes = field(repr=False, compare=False)
 
     @property
     def time_s(self) -> Any:
