@@ -300,7 +300,9 @@ def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
             continue
         dp = chips // (tp * cp * pp)
         orders = [(name, 1) for name, maker in SCHEDULES.items() if not maker.several] + [
-            ("interleaved", v) for v in divisors(-(-4 // pp)) if v > 1
+            ("interleaved", v)
+            for v in {*divisors(-(-4 // pp)), *(divisors(6 // pp) if not 6 % pp else ())}  # the ends count as layers
+            if v > 1
         ]
         for zero, sp, m, (name, v) in product(
             range(4) if dp * cp > 1 else (0,),

@@ -32,7 +32,7 @@ def test_axes_lie_outside_nodes_so_that_others_lie_inside(found):
     """Gradients of experts over data shards and sequences inside nodes, and rows between them."""
     assert found.best.placement == {"expert": ("network",)}
     placed = {tuple(row.placement): row.step_s for row in found.rows if not row.ep_over}
-    assert placed.keys() == {(), ("expert",), ("context",)}
+    assert placed.keys() == {(), ("expert",), ("context",), ("data", "context")}
     assert placed["expert",] < 0.9 * placed[()]
     assert "placement" in found.searched
     assert "expert on network" in found.verdict

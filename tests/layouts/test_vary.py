@@ -106,8 +106,8 @@ PIPED = {"model": "gpt-tiny", "hw": "dgx-h100", "seq": 16, "batch": 16, "mesh": 
         (["chunks=1,2"], {"schedule": "interleaved"}, {("interleaved", 2)}),
         (["chunks"], {"schedule": "1f1b"}, {("1f1b", 1)}),
         ([], {"chunks": 2}, {("interleaved", 2)}),
-        ([], {"schedule": "interleaved"}, {("interleaved", 2)}),
-        (["schedule=1f1b,interleaved"], {}, {("1f1b", 1), ("interleaved", 2)}),
+        ([], {"schedule": "interleaved"}, {("interleaved", 2), ("interleaved", 3)}),
+        (["schedule=1f1b,interleaved"], {}, {("1f1b", 1), ("interleaved", 2), ("interleaved", 3)}),
     ],
 )
 def test_turns_and_chunks_are_searched_beside_each_other_on_a_stated_mesh(vary, asked, legal):

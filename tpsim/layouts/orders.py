@@ -9,7 +9,7 @@ from tpsim.layouts.group import ALONE
 from tpsim.layouts.layout import Order
 from tpsim.layouts.space import CHUNKED
 from tpsim.program.schedules import SCHEDULES
-from tpsim.program.stages import CutBy
+from tpsim.program.stages import ENDS, CutBy
 from tpsim.quantity.size import divisors
 from tpsim.question.scenario_file import PipelineFields
 
@@ -48,12 +48,15 @@ def _orders(space: Space, base: Question, pp: int) -> Iterator[Order]:
 
 
 def _several(rule: CutBy | Split, layers: int, pp: int) -> Sequence[int]:
-    """Chunks of which a stage may have several: as many as divide the layers of the fullest one, or as are stated."""
-    if isinstance(rule, str):
-        chunks = divisors(-(-layers // pp)) if rule != EVEN or not layers % pp else [1]
-    else:
-        chunks = [len(rule) // pp]
-    return [v for v in chunks if v > 1]
+    """Chunks of which a stage may have several: as many as divide the layers of the fullest one, or as are stated.
+
+    Where the ends count as layers, and make all stages alike, as many as divide those.
+    """
+    if not isinstance(rule, str):
+        return [v for v in (len(rule) // pp,) if v > 1]
+    ends = 0 if rule == EVEN or (layers + ENDS) % pp else ENDS
+    chunks = {-(-layers // pp), (layers + ends) // pp} if rule != EVEN or not layers % pp else ()
+    return sorted({v for each in chunks for v in divisors(each) if v > 1})
 
 
 def _cut_by(rule: CutBy | Split, layers: int, pieces: int) -> CutBy | Split | None:

@@ -8,12 +8,12 @@ those that split sequences, too.
 
 from __future__ import annotations
 
-from itertools import chain, combinations
-from math import prod
+from collections import defaultdict
+from itertools import chain, permutations
 from typing import TYPE_CHECKING
 
+from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
-from tpsim.quantity.errors import InputError
 from tpsim.question.edits import EXPERTS, STAGES
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tpsim.layouts.layout import Bound
     from tpsim.question.layout import Cut
 
+    Spread = Mapping[str, Mapping[str, int]]
+    Lies = tuple[Bound, Placement]
+
 
 def placed(levels: Sequence[Wires], laid: Cut, binding: Binding) -> Placement:
     """A mesh on wires, its axes that are cut in two as the whole ones are bound. Raises InputError."""
@@ -32,28 +35,43 @@ def placed(levels: Sequence[Wires], laid: Cut, binding: Binding) -> Placement:
     return place(levels, laid.mesh, stated or None, alone=True)
 
 
-def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[tuple[Bound, Placement]]:
-    """Axes that are bound to outer levels, and the mesh on wires then: inside as full as usual, and no two alike."""
+def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[Lies]:
+    """Axes that are bound to levels, and the mesh on wires then: as in all orders of its axes, no two alike."""
     roles, mesh = laid.layout.roles, laid.mesh
     if mesh.size(*roles.get(EXPERTS, ())) == 1 or len(levels) == 1:
         return
-    fixed = [axis for axis in mesh.axes if axis in {*roles.get("tp", ()), *roles.get(STAGES, ())}]
-    within = [axis for axis in mesh.axes if axis not in fixed and _inside(usual, [axis]) > 1]
-    free = [*dict.fromkeys(laid.parents.get(axis, axis) for axis in within)]
-    known = [usual.pieces]
-    for outside in chain.from_iterable(combinations(free, n) for n in range(1, len(free) + 1)):
-        try:
-            bound = dict.fromkeys(outside, tuple(level.name for level in levels[1:]))
-            found = placed(levels, laid, bound)
-        except InputError:
-            continue
-        alike = all(found.pieces[axis] == usual.pieces[axis] for axis in fixed)
-        if alike and _inside(found, mesh.axes) == _inside(usual, mesh.axes) and found.pieces not in known:
-            known.append(found.pieces)
+    fixed = {*roles.get("tp", ()), *roles.get(STAGES, ())}
+    parts = defaultdict(list)
+    for axis in mesh.order:
+        parts[laid.parents.get(axis, axis)].append(axis)
+    free = [whole for whole, axes in parts.items() if mesh.size(*axes) > 1 and not fixed & {*axes}]
+    known = [_spread(usual)]
+    for order in permutations(free):
+        turns = iter(order)
+        names = (part for whole in parts for part in parts[next(turns) if whole in free else whole])
+        asked = _spread(place(levels, Mesh({axis: mesh.axes[axis] for axis in names}), alone=True))
+        if asked not in known:
+            known.append(asked)
+            moved = [whole for whole in free if any(asked[axis] != known[0][axis] for axis in parts[whole])]
+            yield from _bound(levels, laid, asked, {whole: parts[whole] for whole in moved})
+
+
+def _bound(levels: Sequence[Wires], laid: Cut, asked: Spread, moved: Mapping[str, Sequence[str]]) -> Iterator[Lies]:
+    """The fewest axes of those that move, with levels, by which the mesh lies as is asked; none if no binding does."""
+    lies = {whole: tuple(dict.fromkeys(chain(*(asked[axis] for axis in axes)))) for whole, axes in moved.items()}
+    outside = {whole: names for whole, names in lies.items() if levels[0].name not in names}
+    for bound in (outside, lies):
+        found = placed(levels, laid, bound)
+        if _spread(found) == asked:
             yield (*bound.items(),), found
+            return
 
 
-def _inside(placement: Placement, axes: Sequence[str] | Mapping[str, int]) -> int:
-    """Devices of some axes that lie on the innermost level together."""
-    pieces = (piece for axis in axes for piece in placement.pieces[axis])
-    return prod(piece.n for piece in pieces if placement.carriers[piece.carrier].level == 0)
+def _spread(placement: Placement) -> Spread:
+    """How many devices of every axis lie on which level."""
+    spread: dict[str, dict[str, int]] = {axis: {} for axis in placement.mesh.axes}
+    for axis, pieces in placement.pieces.items():
+        for piece in pieces:
+            level = placement.levels[placement.carriers[piece.carrier].level]
+            spread[axis][level] = spread[axis].get(level, 1) * piece.n
+    return spread
