@@ -5,18 +5,18 @@
 Seconds are those of the processor: of legality, tracing, memory, bounds, and planning.
 
 --brute     plans every layout that fits, one by one, which takes minutes; counts ties of the tenth, and what deadlocks.
-            The best ten of llama3-70b-h100 on 64 chips were those of 7,052 plans, of llama3-8b-v5e on 256 of 3,769, of
-            gpt3-175b-a100-interleaved on 1,024 of 2,817, of mixtral-8x22b-h100 on 64 of 1,403; none tied with a tenth
+            The best ten of llama3-70b-h100 on 64 chips were those of 7,456 plans, of llama3-8b-v5e on 256 of 4,038, of
+            gpt3-175b-a100-interleaved on 1,024 of 2,924, of mixtral-8x22b-h100 on 64 of 1,714; none tied with a tenth
 --million   a million layouts of more than 500 structures (schedule, stages, chunks, ZeRO, sequence parallelism,
             recompute) with more than 100 numbers of microbatches
---blocks    ten times as many, four numbers of chips and a length of sequences at a time, in two processes: 11.7
+--blocks    ten times as many, four numbers of chips and a length of sequences at a time, in two processes: 12.0
             million legal ones
 --heavy     eight stages in four chunks each whose messages take long: bounds are alike, and too low. Of 435 that
-            fit 125 are planned until no other can be among the ten, 16 s of a processor: held against the whole
+            fit 125 are planned until no other can be among the ten, 15 s of a processor: held against the whole
 --calculon  GPT-3 175B on 1,024 A100 over what Calculon's search covers (Isaev et al. 2023, optimal_execution.py):
             tensor, pipeline, data, interleaving, microbatches, recompute, sequence parallelism and whether it gathers
             again, a sharded optimizer, overlap of tensor and data parallelism. Its choice of a network per role is
-            not in it, nor fused activations: kernels always are. Of 450,648 layouts 164,736 are legal and 46,848 fit;
+            not in it, nor fused activations: kernels always are. Of 479,160 layouts 173,376 are legal and 48,720 fit;
             the best takes 18.16 s: tp 16, pp 4 in 8 chunks, dp 16, ZeRO 1 (stages block, as that scenario states)
 """
 
