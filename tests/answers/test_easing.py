@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 import tpsim
+from tpsim.answers.easing import Again
 from tpsim.cli.main import run
 from tpsim.quantity.errors import InputError
 
@@ -82,3 +83,18 @@ def test_a_change_that_cannot_be_asked_is_passed_over():
     with pytest.raises(InputError):
         tpsim.search("llama3-8b-v5e", vary=["recompute"], recompute="none")
     assert tpsim.search("llama3-8b-v5e", recompute="none").lines[1].text.startswith("without --recompute: ")
+
+
+def test_what_helps_nothing_on_the_mesh_that_holds_least_is_not_searched_on_all():
+    found = tpsim.search("llama3-70b-h100", chips=16, vary=["recompute=none"], zero=1)
+    asked = []
+
+    def again(*, vary, **_):
+        asked.append(list(vary))
+        return found
+
+    assert Again(again, ["recompute=none"], {"zero": 1}).eased(found) is None
+    one_mesh, *more = asked
+    assert {text.partition("=")[0] for text in one_mesh} == {"recompute", "microbatches", "tp", "cp", "pp"}
+    assert more  # without --zero, and more chips
+    assert ["recompute=none", "microbatches"] not in asked

@@ -39,6 +39,8 @@ class Again:
         """
         first = None
         for words, vary, changed in self._changes(result):
+            if vary and not self._may_fit(result, vary):
+                continue
             try:
                 found = self.search(vary=[*self.vary, *vary], **{**self.flags, **changed})
             except InputError:
@@ -47,6 +49,17 @@ class Again:
                 return words, found
             first = first or ((words, found) if found.fitting else None)
         return first
+
+    def _may_fit(self, result: SearchResult, vary: Sequence[str]) -> bool:
+        """False where nothing on the mesh that holds least fits so: one mesh is quick to search, and tells of most."""
+        if not (result.smallest and result.spaces[0].chips):
+            return True
+        layout = result.smallest.candidate.layout
+        alone = [f"{role}={getattr(layout, role)}" for role in ("tp", "cp", "pp")]
+        try:
+            return bool(self.search(vary=[*self.vary, *vary, *alone], **self.flags).fitting)
+        except InputError:
+            return True  # a flag states some of these
 
     def _changes(self, result: SearchResult) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
         """Words of the command line, what they vary, and what else is asked otherwise: what costs no chips first."""
