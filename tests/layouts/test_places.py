@@ -8,6 +8,7 @@ import pytest
 
 from tpsim.answers.plan import priced
 from tpsim.answers.search import search
+from tpsim.fabric.placement import place
 from tpsim.quantity.errors import InputError
 from tpsim.question.memo import Memo
 from tpsim.question.scenario import resolve
@@ -84,3 +85,18 @@ def test_a_stated_placement_is_held_and_without_experts_there_is_one(found):
     assert "placement" not in dense.searched
     assert not any(one.layout.placement for one in dense.evaluation.candidates)
     assert dense.legal
+
+
+def test_an_order_that_lies_nowhere_takes_nothing_from_the_others(found, monkeypatch):
+    """On tori some shapes are no slices that are sold: the mesh was refused as a whole then."""
+
+    def few(levels, mesh, *asked, **flags):
+        if asked or next(axis for axis in mesh.axes if axis in ("data", "expert", "context")) != "expert":
+            return place(levels, mesh, *asked, **flags)
+        raise InputError.one("no-slice", "as if it had none")
+
+    monkeypatch.setattr("tpsim.layouts.places.place", few)
+    again = search(ASKED, vary=VARY, top=100)
+    assert {tuple(row.placement) for row in again.rows} < {tuple(row.placement) for row in found.rows}
+    assert again.legal > 0
+    assert not again.refused

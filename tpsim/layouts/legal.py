@@ -158,8 +158,8 @@ class Legal:
                 laids, split, legal, refused = self._laid(layout, some)
                 times = len(recomputes) * max(len(laids), 1)
                 self.considered += times * len(some)
-                for reason, many in refused.items():
-                    self.refused[reason] += times * many
+                for reason, count in refused.items():
+                    self.refused[reason] += times * count
                 apart = self._shared_by_ends and ways.pp == ALONE
                 for laid in laids if legal else ():
                     lies = layout._replace(placement=laid.bound)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
+from tpsim.quantity.errors import InputError
 from tpsim.question.edits import EXPERTS, STAGES
 
 if TYPE_CHECKING:
@@ -49,11 +50,15 @@ def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[
     for order in permutations(free):
         turns = iter(order)
         names = (part for whole in parts for part in parts[next(turns) if whole in free else whole])
-        asked = _spread(place(levels, Mesh({axis: mesh.axes[axis] for axis in names}), alone=True))
-        if asked not in known:
+        try:
+            asked = _spread(place(levels, Mesh({axis: mesh.axes[axis] for axis in names}), alone=True))
+            if asked in known:
+                continue
             known.append(asked)
             moved = [whole for whole in free if any(asked[axis] != known[0][axis] for axis in parts[whole])]
             yield from _bound(levels, laid, asked, {whole: parts[whole] for whole in moved})
+        except InputError:
+            continue  # an order that no slice has takes nothing from those that one has
 
 
 def _bound(levels: Sequence[Wires], laid: Cut, asked: Spread, moved: Mapping[str, Sequence[str]]) -> Iterator[Lies]:
