@@ -221,6 +221,33 @@ def test_an_override_of_a_field_that_there_is_not_shows_the_override(refused):
     )
 
 
+INSIDE = {
+    "unknown field of a model": ("model={extends: llama-3-8b, layerz: 16}", "layerz", "unknown-field"),
+    "unknown field of a workload": ("workload={kind: serve,  promt: 16, output: 2}", "promt", "unknown-field"),
+    "requirement without a relation": ("require={step: < 1 s, peak: 1 GB}", "1 GB", "bad-requirement"),
+    "value of a field of a field": ("practice={overlap: {tensor: sideways}}", "sideways", "unknown-value"),
+}
+
+
+@pytest.mark.parametrize(("text", "wrong", "slug"), INSIDE.values(), ids=INSIDE)
+def test_what_is_wrong_inside_an_override_bears_the_carets(refused, text, wrong, slug):
+    said = refused("", "", "--set", text)
+    column = f"--set {text}".index(wrong)
+    assert said.startswith(f"error[{slug}]")
+    assert f" --> command line:1:{column + 1}\n" in said
+    carets = next(line for line in said.splitlines() if "^" in line)
+    assert (carets.index("^"), carets.count("^")) == (len("  | ") + column, len(wrong))
+
+
+def test_a_field_that_a_model_has_not_bears_the_carets(refused):
+    """Its name, and not the value of it, in a file and on the command line."""
+    line = "model: {extends: llama-3-8b, layerz: 16}"
+    said = refused("model: llama-3-8b", line)
+    assert f" --> mine.yaml:2:{line.index('layerz') + 1}\n" in said
+    assert f"  | {' ' * line.index('layerz')}^^^^^^ did you mean \"layers\"?\n" in said
+    assert '  |       ^^^^^^^^^^^^ did you mean "layers"?\n' in refused("", "", "--set", "model.layerz=16")
+
+
 def test_a_share_above_the_whole_is_refused(tpsim, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(MACHINE + "  matmul_efficiency: 1.5\n")

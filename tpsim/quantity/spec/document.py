@@ -88,11 +88,17 @@ def part(document: Document, key: str) -> Document:
 
 
 def with_value(
-    document: Document, keys: Sequence[str | int], value: object, place: Place | None, key: Place | None = None
+    document: Document,
+    keys: Sequence[str | int],
+    value: object,
+    place: Place | None,
+    key: Place | None = None,
+    inside: Mapping[Keys, Spot] | None = None,
 ) -> Document:
     """The document with one value set, made of maps where there are none; errors about it point to `place`.
 
-    Errors about its name, and about maps that it makes, point to `key`, which is `place` if it is not given.
+    Errors about its name, and about maps that it makes, point to `key`, which is `place` if it is not given; those
+    about what stands inside the value to where `inside` has it.
 
     None takes a field away, so that its default holds; one that is not there stays to be judged, for its name may be
     misspelled.
@@ -105,6 +111,7 @@ def with_value(
     if place:
         named = Spot(key or place, place)
         spots |= {path[:depth]: named for depth in range(1, len(path) + 1) if path[:depth] not in spots}
+        spots |= {(*path, *at): spot for at, spot in (inside or {}).items()}
     return replace(document, data=data, spots=spots)
 
 
