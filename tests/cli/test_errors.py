@@ -244,8 +244,28 @@ def test_a_field_that_a_model_has_not_bears_the_carets(refused):
     line = "model: {extends: llama-3-8b, layerz: 16}"
     said = refused("model: llama-3-8b", line)
     assert f" --> mine.yaml:2:{line.index('layerz') + 1}\n" in said
-    assert f"  | {' ' * line.index('layerz')}^^^^^^ did you mean \"layers\"?\n" in said
+    assert f'  | {" " * line.index("layerz")}^^^^^^ did you mean "layers"?\n' in said
     assert '  |       ^^^^^^^^^^^^ did you mean "layers"?\n' in refused("", "", "--set", "model.layerz=16")
+
+
+def test_a_field_that_flags_leave_out_is_added_by_a_flag(tpsim, refused):
+    """No file has the map that wants it: what a remedy says can be typed behind the command line as it is."""
+    asked = ["--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "4096", "--set", "workload.kind=serve"]
+    ran = tpsim("plan", *asked)
+    assert "add --set workload.output=256\n" in ran.err
+    assert tpsim("plan", *asked, "--set", "workload.output=256").code == 0
+    level = "hardware={extends: tpu-v5e, levels: [{name: ici, topology: switch}]}"
+    assert "^^ add --set hardware.levels.0.link=...\n" in refused("", "", "--set", level)
+
+
+def test_a_field_of_another_kind_of_workload_is_answered_with_the_kinds_that_have_it(tpsim):
+    asked = ["--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "4096", "--set"]
+    ran = tpsim("plan", *asked, "workload.prompt=64")
+    assert 'error[foreign-name]: "prompt" is not a field of a workload of training\n' in ran.err
+    assert "^ tpsim calls this workload.prompt, where workload.kind is prefill or serve\n" in ran.err
+    ran = tpsim("plan", *asked, "workload={kind: serve, prompt: 64, output: 2, tokens: 2}")
+    assert '"tokens" is not a field of a workload of prompts and replies\n' in ran.err
+    assert "^ tpsim calls this workload.tokens, where workload.kind is decode\n" in ran.err
 
 
 def test_a_share_above_the_whole_is_refused(tpsim, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
 from tpsim.question.scenario_file import PATHS_TO_FILES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Edit:
     @property
     def place(self) -> Place:
         """The edit as a place to point at."""
-        return Place("command line", 1, self.column, self.text, max(1, len(self.text) - self.column + 1))
+        return Place(COMMAND_LINE, 1, self.column, self.text, max(1, len(self.text) - self.column + 1))
 
 
 def edited(document: Document, edits: Iterable[Edit]) -> Document:
@@ -50,7 +50,7 @@ def edited(document: Document, edits: Iterable[Edit]) -> Document:
     """
     for edit in edits:
         document = _unfolded(document, edit.keys)
-        document = spec.with_value(document, edit.keys, edit.value, edit.place, edit.named, edit.inside)
+        document = spec.with_value(document, edit.keys, edit.value, edit.place, edit.named, inside=edit.inside)
     return document
 
 
@@ -85,7 +85,7 @@ def read_override(text: str) -> Edit:
     """The change that ``path=value`` asks for; the value is YAML. Raises InputError."""
     path, equals, value = text.partition("=")
     keys = tuple(key.strip() for key in path.split("."))
-    named = Place("command line", 1, len("--set ") + 1, f"--set {text}", len(path))
+    named = Place(COMMAND_LINE, 1, len("--set ") + 1, f"--set {text}", len(path))
     if not equals or not all(keys):
         whole = replace(named, width=max(1, len(text)))
         raise InputError.one("bad-override", f'"{text}" sets nothing', whole, "write path=value: layout.zero=1")

@@ -6,6 +6,7 @@ pydantic's findings become problems that a user can act on: place, caret, did-yo
 from __future__ import annotations
 
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from tpsim.quantity.errors import InputError, Problem, did_you_mean, suggest
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Problem, did_you_mean, suggest
 from tpsim.quantity.spec.document import NO_PARTS, Document, extended
 from tpsim.quantity.spec.fields import deeper, example, meanings, model_at, noun, types_at
 from tpsim.quantity.spec.text import load
@@ -224,7 +225,7 @@ def _unknown(
     note = f"fields here: {', '.join(fields)}" if fields else ""
     if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
         field = path.partition(",")[0]
-        same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
+        same = next((other for other in missing if _path(other.keys) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     free = [field for field in fields if field not in data or not _beside(document, place, (*here, field))]
@@ -239,7 +240,7 @@ ELSEWHERE = 3
 
 def _elsewhere(name: str, model: type[BaseModel], owner: type[BaseModel] | None, here: Keys) -> str:
     """Where fields of that name stand: in what is here, else in another section; "" if nowhere, or all over it."""
-    inside = [".".join(map(str, (*here, path))) for path in deeper(owner, name)] if owner else []
+    inside = [_path((*here, path)) for path in deeper(owner, name)] if owner else []
     sections = (path for path in deeper(model, name) if path.count(".") == 1)
     paths = list(dict.fromkeys(inside or sections))
     return f"did you mean {' or '.join(paths)}?" if len(paths) in range(1, ELSEWHERE + 1) else ""
@@ -254,9 +255,16 @@ def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]
 def _missing(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:
     *around, last = wrong.keys
     owner = model_at(model, tuple(around), document.value(*around))
-    value = example(owner, str(last)) if owner and last in owner.model_fields else ""
+    value = (example(owner, str(last)) if owner and last in owner.model_fields else "") or "..."
     place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
-    return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {last}: {value or '...'}", note)
+    typed = place and place.file == COMMAND_LINE
+    add = f"--set {shlex.quote(f'{_path((*document.within, *wrong.keys))}={value}')}" if typed else f"{last}: {value}"
+    return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {add}", note)
+
+
+def _path(keys: Keys) -> str:
+    """The keys as ``--set`` has them: ``workload.output``."""
+    return ".".join(map(str, keys))
 
 
 def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:

@@ -35,6 +35,7 @@ class Document:
     sha256  of the file's bytes
     spots   place of every entry
     below   path and hash of every file that it is laid on
+    within  of a map that is read as a document of its own where that map stands in the whole
     """
 
     data: dict[str, Any]
@@ -43,6 +44,7 @@ class Document:
     sha256: str
     spots: Mapping[Keys, Spot] = field(default_factory=dict, repr=False, compare=False)
     below: tuple[tuple[str, str], ...] = ()
+    within: Keys = ()
 
     def value(self, *keys: str | int) -> Any:
         """What stands at `keys`."""
@@ -84,7 +86,7 @@ def with_data(document: Document, data: Mapping[str, Any], spots: Mapping[Keys, 
 def part(document: Document, key: str) -> Document:
     """The map at `key` as a document of its own; what is wrong in it is shown where it stands in the whole."""
     spots = {at[1:]: spot for at, spot in document.spots.items() if at[:1] == (key,)}
-    return replace(document, data=document.data[key], spots=spots)
+    return replace(document, data=document.data[key], spots=spots, within=(*document.within, key))
 
 
 def with_value(
@@ -93,6 +95,7 @@ def with_value(
     value: object,
     place: Place | None,
     key: Place | None = None,
+    *,
     inside: Mapping[Keys, Spot] | None = None,
 ) -> Document:
     """The document with one value set, made of maps where there are none; errors about it point to `place`.
