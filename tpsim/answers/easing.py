@@ -1,4 +1,4 @@
-"""What makes a layout fit where a search finds none that does: one thing asked otherwise, and searched again."""
+"""What makes a layout fit, or do, where a search finds none: one thing asked otherwise, and searched again."""
 
 from __future__ import annotations
 
@@ -35,8 +35,12 @@ class Again:
     def eased(self, result: SearchResult) -> tuple[str, SearchResult] | None:
         """A change by which layouts fit, in words of the command line, with what is found then.
 
-        The first by which one meets what is required, too; else the first.
+        The first by which one meets what is required, too; else the first. Where layouts fit already it is one by which
+        one meets that, and of inference alone: its searches are quick.
         """
+        fits = result.fitting > 0
+        if not result.legal or result.best or (fits and not result.questions[0].inference):
+            return None
         first = None
         for words, vary, changed in self._changes(result):
             if vary and not self._may_fit(result, vary):
@@ -47,7 +51,7 @@ class Again:
                 continue  # it cannot be asked so
             if found.best:
                 return words, found
-            first = first or ((words, found) if found.fitting else None)
+            first = first or ((words, found) if found.fitting and not fits else None)
         return first
 
     def _may_fit(self, result: SearchResult, vary: Sequence[str]) -> bool:
@@ -63,7 +67,11 @@ class Again:
 
     def _changes(self, result: SearchResult) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
         """Words of the command line, what they vary, and what else is asked otherwise: what costs no chips first."""
-        if result.questions[0].inference:
+        if result.questions[0].inference and result.fitting:
+            batch = max(family.tokens for family in result.evaluation.families) // result.questions[0].workload.seq
+            for halvings in range(1, batch.bit_length()):
+                yield f"--batch {batch >> halvings}", (), {"batch": batch >> halvings}
+        elif result.questions[0].inference:
             by = "tokens_per_s_chip" if result.by in ("step", "memory") else result.by
             words = "--batch largest" + (f" --by {by}" if by != result.by else "")
             yield words, (), {"batch": "largest", "by": by}

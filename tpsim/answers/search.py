@@ -194,6 +194,11 @@ class SearchResult(Answer):
         by = [] if self.by == "step" else ["--by", self.by]
         return shlex.join(["tpsim", "search", *self.asked, *by, "--top", "1", "--save", "best.yaml"])
 
+    @property
+    def to_ease(self) -> str:
+        """The command that writes the best layout with the change that makes one; "" if none is known."""
+        return self.eased[1].to_save if self.eased and self.eased[1].best else ""
+
     files = Of[Sequence[tuple[str, str]]](_of_best("files", ()), "path and sha256 of every file that was read")
     resolved = Of[Mapping[str, Any]](_of_best("resolved", {}), "what the best layout came to")
     assumptions = Of[Sequence[Assumption]](_of_best("assumptions", ()), "what the plan of the best layout rests on")
@@ -266,6 +271,11 @@ class SearchResult(Answer):
         if not any(tables.values()):
             return self.rows
         return [{"table": name, **row} for name, rows in {"best": self.rows, **tables}.items() for row in rows or ()]
+
+    @cached_property
+    def eased(self) -> tuple[str, SearchResult] | None:
+        """Where there is no layout to take: what asked otherwise makes one, in words, and what is found then."""
+        return self.again.eased(self)
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:

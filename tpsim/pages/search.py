@@ -33,7 +33,7 @@ LAYOUT = (
     Column("chunks", "chunks", "integer"),
     Column("cut", "layers"),
     Column("microbatches", "micro-\nbatches", "integer"),
-    Column("microbatch_size", "of", "integer"),
+    Column("microbatch_size", "of\nseqs", "integer"),
     Column("zero", "ZeRO", "integer"),
     Column("sp", "sp"),
     Column("recompute", "recompute"),
@@ -118,8 +118,17 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
         title=f"layouts of {result.name}",
         facts=tuple(_facts(result)),
         tables=tuple(tables),
-        next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else result.to_pad,
+        next_command=f"tpsim plan {saved}"
+        if saved
+        else result.to_save
+        if result.ok
+        else result.to_pad or result.to_ease,
     )
+
+
+def _next(result: SearchResult) -> str:
+    """Write the best layout; where there is none ask so that there is one, if it is known how."""
+    return result.to_save if result.ok else result.to_pad or result.to_ease
 
 
 YES, FIT = {True: "yes", False: ""}, {True: "yes", None: "close", False: "no"}
