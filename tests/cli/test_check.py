@@ -237,11 +237,9 @@ def test_a_folder_that_got_another_name_is_gone_with_its_scenarios_until_an_upda
     (folder / "scenarios").rename(folder / "plans")
     for flags in ((), ("--update",)):
         ran = tpsim("check", *flags)
-        assert (ran.code, ran.err) == (
-            2,
-            "error[no-scenarios]: nothing of what tpsim.lock names is there any more: scenarios\n"
-            "  = name your scenarios, files or folders: tpsim check --update PATH\n",
-        )
+        assert ran.code == 2
+        assert "error[no-scenarios]: nothing of what tpsim.lock names is there any more: scenarios\n" in ran.err
+        assert "  = name your scenarios, files or folders: tpsim check --update PATH\n" in ran.err
     assert tpsim("check", "--update", "plans", "-q").code == 0
     ran = tpsim("check", "-q")
     assert (ran.code, ran.out) == (1, "gone: scenarios/node, scenarios/pod, scenarios/shards\n")
