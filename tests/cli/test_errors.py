@@ -268,6 +268,19 @@ def test_a_field_of_another_kind_of_workload_is_answered_with_the_kinds_that_hav
     assert "^ tpsim calls this workload.tokens, where workload.kind is decode\n" in ran.err
 
 
+def test_a_list_of_levels_where_one_is_to_be_changed_is_answered_with_the_map(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("tpsim: hardware/1\nname: mine\nextends: dgx-h100\nlevels:\n  - {name: nvlink, shape: [4]}\n")
+    ran = tpsim("hw", "show", "./mine.yaml")
+    due = "  = a list replaces levels of what is extended: to change nvlink alone, write levels: {nvlink: {...}}\n"
+    assert (ran.code, ran.err.count(due)) == (2, 2)
+    mine.write_text("tpsim: hardware/1\nname: mine\nextends: dgx-h100\nlevels: {nvlink: {shape: [4]}}\n")
+    assert tpsim("hw", "show", "./mine.yaml").code == 0
+    mine.write_text("tpsim: hardware/1\nname: mine\nchip: h100\nlevels:\n  - {name: nvlink, shape: [4]}\n")
+    assert "a list replaces" not in tpsim("hw", "show", "./mine.yaml").err
+
+
 def test_a_share_above_the_whole_is_refused(tpsim, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(MACHINE + "  matmul_efficiency: 1.5\n")

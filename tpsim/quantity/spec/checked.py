@@ -22,7 +22,7 @@ from tpsim.quantity.spec.text import load
 from tpsim.quantity.units import UnitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tpsim.quantity.errors import Place
@@ -256,10 +256,19 @@ def _missing(wrong: _Located, document: Document, model: type[BaseModel]) -> Pro
     *around, last = wrong.keys
     owner = model_at(model, tuple(around), document.value(*around))
     value = (example(owner, str(last)) if owner and last in owner.model_fields else "") or "..."
-    place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
+    place = document.key_place(*around)
+    note = "\n".join([*_replaced(document, around), *meanings(owner, str(last))])
     typed = place and place.file == COMMAND_LINE
     add = f"--set {shlex.quote(f'{_path((*document.within, *wrong.keys))}={value}')}" if typed else f"{last}: {value}"
     return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {add}", note)
+
+
+def _replaced(document: Document, around: Sequence[str | int]) -> Iterator[str]:
+    """How to change an item of a list in what a document extends, where a list of its own replaces that one."""
+    key = str(around[0]) if around else ""
+    name = document.value(*around[:2])["name"] if len(around) > 1 and key in document.replaced else ""
+    if name and name in document.replaced[key]:
+        yield f"a list replaces {key} of what is extended: to change {name} alone, write {key}: {{{name}: {{...}}}}"
 
 
 def _path(keys: Keys) -> str:

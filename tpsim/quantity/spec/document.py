@@ -36,6 +36,7 @@ class Document:
     spots   place of every entry
     below   path and hash of every file that it is laid on
     within  of a map that is read as a document of its own where that map stands in the whole
+    replaced  by key the names of the items that stood in a list which one of its own replaces
     """
 
     data: dict[str, Any]
@@ -45,6 +46,7 @@ class Document:
     spots: Mapping[Keys, Spot] = field(default_factory=dict, repr=False, compare=False)
     below: tuple[tuple[str, str], ...] = ()
     within: Keys = ()
+    replaced: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
     def value(self, *keys: str | int) -> Any:
         """What stands at `keys`."""
@@ -239,13 +241,19 @@ def _laid_on(base: Document, over: Document) -> Document:
     merged = merge(base.data, over.data)
     data = {**merged, **{key: [item for _, item in sorted(merged[key].items())] for key in lists}}
     below = (*over.below, (base.path, base.sha256), *base.below)
-    return replace(over, data=data, spots={**kept, **over.spots}, below=below)
+    gone = {key: [item["name"] for item in old] for key, old, new in sides if _are_named(old) and _are_named(new)}
+    return replace(over, data=data, spots={**kept, **over.spots}, below=below, replaced={**over.replaced, **gone})
 
 
 def _lists(items: Any, other: Any) -> bool:
     """True for named items that a map on the other side tells something of."""
+    return _are_named(items) and isinstance(other, dict)
+
+
+def _are_named(items: Any) -> bool:
+    """True for a list of items with names."""
     some = isinstance(items, list) and items != []
-    return some and all(isinstance(item, dict) and "name" in item for item in items) and isinstance(other, dict)
+    return some and all(isinstance(item, dict) and "name" in item for item in items)
 
 
 def _numbered(document: Document, key: str, names: Sequence[str], of: str) -> Document:
