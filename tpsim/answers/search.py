@@ -96,7 +96,8 @@ def search(
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
-    doubted = best.best and best.best[0].outcome.fits is None
+    filled = any(question.inference and question.inference.fills for question in questions)  # to the last byte
+    doubted = best.best and best.best[0].outcome.fits is None and not filled
     sure = ranking.best(by, 1, sure=True) if doubted else None
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
     told = (ranking.smallest(), (*words, *asked), Again(again, vary, flags))
@@ -111,7 +112,8 @@ def search(
 def refuse_ranking(by: str, top: int, plans: int) -> None:
     """Refuse a measure that there is not, and to list or to plan nothing. Raises InputError."""
     if by not in get_args(By):
-        raise unknown(by, "measure", get_args(By))
+        remedy = "of inference, step is TPOT, and of prompts alone TTFT" if by in ("tpot", "ttft") else ""
+        raise unknown(by, "measure", get_args(By), remedy=remedy)
     if top < 1 or plans < 1:
         remedy = f"write --{'top' if top < 1 else 'plans'} 1"
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy=remedy)
