@@ -96,6 +96,17 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         spec.find("scenarios", "nonsense")
 
 
+def test_a_folder_of_tpsim_path_that_is_not_there_is_told_where_a_name_is_not_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("TPSIM_PATH", f"{tmp_path / 'mahcines'}{os.pathsep}{tmp_path}")
+    with pytest.raises(InputError) as refused:
+        spec.find("hardware", "my-cluster")
+    assert f"\n  = no folder, though TPSIM_PATH has it: {tmp_path / 'mahcines'}" in str(refused.value)
+    monkeypatch.setenv("TPSIM_PATH", str(tmp_path))
+    with pytest.raises(InputError) as refused:
+        spec.find("hardware", "my-cluster")
+    assert "TPSIM_PATH" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "path"), [("tpu-v5e", False), ("./x", True), ("x.yaml", True), ("config.json", True), ("-", True)]
 )
