@@ -70,6 +70,13 @@ def test_a_smaller_batch_is_named_where_none_that_fits_meets_what_is_required_of
     assert shlex.split(printed[-1])[3:] == [*LATE[:3], "--batch", smaller, *LATE[3:], *batch[2:], *TO_SAVE]
 
 
+def test_batches_that_are_varied_are_not_asked_for_otherwise():
+    asked = {"chips": 8, "by": "tokens_per_s_chip", "overrides": ["require.ttft=< 900 ms"]}
+    found = tpsim.search("llama3-70b-h100-decode", vary=["batch=largest,32"], **asked)
+    assert (found.fitting > 0, found.best) == (True, None)
+    assert found.lines[1].text.startswith("--chips 16: workload.batch 32, ")
+
+
 TO_SAVE = ["--top", "1", "--save", "best.yaml"]
 
 
@@ -106,6 +113,22 @@ def test_a_change_that_cannot_be_asked_is_passed_over():
     with pytest.raises(InputError):
         tpsim.search("llama3-8b-v5e", vary=["recompute"], recompute="none")
     assert tpsim.search("llama3-8b-v5e", recompute="none").lines[1].text.startswith("without --recompute: ")
+
+
+def test_a_demand_that_nothing_meets_is_asked_of_the_fastest_mesh_alone():
+    found = tpsim.search("llama3-70b-h100-decode", chips=8, overrides=["require.tpot=< 1 us"])
+    asked = []
+
+    def again(*, vary, **flags):
+        asked.append((vary, flags))
+        return found
+
+    assert Again(again, [], {"chips": 8}).eased(found) is None
+    assert [flags for _, flags in asked] == [
+        *({"chips": 8, "batch": batch} for batch in (16, 8, 4, 2, 1)),
+        *({"chips": chips} for chips in (16, 32)),
+    ]
+    assert {tuple(vary) for vary, _ in asked} == {("tp=8", "pp=1")}
 
 
 def test_what_helps_nothing_on_the_mesh_that_holds_least_is_not_searched_on_all():
