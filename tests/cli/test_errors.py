@@ -271,7 +271,8 @@ def test_a_field_of_another_kind_of_workload_is_answered_with_the_kinds_that_hav
 
 
 def test_tokens_beyond_learned_positions_are_shown_where_they_are_stated(tpsim):
-    ran = tpsim("plan", *"--model gpt2-xl --hw dgx-h100 --set workload.kind=decode --batch 4 --seq 4096".split())
+    asked = ["--model", "gpt2-xl", "--hw", "dgx-h100", "--set", "workload.kind=decode", "--batch", "4", "--seq", "4096"]
+    ran = tpsim("plan", *asked)
     assert "1 | --seq 4096\n  | ^^^^^^^^^^ write at most 1024 tokens together\n" in ran.err
 
 
