@@ -175,6 +175,15 @@ class TableText:
     rows: list[list[str]] = field(default_factory=list)
 
 
+def on_one_line(header: str) -> str:
+    """A header that stands on several lines, where there is room for one; a word that was parted is whole again.
+
+    >>> on_one_line("micro-\\nbatches"), on_one_line("of\\nseqs")
+    ('micro-batches', 'of seqs')
+    """
+    return header.replace("-\n", "-").replace("\n", " ")
+
+
 def as_text(table: Table) -> TableText:
     """Every cell of `table` as text of four significant digits: bytes in one unit, seconds too, else one per column."""
     values = [[row.get(column.key) for row in table.rows] for column in table.columns]
