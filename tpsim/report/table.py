@@ -176,9 +176,9 @@ class TableText:
 
 
 def on_one_line(header: str) -> str:
-    """A header that stands on several lines, where there is room for one; a word that was parted is whole again.
+    r"""A header that stands on several lines, where there is room for one; a word that was parted is whole again.
 
-    >>> on_one_line("micro-\\nbatches"), on_one_line("of\\nseqs")
+    >>> on_one_line("micro-\nbatches"), on_one_line("of\nseqs")
     ('micro-batches', 'of seqs')
     """
     return header.replace("-\n", "-").replace("\n", " ")
