@@ -81,7 +81,7 @@ def _later(plan: PlanResult, new: PlanResult) -> bool:
     reply_s, new_s = (serve.reply_s if serve else None for serve in (plan.serve, new.serve))
     if reply_s is None or new_s is None or plan.memory.room_bytes < 0:
         return False
-    return new_s / new.tokens > reply_s / plan.tokens
+    return bool(new_s / new.tokens > reply_s / plan.tokens)
 
 
 def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | None:

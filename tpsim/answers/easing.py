@@ -121,4 +121,4 @@ def _fastest(result: SearchResult) -> Layout | None:
         Candidate(family, at) for family in result.evaluation.families for at, fits in enumerate(family.fitting) if fits
     )
     first = min(fitting, key=lambda candidate: candidate.step_s, default=None)
-    return first and first.layout
+    return first.layout if first else None
