@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from json import dumps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from tpsim.quantity.errors import COMMAND_LINE, InputError, Problem, did_you_mean, suggest
 from tpsim.quantity.spec.document import NO_PARTS, Document, extended
-from tpsim.quantity.spec.fields import deeper, example, meanings, model_at, noun, types_at
+from tpsim.quantity.spec.fields import choices_at, deeper, example, meanings, model_at, noun, sorts_at
 from tpsim.quantity.spec.text import load
 from tpsim.quantity.units import UnitError
 
@@ -291,10 +291,9 @@ def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Probl
         return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
     if wrong.type in {"literal_error", "enum"}:
         notes = meanings(model_at(model, wrong.keys[:-1]), str(wrong.keys[-1]))
-        stated = [part for part in types_at(model, wrong.keys) if get_origin(part) is Literal]
-        known = [str(choice) for part in stated for choice in get_args(part)]
-        known = known or re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *notes])
+        known = choices_at(model, wrong.keys) or re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        values = f"values: {', '.join(known)}{sorts_at(model, wrong.keys)}"
+        remedy, note = did_you_mean(str(value), known), "\n".join([values, *notes])
         return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
     if wrong.type == "union_tag_invalid":
         tag, known = context["tag"], re.findall(r"'([^']*)'", context["expected_tags"])
@@ -302,13 +301,14 @@ def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Probl
             "unknown-value", f'{name} cannot be "{tag}"', place, did_you_mean(tag, known), f"values: {', '.join(known)}"
         )
     if wrong.due:
-        return _of_another_type(wrong, name, place, model_at(model, wrong.keys[:-1]))
+        return _of_another_type(wrong, name, place, model)
     message, remedy = _OTHERS.get(wrong.type, (str(wrong.finding["msg"]), "correct it"))
     return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
 
 
-def _of_another_type(wrong: _Located, name: str, place: Place | None, owner: type[BaseModel] | None) -> Problem:
+def _of_another_type(wrong: _Located, name: str, place: Place | None, model: type[BaseModel]) -> Problem:
     """The problem of a value of another type than is due, such as a bare number for a text with a unit."""
+    owner = model_at(model, wrong.keys[:-1])
     value, quote = wrong.finding["input"], wrong.due == "text" and isinstance(wrong.finding["input"], int | float)
     if quote and owner and (text := example(owner, str(wrong.keys[-1]))):
         write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
@@ -319,7 +319,8 @@ def _of_another_type(wrong: _Located, name: str, place: Place | None, owner: typ
         write = f"[{value}]"
     elif "a map of fields" in wrong.due and owner and str(wrong.keys[-1]) in owner.model_fields:
         write = example(owner, str(wrong.keys[-1]))
-    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write or wrong.due}")
+    words = ", or ".join([write or wrong.due, *([] if write else choices_at(model, wrong.keys))])
+    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {words}")
 
 
 def _name(keys: Keys) -> str:
