@@ -42,7 +42,7 @@ LAYOUT = (
     Column("batch", "batch", "integer"),
 )
 COSTS = (
-    Column("ttft_s", "TTFT", "seconds"),
+    Column("ttft_s", "TTFT", "seconds", alone=True),
     Column("tpot_s", "TPOT", "seconds"),
     Column("tokens_per_s_chip", "tokens/s\nper chip", "number"),
     Column("step_s", "step", "seconds"),
