@@ -286,7 +286,7 @@ def test_markdown_has_bars_in_letters_of_one_width_and_says_what_rows_are_left_o
 
 
 def test_a_column_that_is_not_read_against_others_has_a_unit_of_its_own():
-    """Seconds until the first token lie three orders above those of a step of decoding, which those of compute are of."""
+    """Seconds until the first token lie three orders above those of a step of decoding, which compute is part of."""
     rows = [
         {"first": 11.38, "step": 0.02342, "compute": 0.01612},
         {"first": 9.586, "step": 0.02602, "compute": 0.02189},

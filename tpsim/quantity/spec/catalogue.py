@@ -158,8 +158,10 @@ def find(kind: LibraryKind, name: str, place: Place | None = None, beside: Path 
         note = some if not asked or near(name, known) or len(known) <= FEW else ""
         raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, asked or did_you_mean(name, known), note)
     file = next((name + suffix for suffix in SUFFIXES if (beside / f"{name}{suffix}").is_file()), "")
-    if file:
+    folder = kind == "models" and (beside / name / "config.json").is_file()
+    if file or folder:
         remedy = f"there is a file of that name, named with its suffix: {file}"
+        remedy = remedy if file else f"there is a folder of that name, named with a slash: ./{name}"
         raise InputError.one(f"unknown-{_NOUNS[kind]}", f'"{name}" is not a {_NOUNS[kind]}', place, remedy)
     remedy = "a file is named with its folder: ./my-file.yaml"
     error = unknown(name, _NOUNS[kind], bases_first(kind), place, remedy, lister=_LISTERS.get(kind, ""))
