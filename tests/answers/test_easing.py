@@ -1,4 +1,4 @@
-"""A search that finds no layout that fits names a change by which one does: what is said is what is found then."""
+"""A search that finds no layout names a change by which one fits, or does: what is said is what is found then."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def test_what_a_change_is_said_to_come_to_is_what_the_search_finds_with_it(asked
     assert run(["search", *shlex.split(asked), "-q"]) == 1
     verdict = capsys.readouterr().out.splitlines()
     assert verdict[0].startswith("best    no layout fits: least peak ")
-    change, layout, took, peak = re.fullmatch(
-        r"change  (.*?): (tp .*?): (.*?) a step, peak (.*?) of .*", verdict[1]
-    ).groups()
+    change, layout, took, peak = re.fullmatch(r"change  (.*?): (tp .*?): (.*?), peak (.*?) of .*", verdict[1]).groups()
     assert change == words
     assert run(["search", *asked_so(asked, words), "-q"]) == 0
     best = capsys.readouterr().out
@@ -54,6 +52,38 @@ def test_what_a_change_is_said_to_come_to_is_what_the_search_finds_with_it(asked
 def test_what_fits_then_and_takes_longer_than_is_required_is_said_to():
     found = tpsim.search("llama3-70b-h100", chips=8)
     assert found.lines[1].text.startswith("--chips 32: none of those that fit meets require step < 30 s, each takes ")
+
+
+LATE = ("llama3-70b-h100-decode", "--chips", "8", "--set", "require.ttft=< 1 s")
+
+
+@pytest.mark.parametrize("batch", [[], ["--batch", "largest", "--by", "tokens_per_s_chip"]])
+def test_a_smaller_batch_is_named_where_none_that_fits_meets_what_is_required_of_inference(batch, capsys):
+    asked = ["search", *LATE, *batch]
+    assert run(asked) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-3].startswith("best    none of those that fit meets require ttft < 1 s: ")
+    smaller, layout, took = re.fullmatch(r"change  --batch (\d+): (tp .*?): (.*?), peak .*", printed[-2]).groups()
+    assert run(["search", *LATE, *batch, "--batch", smaller, "-q"]) == 0
+    assert capsys.readouterr().out.startswith(f"best    {layout}: {took}; ")
+    assert run(["search", *LATE, *batch, "--batch", str(2 * int(smaller) + 1), "-q"]) == 1
+    assert shlex.split(printed[-1])[3:] == [*LATE[:3], "--batch", smaller, *LATE[3:], *batch[2:], *TO_SAVE]
+
+
+def test_batches_that_are_varied_are_not_asked_for_otherwise():
+    asked = {"chips": 8, "by": "tokens_per_s_chip", "overrides": ["require.ttft=< 900 ms"]}
+    found = tpsim.search("llama3-70b-h100-decode", vary=["batch=largest,32"], **asked)
+    assert (found.fitting > 0, found.best) == (True, None)
+    assert found.lines[1].text.startswith("--chips 16: workload.batch 32, ")
+
+
+TO_SAVE = ["--top", "1", "--save", "best.yaml"]
+
+
+def test_the_next_command_is_the_one_by_which_a_layout_fits(capsys):
+    assert run(["search", "llama3-70b-h100-decode", "--chips", "1"]) == 1
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert shlex.split(told) == ["next:", "tpsim", "search", "llama3-70b-h100-decode", "--chips", "4", *TO_SAVE]
 
 
 def test_where_no_layout_is_legal_or_none_meets_what_is_required_nothing_is_searched_again():
@@ -83,6 +113,22 @@ def test_a_change_that_cannot_be_asked_is_passed_over():
     with pytest.raises(InputError):
         tpsim.search("llama3-8b-v5e", vary=["recompute"], recompute="none")
     assert tpsim.search("llama3-8b-v5e", recompute="none").lines[1].text.startswith("without --recompute: ")
+
+
+def test_a_demand_that_nothing_meets_is_asked_of_the_fastest_mesh_alone():
+    found = tpsim.search("llama3-70b-h100-decode", chips=8, overrides=["require.tpot=< 1 us"])
+    asked = []
+
+    def again(*, vary, **flags):
+        asked.append((vary, flags))
+        return found
+
+    assert Again(again, [], {"chips": 8}).eased(found) is None
+    assert [flags for _, flags in asked] == [
+        *({"chips": 8, "batch": batch} for batch in (16, 8, 4, 2, 1)),
+        *({"chips": chips} for chips in (16, 32)),
+    ]
+    assert {tuple(vary) for vary, _ in asked} == {("tp=8", "pp=1")}
 
 
 def test_what_helps_nothing_on_the_mesh_that_holds_least_is_not_searched_on_all():

@@ -130,6 +130,19 @@ def test_batches_are_compared_by_what_a_chip_makes_under_a_limit_of_latency():
     assert 16 < found.best.batch < 1024
 
 
+def test_of_batches_as_large_as_memory_none_is_said_to_fit_more_surely_than_others():
+    """Each fills its chip to the last sequence: that none surely fits says nothing of a layout."""
+    found = search(DECODE, chips=8, batch="largest", by="tokens_per_s")
+    assert (found.best.fits, found.sure) == (None, None)
+    assert "surely" not in [line.label for line in found.lines]
+
+
+@pytest.mark.parametrize("latency", ["tpot", "ttft"])
+def test_a_latency_that_is_no_measure_is_answered_with_the_one_that_it_is(latency):
+    with pytest.raises(InputError, match=r"not a measure\n  = of inference, step is TPOT, and of prompts alone TTFT"):
+        search(DECODE, chips=8, by=latency)
+
+
 def test_the_largest_batch_is_that_of_each_layout():
     found = search(DECODE, chips=8, batch="largest", by="tokens_per_s", top=5)
     plans, _ = brute({**DECODE, "workload": {**DECODE["workload"], "batch": "largest"}}, 8)

@@ -605,6 +605,25 @@ def test_the_largest_batch_may_be_asked_for():
         served("llama-3-405b", batch="largest", context=8)
 
 
+def test_a_change_of_the_largest_batch_is_a_plan_of_the_largest_batch_that_it_leaves_room_for():
+    """Steps of unlike batches are compared by the token, and the line says how many sequences there are then."""
+    split = ["layout.sequence_parallel=true"]
+    read = {"kind": "prefill", "batch": "largest", "prompt": 4096}
+    prompts, due = served(**read), served(**read, overrides=split)
+    assert due.question.workload.global_batch > prompts.question.workload.global_batch
+    change = prompts.change
+    assert [f"{change.set}"] == split
+    assert (change.time_s, change.peak_bytes) == (due.step.time_s, due.memory.peak_bytes)
+    assert change.relative == pytest.approx(prompts.serve.tokens_per_s_chip / due.serve.tokens_per_s_chip - 1)
+    told = f"{due.serve.largest_batch:,} sequences, {show(due.step.time_s, 'seconds')} a step"
+    assert f"{told} ({percent(change.relative)} per token), peak" in prompts.verdict
+
+    context = {"tp": 16, "batch": "largest", "context": 32768}
+    copied, cut = served(**context), served(**context, overrides=["layout.cache=batch"])
+    assert copied.change.time_s == cut.step.time_s > copied.step.time_s
+    assert copied.change.relative < 0
+
+
 @pytest.mark.parametrize(
     ("tp", "sampling", "logits"),
     [(1, "gather", 1), (8, "gather", 1 + 1 / 8), (8, "argmax", 1 / 8)],

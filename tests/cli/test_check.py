@@ -232,6 +232,22 @@ def test_an_update_of_a_folder_drops_what_is_gone_from_it(tpsim, folder):
     assert list(locked(folder).scenarios) == ["scenarios/node", "scenarios/pod"]
 
 
+def test_a_folder_that_got_another_name_is_gone_with_its_scenarios_until_an_update(tpsim, folder):
+    """The lock names it in a line that nobody should have to edit."""
+    (folder / "scenarios").rename(folder / "plans")
+    for flags in ((), ("--update",)):
+        ran = tpsim("check", *flags)
+        assert ran.code == 2
+        assert "error[no-scenarios]: nothing of what tpsim.lock names is there any more: scenarios\n" in ran.err
+        assert "  = name your scenarios, files or folders: tpsim check --update PATH\n" in ran.err
+    assert tpsim("check", "--update", "plans", "-q").code == 0
+    ran = tpsim("check", "-q")
+    assert (ran.code, ran.out) == (1, "gone: scenarios/node, scenarios/pod, scenarios/shards\n")
+    assert tpsim("check", "--update", "-q").code == 0
+    assert (locked(folder).paths, len(locked(folder).scenarios)) == (("plans",), 3)
+    assert tpsim("check", "-q").code == 0
+
+
 def test_an_update_of_one_scenario_is_refused_where_a_fact_moved_that_others_use(tpsim, folder):
     before = (folder / "tpsim.lock").read_bytes()
     edit(folder / "hardware/node.yaml", "value: 400 GB/s", "value: 300 GB/s")

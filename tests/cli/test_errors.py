@@ -221,6 +221,74 @@ def test_an_override_of_a_field_that_there_is_not_shows_the_override(refused):
     )
 
 
+INSIDE = {
+    "unknown field of a model": ("model={extends: llama-3-8b, layerz: 16}", "layerz", "unknown-field"),
+    "unknown field of a workload": ("workload={kind: serve,  promt: 16, output: 2}", "promt", "unknown-field"),
+    "requirement without a relation": ("require={step: < 1 s, peak: 1 GB}", "1 GB", "bad-requirement"),
+    "value of a field of a field": ("practice={overlap: {tensor: sideways}}", "sideways", "unknown-value"),
+}
+
+
+@pytest.mark.parametrize(("text", "wrong", "slug"), INSIDE.values(), ids=INSIDE)
+def test_what_is_wrong_inside_an_override_bears_the_carets(refused, text, wrong, slug):
+    said = refused("", "", "--set", text)
+    column = f"--set {text}".index(wrong)
+    assert said.startswith(f"error[{slug}]")
+    assert f" --> command line:1:{column + 1}\n" in said
+    carets = next(line for line in said.splitlines() if "^" in line)
+    assert (carets.index("^"), carets.count("^")) == (len("  | ") + column, len(wrong))
+
+
+def test_a_field_that_a_model_has_not_bears_the_carets(refused):
+    """Its name, and not the value of it, in a file and on the command line."""
+    line = "model: {extends: llama-3-8b, layerz: 16}"
+    said = refused("model: llama-3-8b", line)
+    assert f" --> mine.yaml:2:{line.index('layerz') + 1}\n" in said
+    assert f'  | {" " * line.index("layerz")}^^^^^^ did you mean "layers"?\n' in said
+    assert '  |       ^^^^^^^^^^^^ did you mean "layers"?\n' in refused("", "", "--set", "model.layerz=16")
+
+
+def test_a_field_that_flags_leave_out_is_added_by_a_flag(tpsim, refused):
+    """No file has the map that wants it: what a remedy says can be typed behind the command line as it is."""
+    asked = ["--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "4096", "--set", "workload.kind=serve"]
+    ran = tpsim("plan", *asked)
+    assert "add --set workload.output=256\n" in ran.err
+    assert tpsim("plan", *asked, "--set", "workload.output=256").code == 0
+    level = "hardware={extends: tpu-v5e, levels: [{name: ici, topology: switch}]}"
+    assert "^^ add --set hardware.levels.0.link=...\n" in refused("", "", "--set", level)
+
+
+def test_a_field_of_another_kind_of_workload_is_answered_with_the_kinds_that_have_it(tpsim):
+    asked = ["--model", "llama-3-8b", "--hw", "dgx-h100", "--seq", "4096", "--set"]
+    ran = tpsim("plan", *asked, "workload.prompt=64")
+    assert 'error[foreign-name]: "prompt" is not a field of a workload of training\n' in ran.err
+    assert "^ tpsim calls this workload.prompt, where workload.kind is prefill or serve\n" in ran.err
+    ran = tpsim("plan", *asked, "workload={kind: serve, prompt: 64, output: 2, tokens: 2}")
+    assert '"tokens" is not a field of a workload of prompts and replies\n' in ran.err
+    assert "^ tpsim calls this workload.tokens, where workload.kind is decode\n" in ran.err
+    ran = tpsim("plan", "llama3-70b-h100-decode", "--microbatches", "4")
+    assert "^ tpsim calls this workload.microbatches, where workload.kind is train\n" in ran.err
+
+
+def test_tokens_beyond_learned_positions_are_shown_where_they_are_stated(tpsim):
+    asked = ["--model", "gpt2-xl", "--hw", "dgx-h100", "--set", "workload.kind=decode", "--batch", "4", "--seq", "4096"]
+    ran = tpsim("plan", *asked)
+    assert "1 | --seq 4096\n  | ^^^^^^^^^^ write at most 1024 tokens together\n" in ran.err
+
+
+def test_a_list_of_levels_where_one_is_to_be_changed_is_answered_with_the_map(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("tpsim: hardware/1\nname: mine\nextends: dgx-h100\nlevels:\n  - {name: nvlink, shape: [4]}\n")
+    ran = tpsim("hw", "show", "./mine.yaml")
+    due = "  = a list replaces levels of what is extended: to change nvlink alone, write levels: {nvlink: {...}}\n"
+    assert (ran.code, ran.err.count(due)) == (2, 2)
+    mine.write_text("tpsim: hardware/1\nname: mine\nextends: dgx-h100\nlevels: {nvlink: {shape: [4]}}\n")
+    assert tpsim("hw", "show", "./mine.yaml").code == 0
+    mine.write_text("tpsim: hardware/1\nname: mine\nchip: h100\nlevels:\n  - {name: nvlink, shape: [4]}\n")
+    assert "a list replaces" not in tpsim("hw", "show", "./mine.yaml").err
+
+
 def test_a_share_above_the_whole_is_refused(tpsim, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(MACHINE + "  matmul_efficiency: 1.5\n")

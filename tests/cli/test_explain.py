@@ -104,6 +104,12 @@ def test_a_line_of_a_plan_is_told_from_a_number_and_points_at_one(tpsim, line, n
     assert f"\n{line} " in tpsim("plan", "llama3-70b-h100").out
 
 
+def test_a_line_that_a_plan_has_not_is_not_pointed_at(tpsim):
+    ran = tpsim("explain", "band", "llama3-70b-h100-decode")
+    assert ran.code == 2
+    assert ran.err.endswith(": where 8 of 10 published runs like it lie\n  = this plan has no such line\n")
+
+
 @pytest.mark.parametrize(
     ("word", "number", "scenario"),
     [

@@ -105,6 +105,9 @@ ANSWERS = {
     ("plan", "llama3-70b-h100", "-o", "plan.jsn"): (
         "error[unknown-format]: plan.jsn: the suffix says no format\n  = did you mean plan.json?\n"
     ),
+    ("plan", "llama3-70b-h100", "-o", "plan.svg"): (
+        "error[unknown-format]: plan.svg: the suffix says no format\n  = pictures stand in a report: plan.html\n"
+    ),
     ("plan", "llama3-70b-h100", "-o", "plan"): (
         "error[unknown-format]: plan: the suffix says no format\n"
         "  = suffixes: .trace.json, .txt, .json, .csv, .md, .html\n"

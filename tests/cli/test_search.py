@@ -33,7 +33,7 @@ def test_the_best_comes_first_then_what_the_others_lose_by_then_one_command(tpsi
         "dp",
         "pp",
         "batches",
-        "of",
+        "seqs",
         "ZeRO",
         "us",
         "kB",

@@ -13,6 +13,7 @@ from tpsim.answers.model import model_show
 from tpsim.program.model_file import load_model, with_fields
 from tpsim.program.transformer import mtp_count, parameter_count
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.spec import Document
 
 CONFIGS = Path(__file__).parent.parent / "data" / "hf"
 
@@ -285,7 +286,7 @@ def test_layers_are_of_the_kinds_that_the_config_lays_out(name: str, first: list
 @pytest.mark.parametrize("name", ["llama-4-maverick", "deepseek-v3", "gpt-oss-20b", "mistral-7b", "qwen3-8b", "gpt2"])
 def test_a_config_with_a_field_changed_is_the_same_model_but_for_that(name: str) -> None:
     read = load_model(CONFIGS / f"{name}.json")
-    changed = with_fields(read, {"vocab_padded": 2 * read.model.vocab}, lambda *_: None).model
+    changed = with_fields(read, Document({"vocab_padded": 2 * read.model.vocab}, "changes", "", "")).model
     assert replace(changed, vocab_padded=read.model.vocab) == read.model
 
 

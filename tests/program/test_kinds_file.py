@@ -12,6 +12,7 @@ from tpsim.answers.plan import plan
 from tpsim.pages.model import page
 from tpsim.program.model_file import load_model, with_fields
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.spec import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +68,7 @@ def test_a_pattern_is_unrolled_in_order_and_shown_as_it_is_written(written):
     facts = dict(page(model_show(written(LOCAL)), verbose=False).facts)
     assert facts["layers"] == "3 x (2 near, 1 far), 2 near"
     assert facts["far"] == "ffn mlp, kind swiglu, hidden 128"
-    assert with_fields(read, {"vocab_padded": 256}, lambda *_: None).model.vocab_padded == 256
+    assert with_fields(read, Document({"vocab_padded": 256}, "changes", "", "")).model.vocab_padded == 256
 
 
 def test_one_kind_of_layers_is_the_model_that_model_1_says(written):

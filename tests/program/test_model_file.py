@@ -13,6 +13,7 @@ from tpsim.program.model_file import load_model, with_fields
 from tpsim.program.transformer import parameter_count, parameter_counts
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.spec import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +76,7 @@ def test_a_users_own_model_need_not_say_where_it_was_read(tmp_path: Path) -> Non
     (tmp_path / "own.yaml").write_text(text)
     own = load_model(tmp_path / "own.yaml")
     assert own.source == ""
-    assert with_fields(own, {"layers": 3}, lambda *_: None).model.layers == 3
+    assert with_fields(own, Document({"layers": 3}, "changes", "", "")).model.layers == 3
     assert ("source", "not stated") in page(model_show(str(tmp_path / "own.yaml")), verbose=False).facts
 
 
@@ -118,7 +119,7 @@ def test_biases_and_shifts_are_parameters_of_their_own() -> None:
 
 
 def test_a_field_of_a_library_model_can_be_changed_and_the_rest_stays() -> None:
-    model = with_fields(load_model("gpt2-xl"), {"vocab_padded": 50304}, lambda *_: None).model
+    model = with_fields(load_model("gpt2-xl"), Document({"vocab_padded": 50304}, "changes", "", "")).model
     assert (model.vocab, model.vocab_padded, model.layers, model.params) == (50257, 50304, 48, None)
 
 

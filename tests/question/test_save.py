@@ -158,3 +158,12 @@ def test_a_name_that_yaml_would_read_as_a_number_is_quoted():
             "workload": {"global_batch": 1, "seq": 128},
         }
         assert resolve(spec.load(scenario_text(resolve(scenario)), name="saved.yaml")).name == name
+
+
+@pytest.mark.parametrize("kind", ["train", "decode"])
+def test_a_saved_scenario_says_what_the_fields_are_that_its_workload_has(kind):
+    text = scenario_text(resolve(None, flags={**BASE, "hw": "dgx-h100", "tp": 8}, overrides=[f"workload.kind={kind}"]))
+    told = {"train": "global_batch in sequences", "decode": "batch in sequences, or largest"}
+    above = dict(zip([line.partition(":")[0] for line in text.splitlines()][1:], text.splitlines(), strict=False))
+    assert told[kind] in above["workload"]
+    assert ("zero: 0 nothing" in above["layout"]) == (kind == "train")

@@ -129,6 +129,8 @@ def test_a_folded_table_is_opened_by_its_title_and_groups_have_heads_of_their_ow
     table = Table(COLUMNS, [{"name": "x", "s": 1.0}] * 3, "All", group="name", folded=True)
     page = html.text(document(tables=(table,), pictures=()), "0")
     assert "<summary><h2>All</h2> <small>3 rows</small></summary>" in page
+    one = Table(COLUMNS, [{"name": "x", "s": 1.0}], "All", folded=True)
+    assert "<small>1 row</small>" in html.text(document(tables=(one,), pictures=()), "0")
     assert page.count('<tr class="group">') == 1
     assert 'class="sorts"' not in page
 

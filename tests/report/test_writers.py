@@ -283,3 +283,16 @@ def test_markdown_has_bars_in_letters_of_one_width_and_says_what_rows_are_left_o
     text = markdown.text(Page(BARRED, tables=(Table(COLUMNS, ROWS, more="3 more"),)))
     assert "\n```text\nstep  [█" in text
     assert text.endswith("\n\n3 more\n")
+
+
+def test_a_column_that_is_not_read_against_others_has_a_unit_of_its_own():
+    """Seconds until the first token lie three orders above those of a step of decoding, which compute is part of."""
+    rows = [
+        {"first": 11.38, "step": 0.02342, "compute": 0.01612},
+        {"first": 9.586, "step": 0.02602, "compute": 0.02189},
+    ]
+    beside = (Column("step", "TPOT", "seconds"), Column("compute", "compute", "seconds"))
+    alone = as_text(Table((Column("first", "TTFT", "seconds", alone=True), *beside), rows))
+    assert (alone.units, alone.rows[0]) == (["s", "ms", "ms"], ["11.38", "23.42", "16.12"])
+    shared = as_text(Table((Column("first", "TTFT", "seconds"), *beside), rows))
+    assert shared.units == ["ms", "ms", "ms"]

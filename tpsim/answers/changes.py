@@ -48,8 +48,8 @@ class FieldChange(Record):
 
     @property
     def relative(self) -> float:
-        """The change of the step as a share of it; below 0 is faster."""
-        return float(self.new.step.time_s / self.old.step.time_s) - 1
+        """The change of the step as a share of it, below 0 is faster; by the token where the largest batch grows."""
+        return float(self.new.step.time_s / self.old.step.time_s) * self.old.tokens / self.new.tokens - 1
 
     @property
     def static_bytes(self) -> Bytes:
@@ -77,9 +77,11 @@ def best_change(plan: PlanResult, fitting: Fitting) -> FieldChange | None:
 
 
 def _later(plan: PlanResult, new: PlanResult) -> bool:
-    """True where a reply would come later, though its steps may be shorter: its prompt takes longer."""
+    """True where replies would come later, though steps may be shorter: their prompts take longer."""
     reply_s, new_s = (serve.reply_s if serve else None for serve in (plan.serve, new.serve))
-    return reply_s is not None and new_s is not None and plan.memory.room_bytes >= 0 and new_s > reply_s
+    if reply_s is None or new_s is None or plan.memory.room_bytes < 0:
+        return False
+    return bool(new_s / new.tokens > reply_s / plan.tokens)
 
 
 def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import carriers_of, place
 from tpsim.fabric.wires import Wires, ranks_text
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.inputs import asked
 from tpsim.report.numbers import counted
@@ -74,7 +74,7 @@ def _read(text: str, start: int, entry: str) -> list[int]:
     try:
         return list(_entry(entry))
     except UnitError as error:
-        place = Place("command line", 1, len(f"{FLAG} ") + start + 1, f"{FLAG} {text}", len(entry))
+        place = Place(COMMAND_LINE, 1, len(f"{FLAG} ") + start + 1, f"{FLAG} {text}", len(entry))
         raise InputError.one(error.slug, error.message, place, error.remedy) from None
 
 

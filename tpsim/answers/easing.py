@@ -1,4 +1,4 @@
-"""What makes a layout fit where a search finds none that does: one thing asked otherwise, and searched again."""
+"""What makes a layout fit, or do, where a search finds none: one thing asked otherwise, and searched again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from math import ceil, log2
 from typing import TYPE_CHECKING, Any
 
+from tpsim.layouts.family import Candidate
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.search import SearchResult
+    from tpsim.layouts.layout import Layout
 
 HELD = ("microbatches", "recompute", "zero")
 """Parts of a layout that decide what a chip holds, and that a scenario or a flag may have stated."""
@@ -35,11 +37,15 @@ class Again:
     def eased(self, result: SearchResult) -> tuple[str, SearchResult] | None:
         """A change by which layouts fit, in words of the command line, with what is found then.
 
-        The first by which one meets what is required, too; else the first.
+        The first by which one meets what is required, too; else the first. Where layouts fit already it is one by which
+        one meets that, and of inference alone: its searches are quick.
         """
-        first = None
+        fits = result.fitting > 0
+        if not result.legal or result.best or (fits and not result.questions[0].inference):
+            return None
+        first, mesh = None, self._mesh(result)
         for words, vary, changed in self._changes(result):
-            if vary and not self._may_fit(result, vary):
+            if (vary or fits) and mesh and not self._may_help(result, mesh, vary, changed):
                 continue
             try:
                 found = self.search(vary=[*self.vary, *vary], **{**self.flags, **changed})
@@ -47,23 +53,45 @@ class Again:
                 continue  # it cannot be asked so
             if found.best:
                 return words, found
-            first = first or ((words, found) if found.fitting else None)
+            first = first or ((words, found) if found.fitting and not fits else None)
         return first
 
-    def _may_fit(self, result: SearchResult, vary: Sequence[str]) -> bool:
-        """False where nothing on the mesh that holds least fits so: one mesh is quick to search, and tells of most."""
-        if not (result.smallest and result.spaces[0].chips):
-            return True
-        layout = result.smallest.candidate.layout
-        alone = [f"{role}={getattr(layout, role)}" for role in ("tp", "cp", "pp")]
+    def _mesh(self, result: SearchResult) -> list[str]:
+        """What holds a search to one mesh, which is quick and tells of most: the one that holds least.
+
+        Where layouts fit it is the one of the shortest step, with as many sequences for all: where memory decides how
+        many those are, with a few. Empty where meshes are not searched.
+        """
+        if not result.spaces[0].chips:
+            return []
+        question = result.questions[0]
+        if not result.smallest and question.inference and question.inference.fills:
+            batch = _sequences(result)
+            try:
+                result = self.search(vary=self.vary, **{**self.flags, "batch": batch >> batch.bit_length() // 2})
+            except InputError:
+                return []  # batches are varied
+        layout = result.smallest.candidate.layout if result.smallest else _fastest(result)
+        roles = ("tp", "pp", *(() if question.inference else ("cp",)))
+        return [f"{role}={getattr(layout, role)}" for role in roles] if layout else []
+
+    def _may_help(
+        self, result: SearchResult, mesh: Sequence[str], vary: Sequence[str], changed: Mapping[str, Any]
+    ) -> bool:
+        """False where nothing on one mesh fits so; where layouts fit, where none does what is required."""
         try:
-            return bool(self.search(vary=[*self.vary, *vary, *alone], **self.flags).fitting)
+            found = self.search(vary=[*self.vary, *vary, *mesh], **{**self.flags, **changed})
         except InputError:
             return True  # a flag states some of these
+        return bool(found.best if result.fitting else found.fitting)
 
     def _changes(self, result: SearchResult) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
         """Words of the command line, what they vary, and what else is asked otherwise: what costs no chips first."""
-        if result.questions[0].inference:
+        if result.questions[0].inference and result.fitting:
+            batch = _sequences(result)
+            for halvings in range(1, batch.bit_length()):
+                yield f"--batch {batch >> halvings}", (), {"batch": batch >> halvings}
+        elif result.questions[0].inference:
             by = "tokens_per_s_chip" if result.by in ("step", "memory") else result.by
             words = "--batch largest" + (f" --by {by}" if by != result.by else "")
             yield words, (), {"batch": "largest", "by": by}
@@ -80,3 +108,17 @@ class Again:
         for doublings in range(least, least + TIMES):
             more = chips * 2**doublings
             yield f"--chips {more}", (), {"chips": more}
+
+
+def _sequences(result: SearchResult) -> int:
+    """Sequences of a step; where memory decides how many those are, of the layout with room for most."""
+    return max(family.tokens for family in result.evaluation.families) // result.questions[0].workload.seq
+
+
+def _fastest(result: SearchResult) -> Layout | None:
+    """The layout of the shortest step, of those that fit; None if none does."""
+    fitting = (
+        Candidate(family, at) for family in result.evaluation.families for at, fits in enumerate(family.fitting) if fits
+    )
+    first = min(fitting, key=lambda candidate: candidate.step_s, default=None)
+    return first.layout if first else None

@@ -38,6 +38,8 @@ def unknown_name(
         sort, told, number = PRINTED[name]
         message = f'"{name}" is {sort} and not a {noun}: {told}'
         remedy = f"ask for the number behind it: tpsim explain {number} {scenario or 'llama3-70b-h100'}"
+        if scenario and number not in known:
+            remedy = "this plan has no such line"
         return InputError.one("unknown-name", message, remedy=remedy)
     meant, *others = near(name, [*known, *constants]) or [""]
     heads = dict.fromkeys(f"{head}.*" if dot else head for head, dot, _ in (word.partition(".") for word in known))

@@ -64,8 +64,9 @@ def layer(work: Work, step: Pipelined) -> Spans:
             marks.append((f"{ACTS[acts]}{kind}{LATER if kind in seen else ''}", before))
             before = _put(steps, ran, (first, last), lanes, before)
             seen.add(kind)
+    stack = f"stage {step.pacing.rank}" if work.stages.ranks > 1 else "the stack"
     about = (
-        "A layer in the middle of the stack, in one microbatch, kernel by kernel; below compute the collectives, by "
+        f"A layer in the middle of {stack}, in one microbatch, kernel by kernel; below compute the collectives, by "
         "what they carry. What runs beside compute is hidden; where compute has a gap, it waits."
     )
     return Spans("One layer", about, {name: lane for name, lane in lanes.items() if lane}, SORTS, marks)
@@ -166,7 +167,8 @@ def ranks(plan: PlanResult, step: Pipelined) -> Spans:
     }
     update = ", and the update behind the last one" if any(lane[-1].sort == UPDATE for lane in lanes.values()) else ""
     gaps = " Gaps are waiting: for other stages and for messages between them." if plan.pipeline else ""
-    about = f"Every microbatch of a step{update}; F 3 is forward of microbatch 3.{gaps}{left}"
+    last = plan.question.workload.microbatches - 1
+    about = f"Every microbatch of a step{update}; F {last} is forward of microbatch {last}.{gaps}{left}"
     return Spans("The pipeline" if plan.pipeline else "The step", about, lanes, (*ACTS.values(), SEVERAL, UPDATE))
 
 
@@ -181,7 +183,10 @@ def memory(plan: PlanResult, step: Pipelined) -> Curves:
         )
         for rank, name in shown.items()
     ]
-    about = f"What a chip holds over a step: states all the time, and what microbatches keep and work on.{left}"
+    about = (
+        "What a chip holds over a step: states all the time, and what microbatches keep and work on; of each action "
+        f"the most that it comes to.{left}"
+    )
     limits = [("capacity", float(plan.memory.capacity_bytes))]
     return Curves("Memory over time", about, Measure("time", "seconds"), Measure("held", "bytes"), curves, limits)
 

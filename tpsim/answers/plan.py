@@ -91,6 +91,7 @@ def priced(
 
 def fitting(question: Question, memo: Memo) -> PlanResult | None:
     """The plan of a question if its step fits the chip: memory is asked first, for seconds take longer to find."""
+    question = filled_up(question, memo)
     if question.planner == "cheapest":
         plan = priced(question, memo)
         return plan if plan.memory.room_bytes >= 0 else None

@@ -58,7 +58,8 @@ def names_in(result: PlanResult) -> dict[str, str]:
     served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if name in told}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
     every = {name: noun for name, noun in numbers().items() if not (served and name.startswith(TRAINED))}
-    return {**calls, **every, **cache, **served}
+    band = {"step.band": "where 8 of 10 published runs like it lie"} if result.band else {}
+    return {**calls, **every, **band, **cache, **served}
 
 
 def numbers() -> dict[str, str]:

@@ -96,7 +96,8 @@ def search(
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
-    doubted = best.best and best.best[0].outcome.fits is None
+    filled = any(question.inference and question.inference.fills for question in questions)  # to the last byte
+    doubted = best.best and best.best[0].outcome.fits is None and not filled
     sure = ranking.best(by, 1, sure=True) if doubted else None
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
     told = (ranking.smallest(), (*words, *asked), Again(again, vary, flags))
@@ -111,7 +112,8 @@ def search(
 def refuse_ranking(by: str, top: int, plans: int) -> None:
     """Refuse a measure that there is not, and to list or to plan nothing. Raises InputError."""
     if by not in get_args(By):
-        raise unknown(by, "measure", get_args(By))
+        remedy = "of inference, step is TPOT, and of prompts alone TTFT" if by in ("tpot", "ttft") else ""
+        raise unknown(by, "measure", get_args(By), remedy=remedy)
     if top < 1 or plans < 1:
         remedy = f"write --{'top' if top < 1 else 'plans'} 1"
         raise InputError.one("bad-value", "a search lists and plans at least one layout", remedy=remedy)
@@ -194,6 +196,11 @@ class SearchResult(Answer):
         by = [] if self.by == "step" else ["--by", self.by]
         return shlex.join(["tpsim", "search", *self.asked, *by, "--top", "1", "--save", "best.yaml"])
 
+    @property
+    def to_ease(self) -> str:
+        """The command that writes the best layout with the change that makes one; "" if none is known."""
+        return self.eased[1].to_save if self.eased and self.eased[1].best else ""
+
     files = Of[Sequence[tuple[str, str]]](_of_best("files", ()), "path and sha256 of every file that was read")
     resolved = Of[Mapping[str, Any]](_of_best("resolved", {}), "what the best layout came to")
     assumptions = Of[Sequence[Assumption]](_of_best("assumptions", ()), "what the plan of the best layout rests on")
@@ -266,6 +273,11 @@ class SearchResult(Answer):
         if not any(tables.values()):
             return self.rows
         return [{"table": name, **row} for name, rows in {"best": self.rows, **tables}.items() for row in rows or ()]
+
+    @cached_property
+    def eased(self) -> tuple[str, SearchResult] | None:
+        """Where there is no layout to take: what asked otherwise makes one, in words, and what is found then."""
+        return self.again.eased(self)
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:

@@ -26,8 +26,8 @@ def lines_of(result: SearchResult) -> Iterator[Line]:
     counts += f" ({result.close:,} of these too close to say)" if result.close else ""
     if best is None:
         yield Line(f"{_why_none(result)}: {counts}", "best", ok=False)
-        if result.legal and not result.fitting and (eased := result.again.eased(result)):
-            yield Line(_eased(*eased), "change")
+        if result.eased:
+            yield Line(_eased(*result.eased), "change")
         return
     plan = best.plan
     rates = f"{plan.step.tokens_per_s:,.0f} tokens/s, MFU {percent(plan.step.mfu)}"
@@ -95,10 +95,13 @@ def _eased(words: str, found: SearchResult) -> str:
     best = found.best
     if best is None:
         return f"{words}: {_why_none(found)}"
-    memory, took = best.plan.memory, show(best.plan.step.time_s, "seconds")
+    plan = best.plan
+    memory, took = plan.memory, f"{show(plan.step.time_s, 'seconds')} a step"
+    if plan.serve:
+        took = waits_text(plan, plan.serve)
     peak = f"peak {show(float(memory.peak_bytes), 'bytes')} of {show(memory.capacity_bytes, 'bytes')}"
     doubt = ", too close to say" if memory.fits is None else ""
-    return f"{words}: {in_words(best)}: {took} a step, {peak}{doubt}"
+    return f"{words}: {in_words(best)}: {took}, {peak}{doubt}"
 
 
 def _bought(result: SearchResult) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, hypot, inf, log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.buckets import JOINED
 from tpsim.cost.compute import flops_counted
@@ -174,19 +174,24 @@ class Band(Record):
 
     of     what published runs its errors are of
     runs   how many there are, of so many sets
+    why    what makes it wide, where that is not these runs alone
     """
+
+    told: ClassVar[tuple[str, ...]] = ("low_s", "high_s", "of", "runs", "sets", "why?")
 
     low_s: Seconds
     high_s: Seconds
     of: str
     runs: Count
     sets: Count
+    why: str | None = None
 
     @property
     def text(self) -> str:
         """In words."""
         low, high = (show(float(seconds), "seconds") for seconds in (self.low_s, self.high_s))
-        return f"{low} to {high} in 8 of 10 published runs {self.of} ({self.runs} runs of {self.sets} sets)"
+        known = f"8 of 10 published runs {self.of} ({self.runs} runs of {self.sets} sets)"
+        return f"{low} to {high}: so near their plans lie {known}{f'; {self.why}' if self.why else ''}"
 
 
 NORMAL = 1.2816
@@ -202,14 +207,15 @@ def band(question: Question, time_s: float, at_launch: Callable[[float], float])
     never_seen = {"experts": bool(question.model.experts), "context parallelism": "cp" in question.layout.roles}
     unlike = "".join(f" with {sort}" for sort, there in never_seen.items() if there)
     entry = _of_kind(question, known=not unlike)
-    ends, guessed = (log(entry.low), log(entry.high)), ""
+    few = f"the widest band, as too few{unlike or ' on such chips'} are known"
+    ends, why = (log(entry.low), log(entry.high)), [] if entry.generation or entry.calibrated else [few]
     launch = question.assume.kernel_launch
     if launch and launch.kind == "guess":
         wide = NORMAL * evidence().shares.launch
         off = [log(at_launch(launch.value * exp(by)) / time_s) for by in (-wide, wide)]
-        ends, guessed = (-hypot(ends[0], off[0]), hypot(ends[1], off[1])), ", wider by its guessed launch"
+        ends, why = (-hypot(ends[0], off[0]), hypot(ends[1], off[1])), [*why, "wider by its guessed launch"]
     low, high = (time_s * exp(end) for end in ends)
-    return Band(low, high, _words(entry, unlike) + guessed, entry.runs, entry.sets)
+    return Band(low, high, _words(entry), entry.runs, entry.sets, "; ".join(why) or None)
 
 
 def _of_kind(question: Question, *, known: bool) -> BandFields:
@@ -223,9 +229,9 @@ SHARE = "matmul_efficiency"
 """What own runs move first of all: measured, it makes a machine calibrated."""
 
 
-def _words(entry: BandFields, unlike: str) -> str:
+def _words(entry: BandFields) -> str:
     if entry.calibrated:
         return "on machines that one of their own runs had moved"
     if entry.generation is None:
-        return f"of other kinds, the widest band: several stacks' steps{unlike or ' on such chips'} are not known"
+        return "of other kinds"
     return f"on {entry.generation} chips"

@@ -135,10 +135,11 @@ def _lost(plan: PlanResult) -> str:
 def change_text(change: FieldChange) -> str:
     """The field, the step with it, and what it does to memory; that first where memory is what is wanting."""
     old, new = change.old.memory, change.new.memory
-    full = old.room_bytes < 0
-    step = f"{show(change.new.step.time_s, 'seconds')} a step ({signed(change.relative)})"
+    full, grown = old.room_bytes < 0, change.old.tokens != change.new.tokens
+    batch, of = (f"{change.new.question.workload.global_batch:,} sequences", " per token") if grown else ("", "")
+    step = f"{show(change.new.step.time_s, 'seconds')} a step ({signed(change.relative)}{of})"
     peak = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
-    parts = (peak, step) if full else (step, peak)
+    parts = (batch, peak, step) if full else (batch, step, peak)
     return f"--set {change.set}: {', '.join(filter(None, parts))}"
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpsim import VERBS, __version__
-from tpsim.quantity.errors import InputError, Place, TpsimError, did_you_mean
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, TpsimError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -167,7 +167,7 @@ def of_the_notation(error: TpsimError) -> TpsimError:
     if not isinstance(error, NotationError):
         return error
     start, end = error.span
-    place = Place("command line", 1, start + 1, " ".join(error.text.splitlines()), max(1, end - start))
+    place = Place(COMMAND_LINE, 1, start + 1, " ".join(error.text.splitlines()), max(1, end - start))
     return InputError.one(error.slug, error.message, place, error.remedy)
 
 

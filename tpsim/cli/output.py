@@ -271,9 +271,14 @@ def _file(name: str, suffixes: Sequence[str]) -> Path:
         near = suggest(suffix, suffixes) if suffix else None
         stem = name.removesuffix(suffix)
         remedy = f"did you mean {stem}{near}?" if near else "suffixes: " + ", ".join(suffixes)
+        remedy = f"pictures stand in a report: {stem}.html" if suffix in PICTURES and ".html" in suffixes else remedy
         remedy = f"stdout gets what -f says: -f json; {remedy}" if name == "-" else remedy
         raise InputError.one("unknown-format", f"{name}: the suffix says no format", remedy=remedy)
     return path
+
+
+PICTURES = (".svg", ".png", ".jpg", ".jpeg", ".pdf")
+"""Suffixes of what nobody but a browser draws."""
 
 
 def _suffix(name: str) -> str:

@@ -151,8 +151,10 @@ def check(
     head = None if first or named or not update else older_lock(path)
     known = head or (Lock.empty() if first else read_lock(path))
     asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
-    documents = documents or guarded(_still_there(asked, path), path.parent)
-    now = current_lock(documents, known.but(paths=_joined(known.paths, asked)), path.parent, texts=update)
+    there = asked if named else _still_there(asked, path, known)
+    documents = documents or guarded(there, path.parent)
+    paths = _joined(known.paths, asked) if named or not update else tuple(there)
+    now = current_lock(documents, known.but(paths=paths), path.parent, texts=update)
     if not update:
         names = below(known.scenarios, asked)
         held = known.but(scenarios={name: fact for name, fact in known.scenarios.items() if name in names})
@@ -190,19 +192,24 @@ def _how_to_write(paths: Sequence[str], lock: Path) -> str:
 WHAT = "name your scenarios, files or folders: tpsim check --update PATH"
 
 
-def _still_there(paths: Sequence[str], lock: Path) -> list[str]:
+def _still_there(paths: Sequence[str], lock: Path, known: Lock) -> list[str]:
     """The lock's own paths but those that are gone: their scenarios are, and that is an answer.
 
-    Raises InputError, with the lock's line, for a name that is neither there nor in the library.
+    Raises InputError where all of them are, and, with the lock's line, for a name that is neither there, nor a folder
+    of scenarios that are held, nor in the library.
     """
     here = [path for path in paths if (lock.parent / path).exists()]
-    names = [path for path in paths if path not in here and not spec.is_path(path)]
+    folders = {name.partition("/")[0] for name in known.scenarios if "/" in name}
+    names = [path for path in paths if path not in here and not spec.is_path(path) and path not in folders]
     for name in names:
         try:
             spec.find("scenarios", name)
         except InputError as error:
             document = spec.load(lock, most=spec.LARGE)
             raise error.at(document.place("paths", document.data["paths"].index(name))) from None
+    if not (here or names):
+        message = f"nothing of what {lock} names is there any more: {', '.join(paths)}"
+        raise InputError.one("no-scenarios", message, remedy=WHAT)
     return [path for path in paths if path in here or path in names]
 
 

@@ -15,7 +15,7 @@ from tpsim.guard.lock import read_lock
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_of_result import recorded, saved
 from tpsim.guard.moved_numbers import is_outcome
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.edits import flag_words, refuse_text
@@ -178,7 +178,7 @@ def _share(text: str | float) -> float:
         return parse(text, "ratio", zero=True)
     except UnitError as error:
         written = f"--min-change {text}"
-        place = Place("command line", 1, len("--min-change ") + 1, written, max(1, len(str(text))))
+        place = Place(COMMAND_LINE, 1, len("--min-change ") + 1, written, max(1, len(str(text))))
         raise InputError.one(error.slug, error.message, place, error.remedy) from None
 
 

@@ -208,7 +208,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
         yield (
             f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
         )
-        yield f"{result.step.breakeven}; {result.tokens / result.chips:,.0f} now"
+        if not result.question.inference:
+            yield f"{result.step.breakeven}; {result.tokens / result.chips:,.0f} now"
     if not verbose:
         named, others = result.not_modelled[:2], len(result.not_modelled[2:])
         yield f"not modelled: {'; '.join(named)}; {others} more"

@@ -33,7 +33,7 @@ LAYOUT = (
     Column("chunks", "chunks", "integer"),
     Column("cut", "layers"),
     Column("microbatches", "micro-\nbatches", "integer"),
-    Column("microbatch_size", "of", "integer"),
+    Column("microbatch_size", "of\nseqs", "integer"),
     Column("zero", "ZeRO", "integer"),
     Column("sp", "sp"),
     Column("recompute", "recompute"),
@@ -42,7 +42,7 @@ LAYOUT = (
     Column("batch", "batch", "integer"),
 )
 COSTS = (
-    Column("ttft_s", "TTFT", "seconds"),
+    Column("ttft_s", "TTFT", "seconds", alone=True),
     Column("tpot_s", "TPOT", "seconds"),
     Column("tokens_per_s_chip", "tokens/s\nper chip", "number"),
     Column("step_s", "step", "seconds"),
@@ -118,8 +118,17 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
         title=f"layouts of {result.name}",
         facts=tuple(_facts(result)),
         tables=tuple(tables),
-        next_command=f"tpsim plan {saved}" if saved else result.to_save if result.ok else result.to_pad,
+        next_command=f"tpsim plan {saved}"
+        if saved
+        else result.to_save
+        if result.ok
+        else result.to_pad or result.to_ease,
     )
+
+
+def _next(result: SearchResult) -> str:
+    """Write the best layout; where there is none ask so that there is one, if it is known how."""
+    return result.to_save if result.ok else result.to_pad or result.to_ease
 
 
 YES, FIT = {True: "yes", False: ""}, {True: "yes", None: "close", False: "no"}

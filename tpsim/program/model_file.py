@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -98,21 +97,18 @@ def _format(document: Document) -> type[ModelFile | ModelFile2]:
     return ModelFile2 if document.data.get("tpsim") == "model/2" else ModelFile
 
 
-def with_fields(read: ModelRead, changed: Mapping[str, Any], at: At) -> ModelRead:
+def with_fields(read: ModelRead, changes: Document) -> ModelRead:
     """The model with some fields of its file changed, e.g. ``{"vocab_padded": 50304}``; the others stay.
 
     A changed model is no longer the published one: its parameter count is not held against the published one.
+
+    Raises InputError with every mistake in the changes.
     """
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
-    base = {key: value for key, value in base.items() if key not in ("params", "active")}
-    form = _format(spec.with_data(read.document, base))
-    for key, value in changed.items():
-        try:
-            spec.read(spec.with_data(read.document, {**base, key: value}), form)
-        except InputError as error:
-            raise InputError([replace(problem, place=at(key)) for problem in error.problems]) from None
-    file, _ = spec.read(spec.with_data(read.document, {**base, **changed}), form)
-    return ModelRead(model_of(file, at), read.document, read.source, read.notes)
+    fields = {key: value for key, value in base.items() if key not in ("params", "active")} | changes.data
+    document = spec.with_data(changes, {key: value for key, value in fields.items() if key != "extends"})
+    file, _ = spec.read(document, _format(document))
+    return ModelRead(model_of(file, document.place), read.document, read.source, read.notes)
 
 
 def model_of(file: ModelFile | ModelFile2, at: At) -> Model:

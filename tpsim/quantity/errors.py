@@ -25,6 +25,10 @@ LONGEST = 1000
 """Characters of a message that are printed: a list of known names fits, a name as long as a page does not."""
 
 
+COMMAND_LINE = "command line"
+"""What stands for the file of a place in what a user typed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A stretch of text in a file. Lines and columns count from 1; line 0 means the file as a whole.

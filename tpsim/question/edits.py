@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
 from tpsim.question.scenario_file import PATHS_TO_FILES
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ SHORT_FOR: Mapping[str, str] = {**dict.fromkeys(PATHS_TO_FILES, "extends"), "pra
 class Edit:
     """One change: the field, its new value, the text that asked for it and where in that text the value starts.
 
-    named  where the name of the field stands; at the value if nowhere else
+    named   where the name of the field stands; at the value if nowhere else
+    inside  where what stands inside the value does
     """
 
     keys: Keys
@@ -34,11 +35,12 @@ class Edit:
     text: str
     column: int = 1
     named: Place | None = None
+    inside: Mapping[spec.Keys, spec.Spot] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:
         """The edit as a place to point at."""
-        return Place("command line", 1, self.column, self.text, max(1, len(self.text) - self.column + 1))
+        return Place(COMMAND_LINE, 1, self.column, self.text, max(1, len(self.text) - self.column + 1))
 
 
 def edited(document: Document, edits: Iterable[Edit]) -> Document:
@@ -48,7 +50,7 @@ def edited(document: Document, edits: Iterable[Edit]) -> Document:
     """
     for edit in edits:
         document = _unfolded(document, edit.keys)
-        document = spec.with_value(document, edit.keys, edit.value, edit.place, edit.named)
+        document = spec.with_value(document, edit.keys, edit.value, edit.place, edit.named, inside=edit.inside)
     return document
 
 
@@ -83,22 +85,27 @@ def read_override(text: str) -> Edit:
     """The change that ``path=value`` asks for; the value is YAML. Raises InputError."""
     path, equals, value = text.partition("=")
     keys = tuple(key.strip() for key in path.split("."))
-    named = Place("command line", 1, len("--set ") + 1, f"--set {text}", len(path))
+    named = Place(COMMAND_LINE, 1, len("--set ") + 1, f"--set {text}", len(path))
     if not equals or not all(keys):
         whole = replace(named, width=max(1, len(text)))
         raise InputError.one("bad-override", f'"{text}" sets nothing', whole, "write path=value: layout.zero=1")
     edit = Edit(keys, None, named.text, named.column + len(path) + 1, named)
-    return replace(edit, value=_yaml(value, edit.place))
+    read, inside = _yaml(value, edit.place)
+    return replace(edit, value=read, inside=inside)
 
 
-def _yaml(text: str, place: Place) -> Any:
-    """What one value written as YAML stands for; ``> 40 %`` for itself: no text of one line folds lines."""
+def _yaml(text: str, place: Place) -> tuple[Any, dict[spec.Keys, spec.Spot]]:
+    """What one value written as YAML stands for, and where its parts stand.
+
+    ``> 40 %`` stands for itself: no text of one line folds lines.
+    """
     if text.lstrip().startswith(">"):
-        return text.strip()
+        return text.strip(), {}
     try:
-        value = spec.load(f"value: {text.strip() or 'null'}\n", name=place.file).data["value"]
+        document = spec.load(f"{FIELD}{text.strip() or 'null'}\n", name=place.file)
     except InputError as error:
         raise InputError([replace(error.problems[0], place=place)]) from None
+    value = document.data["value"]
     glued = (
         [key for key, inside in value.items() if inside is None and ":" in str(key)] if isinstance(value, dict) else []
     )
@@ -106,7 +113,19 @@ def _yaml(text: str, place: Place) -> Any:
         spaced = str(glued[0]).replace(":", ": ", 1)
         message = f'"{glued[0]}" is one word: YAML wants a space after the colon'
         raise InputError.one("bad-override", message, place, f"write {spaced}, with quotes around the whole")
-    return value
+    before = place.column + len(text) - len(text.lstrip()) - len(FIELD) - 1
+    spots = document.spots.items() if "\n" not in text else ()
+    return value, {at[1:]: _moved(spot, before, place.text) for at, spot in spots if len(at) > 1}
+
+
+FIELD = "value: "
+"""What stands before a value where it is read as the value of a field."""
+
+
+def _moved(spot: spec.Spot, columns: int, text: str) -> spec.Spot:
+    """The spot in a text that has so many columns more before it."""
+    key = spot.key and replace(spot.key, column=spot.key.column + columns, text=text)
+    return spec.Spot(key, replace(spot.value, column=spot.value.column + columns, text=text))
 
 
 def _unfolded(document: Document, keys: Keys) -> Document:

@@ -42,7 +42,7 @@ def bare_scenario(flags: Mapping[str, Any], overrides: Sequence[str] = ()) -> di
 
     overrides  ``path=value`` each: a workload that they state says itself what it reads
     """
-    stated = any(re.match(r"workload(\.(kind|seq))?=", text.strip()) for text in overrides)
+    stated = any(re.match(r"workload(\.(kind|seq|prompt|context))?=", text.strip()) for text in overrides)
     for name in ("model", "hw") if stated else NEEDED:
         if flags.get(name) is None:
             instead = "; or name a scenario (tpsim scenario list)" if name == "model" else ""

@@ -157,11 +157,20 @@ def limits(require: Mapping[str, str], at: Callable[..., Place | None], *, kind:
 def _limit(name: str, text: str, place: Place | None) -> Limit:
     match = re.fullmatch(rf"({'|'.join(RELATIONS)})\s*(\S.*)", text.strip())
     if match is None:
-        raise InputError.one(
-            "bad-requirement", f'"{text}" is no limit on {name}', place, "write a relation and a value: < 30 s"
-        )
+        raise InputError.one("bad-requirement", f'"{text}" is no limit on {name}', place, _with_relation(name, text))
     try:
         bound = parse(match[2], BOUNDS[name], share=BOUNDS[name] == "ratio")
         return Limit(name, match[1], bound, text.strip())
     except UnitError as error:
         raise InputError.one("bad-requirement", f'"{text}" is no limit on {name}', place, str(error)) from error
+
+
+def _with_relation(name: str, text: str) -> str:
+    """What to write instead: the bound that is stated with a relation, where it is one, else an example."""
+    example = RequireFields.model_fields[name].examples
+    relation, number = str((example or ["< 30 s"])[0]).split(maxsplit=1)
+    try:
+        parse(text, BOUNDS[name], share=BOUNDS[name] == "ratio")
+    except UnitError:
+        return f"write a relation and a value: {relation} {number}"
+    return f"write {relation} {text.strip()}"

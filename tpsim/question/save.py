@@ -32,14 +32,21 @@ COMMENTS: Mapping[str, str] = {
     "planner": "book: the four cases; cheapest: every way",
 }
 
+OF_INFERENCE: Mapping[str, str] = {
+    "layout": "which axes play which role; cache: what those of tp split of it, heads, batch or sequence",
+    "workload": "batch in sequences, or largest; context, prompt and output in tokens of one",
+}
+"""What is said otherwise of inference."""
+
 LEFT_OPEN = "left open; here it comes to this, and to something else where it follows from what is changed"
 
 
 def scenario_text(question: Question, folder: Path = Path()) -> str:
     """The scenario file, to be written in `folder`, that asks `question` again, whatever is asked beside it."""
     lines = ["tpsim: scenario/1"]
+    comments = {**COMMENTS, **(OF_INFERENCE if question.inference else {})}
     for name, value in scenario_data(question, folder).items():
-        lines += ["", f"# {COMMENTS[name]}"] if name in COMMENTS else [""]
+        lines += ["", f"# {comments[name]}"] if name in comments else [""]
         lines.append(f"{name}: {flow(value)}")
     lines += ["", f"# {LEFT_OPEN}:", *(f"# {name}: {flow(value)}" for name, value in _left_open(question))]
     return "\n".join(lines) + "\n"

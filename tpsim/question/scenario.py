@@ -165,7 +165,7 @@ def _model(read: Stated, memo: Memo) -> tuple[ModelRead, Model]:
         base = memo.model(name, beside=beside)
         model = base.model
         if not isinstance(read.file.model, str):
-            model = with_fields(base, read.changes("model"), lambda *keys: read.at("model", *keys)).model
+            model = with_fields(base, spec.part(read.document, "model")).model
         for part in unwritten(model):
             message = f"{model.name} has {part}, which can be counted and is not planned yet"
             raise InputError.one("not-supported-yet", message, remedy=f"tpsim model show {name} counts it")

@@ -162,6 +162,8 @@ class WorkloadFields(Strict):
     """What one step computes and in which number formats."""
 
     # `Workload` is a class of its own: a batch left out follows from the mesh, and number formats are no part of it.
+    noun: ClassVar[str] = "a workload of training"
+
     kind: Literal["train"] = "train"
     global_batch: Count | None = Field(None, description="sequences; none: one per microbatch and data shard")
     seq: Count = Field(examples=[4096])

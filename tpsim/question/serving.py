@@ -139,7 +139,7 @@ def serving_problems(
         yield Problem(
             "sequence-too-long",
             f"{work.longest} tokens are more than the {model.max_positions} positions that {model.name} has learned",
-            at("workload"),
+            at("workload", "context" if work.kind == "decode" else "prompt"),
             f"write at most {model.max_positions} tokens together",
         )
 

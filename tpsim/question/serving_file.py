@@ -111,12 +111,26 @@ def served_as(data: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def foreign_to(data: Mapping[str, Any]) -> dict[str, str]:
-    """What others call the fields of a scenario, flags too, and training those of inference -> its path for each."""
+    """What others call the fields of a scenario, flags and workloads of other kinds too -> its path for each."""
     own = {field: f"workload.{served}" for field, served in served_as(data).values()}
     paths = {word: own.get(path.removeprefix("workload."), path) for word, path in FOREIGN.items()}
     flags = {path: own.get(path.removeprefix("workload."), path) for path in FLAGS}
-    as_flags = {flag[2:].replace("-", "_"): f"{flags[path]}, as a flag {flag}" for path, flag in FLAGS.items()}
-    return {**paths, **own, **as_flags}
+    others = _of_other_kinds(data)
+    as_flags = {
+        flag[2:].replace("-", "_"): f"{flags[path]}, as a flag {flag}"
+        for path, flag in FLAGS.items()
+        if path.removeprefix("workload.") not in others or path != flags[path]
+    }
+    return {**others, **paths, **own, **as_flags}
+
+
+def _of_other_kinds(data: Mapping[str, Any]) -> dict[str, str]:
+    """Fields that workloads of another kind have, with their path and these kinds."""
+    kinds: dict[str, list[str]] = {}
+    for kind in (TRAIN, *SCENARIOS):
+        for field in sorted(fields_of_workload({"workload": {"kind": kind}}) - fields_of_workload(data)):
+            kinds.setdefault(field, []).append(kind)
+    return {field: f"workload.{field}, where workload.kind is {' or '.join(names)}" for field, names in kinds.items()}
 
 
 def fields_of_workload(data: Mapping[str, Any]) -> frozenset[str]:

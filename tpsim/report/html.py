@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.printable import printable
 from tpsim.report import vega
-from tpsim.report.table import Column, Table, as_text
+from tpsim.report.table import Column, Table, as_text, on_one_line
 from tpsim.report.vega import Look
 
 if TYPE_CHECKING:
@@ -135,10 +135,7 @@ def _shown(table: Table) -> dict[str, Any]:
     heads = zip(texts.headers, texts.units, texts.right, strict=True)
     return {
         "title": table.title,
-        "columns": [
-            {"header": head.replace("-\n", "-").replace("\n", " "), "unit": unit, "right": right}
-            for head, unit, right in heads
-        ],
+        "columns": [{"header": on_one_line(head), "unit": unit, "right": right} for head, unit, right in heads],
         "rows": list(_rows(table, beside, texts)),
         "folded": table.folded,
         "sorts": not table.group and len(table.rows) > 1,

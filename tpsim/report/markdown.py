@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpsim.printable import printable
-from tpsim.report.table import as_text
+from tpsim.report.table import as_text, on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ def _table(table: Table, most: int) -> Iterator[str]:
 
 def _lines(table: Table, most: int) -> Iterator[str]:
     cells = as_text(table)
-    headers = [header.replace("\n", " ") for header in cells.headers]
+    headers = map(on_one_line, cells.headers)
     named = [f"{header} ({unit})" if unit else header for header, unit in zip(headers, cells.units, strict=True)]
     yield _row(named)
     yield _row(["--:" if right else ":--" for right in cells.right])

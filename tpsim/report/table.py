@@ -81,6 +81,7 @@ class Column:
     header  a line, or two with a line break; the unit is added by the writer
     below   True for a long text: a terminal prints it under its row
     spare   above 0 where others say most of it: the highest first gives way on a narrow terminal
+    alone   True where it is not read against others of its kind: it has a unit of its own
     """
 
     key: str
@@ -88,6 +89,7 @@ class Column:
     kind: CellKind = "text"
     below: bool = False
     spare: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +177,23 @@ class TableText:
     rows: list[list[str]] = field(default_factory=list)
 
 
+def on_one_line(header: str) -> str:
+    r"""A header that stands on several lines, where there is room for one; a word that was parted is whole again.
+
+    >>> on_one_line("micro-\nbatches"), on_one_line("of\nseqs")
+    ('micro-batches', 'of seqs')
+    """
+    return header.replace("-\n", "-").replace("\n", " ")
+
+
 def as_text(table: Table) -> TableText:
     """Every cell of `table` as text of four significant digits: bytes in one unit, seconds too, else one per column."""
     values = [[row.get(column.key) for row in table.rows] for column in table.columns]
     kinds = [column.kind for column in table.columns]
-    common = {kind: scale(_numbers(kind, kinds, values), kind) for kind in table.compared if kind in kinds}
-    columns = [cells(column, kind, common.get(kind)) for column, kind in zip(values, kinds, strict=True)]
+    shared = [None if column.alone else column.kind for column in table.columns]
+    common = {kind: scale(_numbers(kind, shared, values), kind) for kind in table.compared if kind in shared}
+    units = [kind and common.get(kind) for kind in shared]
+    columns = [cells(column, kind, unit) for column, kind, unit in zip(values, kinds, units, strict=True)]
     return TableText(
         headers=[column.header for column in table.columns],
         units=[unit for unit, _ in columns],
@@ -189,7 +202,7 @@ def as_text(table: Table) -> TableText:
     )
 
 
-def _numbers(kind: CellKind, kinds: Sequence[CellKind], columns: Sequence[Sequence[Any]]) -> list[Any]:
+def _numbers(kind: CellKind, kinds: Sequence[CellKind | None], columns: Sequence[Sequence[Any]]) -> list[Any]:
     """The values of all columns of one kind."""
     return [value for own, column in zip(kinds, columns, strict=True) if own == kind for value in column]
 

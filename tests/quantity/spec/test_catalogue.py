@@ -96,6 +96,26 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         spec.find("scenarios", "nonsense")
 
 
+def test_a_folder_with_a_config_is_told_from_a_name_by_its_slash(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"there is a folder of that name, named with a slash: \./mine"):
+        spec.find("models", "mine", beside=tmp_path)
+    with pytest.raises(InputError, match="a file is named with its folder"):
+        spec.find("hardware", "mine", beside=tmp_path)
+
+
+def test_a_folder_of_tpsim_path_that_is_not_there_is_told_where_a_name_is_not_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("TPSIM_PATH", f"{tmp_path / 'mahcines'}{os.pathsep}{tmp_path}")
+    with pytest.raises(InputError) as refused:
+        spec.find("hardware", "my-cluster")
+    assert f"\n  = no folder, though TPSIM_PATH has it: {tmp_path / 'mahcines'}" in str(refused.value)
+    monkeypatch.setenv("TPSIM_PATH", str(tmp_path))
+    with pytest.raises(InputError) as refused:
+        spec.find("hardware", "my-cluster")
+    assert "TPSIM_PATH" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "path"), [("tpu-v5e", False), ("./x", True), ("x.yaml", True), ("config.json", True), ("-", True)]
 )

@@ -149,7 +149,7 @@ def test_overrides_are_yaml_values_at_a_path(document):
     assert changed.data["chip"] == {"peak": {"bf16": "1 PFLOP/s"}}
     assert changed.data["levels"] == [{"name": "ici", "shape": [4, 4]}]
     assert (changed.data["name"], changed.data["new"]) == ("no", {"flag": True})
-    assert changed.place("levels", 0, "shape", 1) == Place("command line", 1, 22, "--set levels.0.shape=[4, 4]", 6)
+    assert changed.place("levels", 0, "shape", 1) == Place("command line", 1, 26, "--set levels.0.shape=[4, 4]", 1)
 
 
 @pytest.mark.parametrize(

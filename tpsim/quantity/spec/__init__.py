@@ -15,6 +15,7 @@ from tpsim.quantity.spec.catalogue import shipped as shipped
 from tpsim.quantity.spec.checked import read as read
 from tpsim.quantity.spec.document import Document as Document
 from tpsim.quantity.spec.document import Keys as Keys
+from tpsim.quantity.spec.document import Spot as Spot
 from tpsim.quantity.spec.document import extended as extended
 from tpsim.quantity.spec.document import part as part
 from tpsim.quantity.spec.document import with_data as with_data

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from stat import S_ISFIFO
 from typing import TYPE_CHECKING, Literal
@@ -53,9 +54,13 @@ def library(kind: LibraryKind) -> list[Path]:
     both the folder itself and the one in it that is called like the kind.
     """
     inside = Path(*_FOLDERS[kind])
-    extra = [Path(entry) for entry in os.environ.get("TPSIM_PATH", "").split(os.pathsep) if entry]
-    own = [folder for entry in extra for folder in (entry / inside, entry)]
+    own = [folder for entry in _own() for folder in (entry / inside, entry)]
     return [shipped(kind), *[folder for folder in own if folder.is_dir()]]
+
+
+def _own() -> list[Path]:
+    """The folders that ``TPSIM_PATH`` names, there or not."""
+    return [Path(entry) for entry in os.environ.get("TPSIM_PATH", "").split(os.pathsep) if entry]
 
 
 def shipped(kind: LibraryKind) -> Path:
@@ -153,11 +158,16 @@ def find(kind: LibraryKind, name: str, place: Place | None = None, beside: Path 
         note = some if not asked or near(name, known) or len(known) <= FEW else ""
         raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, asked or did_you_mean(name, known), note)
     file = next((name + suffix for suffix in SUFFIXES if (beside / f"{name}{suffix}").is_file()), "")
-    if file:
+    folder = kind == "models" and (beside / name / "config.json").is_file()
+    if file or folder:
         remedy = f"there is a file of that name, named with its suffix: {file}"
+        remedy = remedy if file else f"there is a folder of that name, named with a slash: ./{name}"
         raise InputError.one(f"unknown-{_NOUNS[kind]}", f'"{name}" is not a {_NOUNS[kind]}', place, remedy)
     remedy = "a file is named with its folder: ./my-file.yaml"
-    raise unknown(name, _NOUNS[kind], bases_first(kind), place, remedy, lister=_LISTERS.get(kind, ""))
+    error = unknown(name, _NOUNS[kind], bases_first(kind), place, remedy, lister=_LISTERS.get(kind, ""))
+    gone = [str(folder) for folder in _own() if not folder.is_dir()]
+    notes = [error.problems[0].note, *([f"no folder, though TPSIM_PATH has it: {', '.join(gone)}"] if gone else [])]
+    raise InputError([replace(error.problems[0], note="\n".join(notes))])
 
 
 def bases_first(kind: LibraryKind) -> list[str]:

@@ -6,22 +6,23 @@ pydantic's findings become problems that a user can act on: place, caret, did-yo
 from __future__ import annotations
 
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from json import dumps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tpsim.quantity.errors import InputError, Problem, did_you_mean, suggest
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Problem, did_you_mean, suggest
 from tpsim.quantity.spec.document import NO_PARTS, Document, extended
-from tpsim.quantity.spec.fields import deeper, example, meanings, model_at, noun, types_at
+from tpsim.quantity.spec.fields import choices_at, deeper, example, meanings, model_at, noun, sorts_at
 from tpsim.quantity.spec.text import load
 from tpsim.quantity.units import UnitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tpsim.quantity.errors import Place
@@ -224,7 +225,7 @@ def _unknown(
     note = f"fields here: {', '.join(fields)}" if fields else ""
     if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
         field = path.partition(",")[0]
-        same = next((other for other in missing if ".".join(map(str, other.keys)) == field), None)
+        same = next((other for other in missing if _path(other.keys) == field), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     free = [field for field in fields if field not in data or not _beside(document, place, (*here, field))]
@@ -239,7 +240,7 @@ ELSEWHERE = 3
 
 def _elsewhere(name: str, model: type[BaseModel], owner: type[BaseModel] | None, here: Keys) -> str:
     """Where fields of that name stand: in what is here, else in another section; "" if nowhere, or all over it."""
-    inside = [".".join(map(str, (*here, path))) for path in deeper(owner, name)] if owner else []
+    inside = [_path((*here, path)) for path in deeper(owner, name)] if owner else []
     sections = (path for path in deeper(model, name) if path.count(".") == 1)
     paths = list(dict.fromkeys(inside or sections))
     return f"did you mean {' or '.join(paths)}?" if len(paths) in range(1, ELSEWHERE + 1) else ""
@@ -254,9 +255,25 @@ def _beside(document: Document, place: Place | None, keys: tuple[str | int, ...]
 def _missing(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:
     *around, last = wrong.keys
     owner = model_at(model, tuple(around), document.value(*around))
-    value = example(owner, str(last)) if owner and last in owner.model_fields else ""
-    place, note = document.key_place(*around), "\n".join(meanings(owner, str(last)))
-    return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {last}: {value or '...'}", note)
+    value = (example(owner, str(last)) if owner and last in owner.model_fields else "") or "..."
+    place = document.key_place(*around)
+    note = "\n".join([*_replaced(document, around), *meanings(owner, str(last))])
+    typed = place and place.file == COMMAND_LINE
+    add = f"--set {shlex.quote(f'{_path((*document.within, *wrong.keys))}={value}')}" if typed else f"{last}: {value}"
+    return Problem("missing-field", f'{noun(owner)} needs "{last}"', place, f"add {add}", note)
+
+
+def _replaced(document: Document, around: Sequence[str | int]) -> Iterator[str]:
+    """How to change an item of a list in what a document extends, where a list of its own replaces that one."""
+    key = str(around[0]) if around else ""
+    name = document.value(*around[:2])["name"] if len(around) > 1 and key in document.replaced else ""
+    if name and name in document.replaced[key]:
+        yield f"a list replaces {key} of what is extended: to change {name} alone, write {key}: {{{name}: {{...}}}}"
+
+
+def _path(keys: Keys) -> str:
+    """The keys as ``--set`` has them: ``workload.output``."""
+    return ".".join(map(str, keys))
 
 
 def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Problem:
@@ -274,10 +291,9 @@ def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Probl
         return Problem("bad-value", f"{name}: {cause}", place, "write it in that form")
     if wrong.type in {"literal_error", "enum"}:
         notes = meanings(model_at(model, wrong.keys[:-1]), str(wrong.keys[-1]))
-        stated = [part for part in types_at(model, wrong.keys) if get_origin(part) is Literal]
-        known = [str(choice) for part in stated for choice in get_args(part)]
-        known = known or re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        remedy, note = did_you_mean(str(value), known), "\n".join([f"values: {', '.join(known)}", *notes])
+        known = choices_at(model, wrong.keys) or re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        values = f"values: {', '.join(known)}{sorts_at(model, wrong.keys)}"
+        remedy, note = did_you_mean(str(value), known), "\n".join([values, *notes])
         return Problem("unknown-value", f"{name} cannot be {_shown(value)}", place, remedy, note)
     if wrong.type == "union_tag_invalid":
         tag, known = context["tag"], re.findall(r"'([^']*)'", context["expected_tags"])
@@ -285,13 +301,14 @@ def _wrong(wrong: _Located, document: Document, model: type[BaseModel]) -> Probl
             "unknown-value", f'{name} cannot be "{tag}"', place, did_you_mean(tag, known), f"values: {', '.join(known)}"
         )
     if wrong.due:
-        return _of_another_type(wrong, name, place, model_at(model, wrong.keys[:-1]))
+        return _of_another_type(wrong, name, place, model)
     message, remedy = _OTHERS.get(wrong.type, (str(wrong.finding["msg"]), "correct it"))
     return Problem("bad-value", f"{name} is {_shown(value)}{message}", place, remedy.format(**context))
 
 
-def _of_another_type(wrong: _Located, name: str, place: Place | None, owner: type[BaseModel] | None) -> Problem:
+def _of_another_type(wrong: _Located, name: str, place: Place | None, model: type[BaseModel]) -> Problem:
     """The problem of a value of another type than is due, such as a bare number for a text with a unit."""
+    owner = model_at(model, wrong.keys[:-1])
     value, quote = wrong.finding["input"], wrong.due == "text" and isinstance(wrong.finding["input"], int | float)
     if quote and owner and (text := example(owner, str(wrong.keys[-1]))):
         write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
@@ -302,7 +319,8 @@ def _of_another_type(wrong: _Located, name: str, place: Place | None, owner: typ
         write = f"[{value}]"
     elif "a map of fields" in wrong.due and owner and str(wrong.keys[-1]) in owner.model_fields:
         write = example(owner, str(wrong.keys[-1]))
-    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {write or wrong.due}")
+    words = ", or ".join([write or wrong.due, *([] if write else choices_at(model, wrong.keys))])
+    return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {words}")
 
 
 def _name(keys: Keys) -> str:

@@ -35,6 +35,8 @@ class Document:
     sha256  of the file's bytes
     spots   place of every entry
     below   path and hash of every file that it is laid on
+    within  of a map that is read as a document of its own where that map stands in the whole
+    replaced  by key the names of the items that stood in a list which one of its own replaces
     """
 
     data: dict[str, Any]
@@ -43,6 +45,8 @@ class Document:
     sha256: str
     spots: Mapping[Keys, Spot] = field(default_factory=dict, repr=False, compare=False)
     below: tuple[tuple[str, str], ...] = ()
+    within: Keys = ()
+    replaced: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
     def value(self, *keys: str | int) -> Any:
         """What stands at `keys`."""
@@ -84,15 +88,22 @@ def with_data(document: Document, data: Mapping[str, Any], spots: Mapping[Keys, 
 def part(document: Document, key: str) -> Document:
     """The map at `key` as a document of its own; what is wrong in it is shown where it stands in the whole."""
     spots = {at[1:]: spot for at, spot in document.spots.items() if at[:1] == (key,)}
-    return replace(document, data=document.data[key], spots=spots)
+    return replace(document, data=document.data[key], spots=spots, within=(*document.within, key))
 
 
 def with_value(
-    document: Document, keys: Sequence[str | int], value: object, place: Place | None, key: Place | None = None
+    document: Document,
+    keys: Sequence[str | int],
+    value: object,
+    place: Place | None,
+    key: Place | None = None,
+    *,
+    inside: Mapping[Keys, Spot] | None = None,
 ) -> Document:
     """The document with one value set, made of maps where there are none; errors about it point to `place`.
 
-    Errors about its name, and about maps that it makes, point to `key`, which is `place` if it is not given.
+    Errors about its name, and about maps that it makes, point to `key`, which is `place` if it is not given; those
+    about what stands inside the value to where `inside` has it.
 
     None takes a field away, so that its default holds; one that is not there stays to be judged, for its name may be
     misspelled.
@@ -105,6 +116,7 @@ def with_value(
     if place:
         named = Spot(key or place, place)
         spots |= {path[:depth]: named for depth in range(1, len(path) + 1) if path[:depth] not in spots}
+        spots |= {(*path, *at): spot for at, spot in (inside or {}).items()}
     return replace(document, data=data, spots=spots)
 
 
@@ -229,13 +241,19 @@ def _laid_on(base: Document, over: Document) -> Document:
     merged = merge(base.data, over.data)
     data = {**merged, **{key: [item for _, item in sorted(merged[key].items())] for key in lists}}
     below = (*over.below, (base.path, base.sha256), *base.below)
-    return replace(over, data=data, spots={**kept, **over.spots}, below=below)
+    gone = {key: [item["name"] for item in old] for key, old, new in sides if _are_named(old) and _are_named(new)}
+    return replace(over, data=data, spots={**kept, **over.spots}, below=below, replaced={**over.replaced, **gone})
 
 
 def _lists(items: Any, other: Any) -> bool:
     """True for named items that a map on the other side tells something of."""
+    return _are_named(items) and isinstance(other, dict)
+
+
+def _are_named(items: Any) -> bool:
+    """True for a list of items with names."""
     some = isinstance(items, list) and items != []
-    return some and all(isinstance(item, dict) and "name" in item for item in items) and isinstance(other, dict)
+    return some and all(isinstance(item, dict) and "name" in item for item in items)
 
 
 def _numbered(document: Document, key: str, names: Sequence[str], of: str) -> Document:

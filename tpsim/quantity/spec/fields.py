@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
@@ -66,6 +66,27 @@ def branches(annotation: Any) -> Iterator[Any]:
         yield from branches(get_args(annotation)[0])
     else:
         yield annotation
+
+
+SORTS: Mapping[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", tuple: "a list"}
+"""Types of a value, as messages call them."""
+
+
+def choices_at(model: type[BaseModel], keys: Keys) -> list[str]:
+    """The words that the value at `keys` may be."""
+    return [str(one) for part in types_at(model, keys) if get_origin(part) is Literal for one in get_args(part)]
+
+
+def sorts_at(model: type[BaseModel], keys: Keys) -> str:
+    """What the value at `keys` may be beside its choices: ``, or a number``; "" if it is one of these alone."""
+    words = (_sort(kind) for kind in types_at(model, keys))
+    return "".join(f", or {word}" for word in dict.fromkeys(filter(None, words)))
+
+
+def _sort(kind: Any) -> str:
+    """What messages call values of a type that is none of choices; "" for any other."""
+    is_map = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return "a map of fields" if is_map else SORTS.get(get_origin(kind) or kind, "")
 
 
 def model_at(model: type[BaseModel], keys: Keys, data: Any = None) -> type[BaseModel] | None:
