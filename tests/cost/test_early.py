@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tpsim.answers.plan import plan
 from tpsim.program.schedules import SCHEDULES
+from tpsim.program.stages import Stages
 
 UNEVEN = {1: [2, 3, 6, 5], 2: [1, 3, 1, 2, 3, 1, 3, 2]}
 
@@ -16,7 +19,7 @@ def asked(schedule, bandwidth, *, model="llama-3-8b", even=True, clip="none", we
     return plan(
         {
             "tpsim": "scenario/1",
-            "model": {"extends": model, "layers": 16},
+            "model": {**({"extends": model} if isinstance(model, str) else model), "layers": 16},
             "hardware": {
                 "extends": "dgx-h100",
                 "levels": {"network": {"link": {"bandwidth": {"value": bandwidth, "kind": "guess"}}}},
@@ -39,19 +42,18 @@ def asked(schedule, bandwidth, *, model="llama-3-8b", even=True, clip="none", we
 def in_a_row(work, steps):
     """When so many steps begin on the first rank: each rank begins one as soon as it has ended the one before.
 
-    It gathers from when it has done what it does alone, whatever others do then.
+    It updates, and then gathers, when it has what it sums with others.
     """
     ranks = range(work.stages.ranks)
-    begun, gathers, firsts = [0.0 for _ in ranks], [0.0 for _ in ranks], []
+    begun, firsts = [0.0 for _ in ranks], []
     for _ in range(steps):
         firsts.append(begun[0])
-        free = once(work, begun, gathers)
-        gathers = [
-            free[rank] + sum(row.busy_s for row in work.own[rank].single) + work.own[rank].once_s for rank in ranks
-        ]
+        free = once(work, begun, begun)
+        early, late = zip(*(halves(work, rank) for rank in ranks), strict=True)
+        alone = [free[rank] + early[rank] for rank in ranks]
         meeting = [rank for rank in ranks if work.own[rank].shared_s]
-        begun = [max(gathers[other] for other in (meeting if rank in meeting else [rank])) for rank in ranks]
-        begun = [at + work.own[rank].shared_s for rank, at in enumerate(begun)]
+        begun = [max(alone[other] for other in (meeting if rank in meeting else [rank])) for rank in ranks]
+        begun = [at + work.own[rank].shared_s + late[rank] for rank, at in enumerate(begun)]
     return firsts
 
 
@@ -77,6 +79,63 @@ def once(work, begun, gathers):
                 made |= dict.fromkeys(action, free[rank])
                 del actions[0]
     return free
+
+
+def with_a_norm(work, steps):
+    """When the norm of so many steps is known: what sets off updates, and new weights, on every rank.
+
+    By name: squares come before it and gradients are reduced, what else is once per step follows it.
+    """
+    ranks, norms = range(work.stages.ranks), []
+    begun = [0.0 for _ in ranks]
+    for _ in range(steps):
+        free = once(work, begun, begun)
+        ends = []
+        for rank in ranks:
+            early, _ = halves(work, rank)
+            tied = sum(row.busy_s for row in work.own[rank].shared if row.call.block != "clip")
+            ends.append(free[rank] + early + tied)
+        norm_s = {row.busy_s for own in work.own for row in own.shared if row.call.block == "clip"}
+        norms.append(max(ends) + max(norm_s))
+        begun = [norms[-1] + halves(work, rank)[1] for rank in ranks]
+    return norms
+
+
+def halves(work, rank):
+    """Seconds that a rank works, and sends alone, once per step: before the norm, and behind it."""
+    chunks = Stages(1, tuple(replace(chunk, rank=0) for chunk in work.stages.of(rank)))
+    sizes = work.clock.sizes.of_stage(chunks.loops(0))
+    kernels = [one for one in work.clock.kernels if one.where.microbatch is None and chunks.runs(one.where, 0)]
+    seconds = [0.0, 0.0]
+    for kernel in kernels:
+        updates = any(op.output.name.startswith("new.") for op in kernel.ops)
+        seconds[updates] += work.clock.compute([kernel], sizes).time_s
+    rows = [row for row in work.own[rank].rows if not row.call.per_microbatch and not row.call.shared]
+    for row in rows:
+        if not work.actions.beside_once(row.call):
+            seconds[row.call.op == "state"] += row.busy_s
+    return seconds
+
+
+@pytest.mark.parametrize("weights", ["none", "beside"])
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("model", ["llama-3-8b", "gpt3-175b", {"extends": "llama-3-8b", "vocab": 1024000}])
+@pytest.mark.parametrize("bandwidth", ["1 GB/s", "100 GB/s"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_no_rank_updates_before_the_norm_is_known(schedule, bandwidth, model, even, weights):
+    """Neither does a rank with much to update, whose gradients are there first; it begins its next step later, though.
+
+    PyTorch's clip_grad_norm_, Megatron-LM's MixedPrecisionOptimizer.step: the norm, then the step, then new weights.
+    """
+    model = model if isinstance(model, str) else {**model, "params": None}
+    step = asked(schedule, bandwidth, model=model, even=even, clip="norm", weights=weights).pipeline.step
+    norms = with_a_norm(step.work, 12)
+    assert (norms[-1] - norms[-7]) / 6 == pytest.approx(step.time_s, rel=1e-9)
+    for stage in step.told.stages:
+        parts = stage.compute.time_s + stage.exposed_s + stage.bubble_s + stage.host_s + stage.stragglers_s
+        assert parts == pytest.approx(step.time_s, rel=1e-11)
+        assert stage.bubble_s >= -1e-12 * step.time_s
+    assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
 
 
 @pytest.mark.parametrize("even", [True, False])

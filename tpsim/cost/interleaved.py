@@ -25,13 +25,13 @@ class Steady(RanksInTurn):
     order.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, **begun: Any) -> None:
         """All ranks before their first actions.
 
         Warm-up is what comes before the last of the forwards that an order begins with, flush what comes behind the
         first of the backwards that it ends with.
         """
-        super().__init__(*args)
+        super().__init__(*args, **begun)
         acts = [{part[0] for part in example} for example in self.schedule.kinds.examples]
         for rank, of in enumerate(self.schedule.kinds.of):
             until = next((at for at, kind in enumerate(of) if acts[kind] != {"F"}), len(of))
@@ -93,8 +93,8 @@ class Paired(RanksInTurn):
     read: nothing is sent or received between the two. Elsewhere there is an exchange behind every action.
     """
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **begun: Any) -> None:
+        super().__init__(*args, **begun)
         known: dict[tuple[int, int], tuple[int, int]] = {}
         sends_on = [{part.act for part in example} == {"F"} for example in self.schedule.kinds.examples]
         for of, kinds in zip(self.schedule.kinds.of, self.kinds, strict=True):

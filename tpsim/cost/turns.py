@@ -16,7 +16,7 @@ from tpsim.program.schedules import made
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
@@ -70,6 +70,8 @@ class RanksInTurn:
         seconds: list[Any],
         sends: Callable[[Pass], Any],
         due: Mapping[int, Any],
+        *,
+        begun: Sequence[Any] = (),
     ) -> None:
         self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
         self.due = dict(due)
@@ -79,7 +81,7 @@ class RanksInTurn:
         self.takes = [[pair for part in kind for pair in self._meant(schedule.wanted(part))] for kind in kinds]
         self.kinds = [[*kinds, len(seconds)] for kinds in schedule.kinds.of]
         self.holds = [[bool(blocking) for _ in kinds] for kinds in self.kinds]
-        self.opened: list[Any] = [0 for _ in self.kinds]
+        self.opened: list[Any] = [*begun] or [0 for _ in self.kinds]
         self.places, self.missing = ([0 for _ in self.kinds] for _ in range(2))
         self.ready: list[int] = []
         self.messages: list[Message] = []

@@ -18,6 +18,7 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
+from tpsim.cost.meeting import behind
 from tpsim.cost.memory import bucket_bytes, held_in, spare_bytes
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
+    from tpsim.cost.meeting import Behind
     from tpsim.cost.memory import Standing
     from tpsim.cost.piece import Piece
     from tpsim.program.keeps import BufferSize
@@ -139,18 +141,31 @@ class Figures(Once):
             self.prices[key] = np.asarray(seconds, dtype=float)  # shares of rows make them objects
         return self.prices[key]
 
-    def once_s(self, rank: Chunk, chunks: Sequence[Chunk], *, ends: bool) -> Any:
-        """Seconds that a rank with all of these works, and waits, once per step, alone; ends: see `worked_s`."""
-        joined = total(
-            many * self._sent_calls.joined_s(chunk, "", beside=False) for chunk, many in Counter(chunks).items()
-        )
-        return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank) + joined)
+    def once_s(self, rank: Chunk, chunks: Sequence[Chunk], *, ends: bool, late: bool) -> Any:
+        """Seconds that a rank with all of these works, and waits, once per step, alone; ends: see `worked_s`.
 
-    def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
-        kernels = (kernel for kernel in self.lowered.kernels if not in_microbatch(kernel.where))
-        yield from ((kernel.where, self.kernel_s(kernel)) for kernel in kernels if ends or kernel.where.place != "step")
-        calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
-        yield from ((call.where, self._sent_calls.alone_s(call)) for call in calls)
+        late  True for what is behind all that it has together with others, else what is before that
+        """
+        calls = [call for call in self._sent_calls.joined("", beside=False) if self._behind.call(call) == late]
+        many = Counter(chunks).items()
+        joined = total(often * self._sent_calls.bucketed_s(call, chunk) for chunk, often in many for call in calls)
+        each = partial(self._once_each, ends=ends, late=late)
+        return self.whole(self._stacked(f"once {ends} {late}", each, rank) + joined)
+
+    def _once_each(self, *, ends: bool, late: bool) -> Iterator[tuple[Where, Any]]:
+        for kernel in self.lowered.kernels:
+            once = not in_microbatch(kernel.where) and (ends or kernel.where.place != "step")
+            if once and self._behind.kernel(kernel) == late:
+                yield kernel.where, self.kernel_s(kernel)
+        for call in self.lowered.collectives:
+            if (ends or call.per_layer) and self._waits_once(call) and self._behind.call(call) == late:
+                yield call.where, self._sent_calls.alone_s(call)
+
+    @cached_property
+    def _behind(self) -> Behind:
+        """What is made behind what ranks have together."""
+        calls = (call for call in self.lowered.collectives if call.shared and not call.per_microbatch)
+        return behind(self.lowered.program.ops, calls, self._actions[0].beside_once)
 
     def shared_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
