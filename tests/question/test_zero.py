@@ -57,9 +57,25 @@ def test_gradients_are_held_as_the_shards_are_that_shared_weights_are_gathered_o
 
 
 def test_who_gathers_weights_for_each_microbatch_holds_them_whole_in_their_own_format():
-    """Under autocast, as of DeepSpeed's ZeRO 1, what is cast lies beside whole weights in f32."""
+    """Under autocast, as of DeepSpeed's ZeRO 1, what is cast lies beside whole weights in f32: of layers one copy."""
     whole = 16 * LAYER + 128_256 * 4096
-    assert planned(1, "deepspeed", "workload.param_dtype=f32").memory.parameters_bytes == pytest.approx(4 * whole, 1e-4)
+    held = planned(1, "deepspeed", "workload.param_dtype=f32").memory.parameters_bytes
+    assert held == pytest.approx(4 * whole + 2 * 16 * LAYER, 1e-4)
+
+
+@pytest.mark.parametrize(("practice", "zero"), [("xla", 0), ("xla", 1), ("deepspeed", 0), ("ideal", 0), ("ideal", 3)])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_weights_that_are_kept_for_backward_are_one_array_however_many_microbatches_are_in_flight(
+    practice, zero, schedule
+):
+    """The first of two stages has two or eight in flight; none of them has layers' weights of its own."""
+    asked = f"pipeline.schedule={schedule}"
+    plan, narrow = (planned(zero, practice, f"workload.param_dtype={dtype}", asked) for dtype in ("f32", "bf16"))
+    stored = (4 / 4 if zero == 3 else 4) * (16 * LAYER + 128_256 * 4096)
+    first = plan.each_in_step[0]
+    assert first.parameters_bytes == pytest.approx(stored + 2 * 16 * LAYER, rel=1e-4)
+    assert first.peak.parts["kept"] == narrow.each_in_step[0].peak.parts["kept"]
+    assert first.peak.parts.get("weights", 0) <= 2 * 128_256 * 4096
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,15 @@ class Figures(Once):
 
     @cached_property
     def alone(self) -> list[frozenset[str]]:
-        """Of every mesh the axes of one device over which the program moves arrays for others, where they are more."""
+        """Of every mesh the axes of one device over which the program moves arrays for others, where they are more.
+
+        And stages whose microbatches share copies of weights, which that of one alone has each for itself.
+        """
         roles, parents = self.example.layout.roles, self.example.axis_parents
         kept = {*roles.get("cp", ()), *(roles["dp"] if "ep" in roles else ()), *parents}
         moved = [{*call.parts[0].move.axes} for call in self.lowered.collectives if call.kind != "all_reduce"]
-        over = sorted(set().union(*(axes for axes in moved if axes <= kept)))
+        shared = self.example.layout.stages if self.lowered.standing.copies else ()
+        over = sorted({*shared}.union(*(axes for axes in moved if axes <= kept)))
         return [frozenset(axis for axis in over if case.mesh.axes[axis] == 1) for case in self.meshes]
 
     def column(self, of: Callable[[Question], float]) -> Any:
@@ -303,6 +307,9 @@ class Figures(Once):
         states = self._stacked(
             "states", lambda: chain.from_iterable(self._bytes(stands, some) for some in others), rank
         )
+        if stands.copies:
+            several = self.column(lambda case: case.mesh.size(*case.layout.stages) > 1)
+            states += several * self._stacked("copies", lambda: self._bytes(stands, stands.copies), rank)
         buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
         return self.whole(parameters + states + spare + buckets)
 

@@ -347,4 +347,5 @@ class Program:
             else:
                 ops.append(replace(op, inputs=tuple([there.get(x, x) for x in op.inputs])))
         results = {name: there.get(x, x) for name, x in self.results.items()}
-        return replace(self, ops=tuple(ops), results=results) if axes else self
+        left = {dim: on for dim, on in self.table.get("*", {}).items() if dim != LAYERS or not axes.issuperset(on)}
+        return replace(self, ops=tuple(ops), results=results, table={**self.table, "*": left}) if axes else self
