@@ -233,16 +233,19 @@ class Path:
         """An action by its acts and its chunk's place in the stack."""
         action, timed = self.ran.schedule.kinds.examples[kind], self.kinds[kind]
         acts, j = acts_of(action), action[-1].microbatch
-        where = self._place(self.chunks[action[0].chunk])
+        where = self._place(action[0].chunk)
         if kind in self.due:
             return f"weights_and_{acts}{where}", self.due[kind]
         plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
         return f"{acts}{where}{odd}", timed.through.seconds
 
-    def _place(self, chunk: Chunk) -> str:
-        """Where a chunk stands, and its layers if those between the ends are unlike."""
+    def _place(self, at: int) -> str:
+        """Where a chunk stands; of those between the ends, if they are unlike, its layers, or else its number."""
+        chunk, between = self.chunks[at], self.chunks[1:-1]
         if chunk.first != chunk.last:
             return "_first" if chunk.first else "_last"
-        apart = len({other.layers for other in self.chunks[1:-1]}) > 1
-        return f"_{chunk.layers}" if apart else ""
+        stacks = [other.stack for other in between]
+        if len({other.layers for other in between}) < len({*stacks}):  # as many layers, of other kinds
+            return f"_chunk_{stacks.index(chunk.stack) + 1}"
+        return f"_{chunk.layers}" if len({*stacks}) > 1 else ""
