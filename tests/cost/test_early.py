@@ -183,6 +183,32 @@ def test_since_when_weights_are_gathered_can_be_stated_and_else_is_as_the_schedu
     assert step("auto") == step("step" if SCHEDULES[schedule].early else "message")
 
 
+@pytest.mark.parametrize("stages", [1, 2])
+def test_no_step_is_shorter_than_what_goes_over_the_cards_of_nodes_takes(stages):
+    """By hand: of an array over 16 GPUs of two nodes each card sends 15/16 of its eighth, in and out of a node.
+
+    Gathers of weights and scatters of gradients are in lanes of their own, and go over the same cards.
+    """
+    question = {
+        "tpsim": "scenario/1",
+        "model": {"extends": "llama-3-8b", "layers": 8},
+        "hardware": "dgx-h100",
+        "mesh": {"pipe": stages, "data": 16},
+        "layout": {"pp": "pipe", "dp": "data", "zero": 3},
+        "practice": {"base": "fsdp2", "staged": "each"},
+        "workload": {"seq": 512, "global_batch": 128, "microbatches": 8},
+    }
+    result = plan({**question, **({"pipeline": {"schedule": "1f1b"}} if stages > 1 else {})})
+    link = result.question.machine.level("network").link
+    rows = [stage.rows for stage in result.pipeline.step.told.stages] if stages > 1 else [result.rows]
+    for each in rows:
+        moved = [row for row in each if row.timing.algorithm == "flat-ring"]
+        assert {row.collective for row in moved} == {"all_gather", "reduce_scatter"}
+        sent = sum(row.count * row.logical_bytes * 15 / 16 / 8 for row in moved)
+        assert result.step.time_s >= sent / (link.bandwidth.value * link.efficiency.value)
+    assert result.step.time_s > result.step.compute_s
+
+
 def test_no_step_is_shorter_than_its_links_are_busy_wherever_a_rank_begins():
     """The second stage gathers weights of most layers for every microbatch, and begins behind the first."""
     step = plan(
