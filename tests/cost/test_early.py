@@ -209,6 +209,30 @@ def test_no_step_is_shorter_than_what_goes_over_the_cards_of_nodes_takes(stages)
     assert result.step.time_s > result.step.compute_s
 
 
+@pytest.mark.parametrize(("hardware", "ring"), [("dgx-h100", False), ("tpu-v5e", True)])
+def test_no_step_by_the_book_is_shorter_than_all_calls_over_its_links_take(hardware, ring):
+    """One level: every call is over the same links; on a ring of 16, V/W as the book has it, W both directions."""
+    devices = 16 if ring else 8
+    result = plan(
+        {
+            "tpsim": "scenario/1",
+            "cost_model": "book",
+            "model": {"extends": "llama-3-8b", "layers": 8},
+            "hardware": hardware,
+            "mesh": {"data": devices},
+            "placement": {"data": "ici.0"} if ring else {},
+            "layout": {"dp": "data", "zero": 3},
+            "practice": "fsdp2",
+            "workload": {"seq": 512, "global_batch": 8 * devices, "microbatches": 8},
+        }
+    )
+    link = result.question.machine.levels[0].link.bandwidth.value
+    share = 1 / (2 * link) if ring else (devices - 1) / devices / link
+    halves = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
+    sent_s = sum(row.count * row.logical_bytes * halves[row.collective] * share for row in result.rows)
+    assert result.step.time_s >= sent_s * (1 - 1e-9) > result.step.compute_s
+
+
 def test_no_step_is_shorter_than_its_links_are_busy_wherever_a_rank_begins():
     """The second stage gathers weights of most layers for every microbatch, and begins behind the first."""
     step = plan(
