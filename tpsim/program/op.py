@@ -337,8 +337,7 @@ class Program:
 
     def without(self, axes: frozenset[str]) -> Program:
         """The same where some axes are of one device: what moves over these alone is there already."""
-        there: dict[Array, Array] = {}
-        ops: list[Op] = []
+        there, ops = dict[Array, Array](), list[Op]()
         for op in self.ops if axes else ():
             if isinstance(op, Reshard) and op.moves and all(axes.issuperset(move.axes) for move in op.moves):
                 there[op.output] = there.get(op.inputs[0], op.inputs[0])
