@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tpsim
+from tpsim.claims.verify import verify
 
 ASKED = {"model": "llama-3-8b", "hw": "dgx-h100", "pp": 2, "dp": 4, "seq": 8192, "batch": 32, "microbatches": 8}
 LAYER = 218_112_000
@@ -102,6 +103,15 @@ def test_weights_around_the_layers_stay_for_backward_in_fsdp2():
         calls[switch] = [sum(row.count for row in gathers if bool(row.layer) is inside) for inside in (True, False)]
     assert calls == {"layers": [64, 1], "true": [64, 2]}
     assert tpsim.plan(**asked).question.practice.reshard_after_forward == "layers"
+
+
+@pytest.mark.parametrize(("model", "units"), [("llama-3-8b", "root"), ("gpt3-175b", "ends")])
+def test_weights_that_are_gathered_behind_the_last_reader_of_their_unit_are_freed_by_themselves(model, units):
+    """Of the root, which backward gathers again, the embedding and learned positions: no derivative reads them."""
+    overrides = ["practice.reshard_after_forward=true", f"practice.units={units}"]
+    asked = {"hw": "dgx-h100", "dp": 2, "zero": 3, "seq": 128, "batch": 4, "practice": "fsdp2", "overrides": overrides}
+    seen = verify(model={"extends": model, "layers": 2, "params": None}, **asked)
+    assert seen.ok, seen.verdict
 
 
 def around_layers(units, model="llama-3-8b"):

@@ -205,23 +205,27 @@ def is_fetched(op: Op) -> bool:
 def _as_units(
     units: str, gathers: Sequence[Op], readers: Mapping[Array, Sequence[Op]], turns: Mapping[Op, Turn]
 ) -> dict[Array, list[Op]]:
-    """Readers of weights that are freed at once, of a layer or of what is around these: the last one of all has all."""
-    members: dict[Hashable, list[Array]] = defaultdict(list)
+    """Readers of weights that are freed at once, of a layer or of what is around these: the last one of all has all.
+
+    What is gathered behind that, since nobody reads it, is freed by itself.
+    """
+    members: dict[Hashable, list[Op]] = defaultdict(list)
     for op in gathers:
         where = op.where
         end = where.layer is None and units == "ends" and where.place
         kind = where.kind if where.layer is not None else ""  # what is around the layers is one unit
-        members[end, kind, where.layer, where.microbatch, where.phase, where.chunks].append(op.output)
+        members[end, kind, where.layer, where.microbatch, where.phase, where.chunks].append(op)
 
     def turn(op: Op) -> tuple[int, Turn]:
         return "FBW".index(op.where.act), turns[op]
 
-    lasts = {
-        x: max((op for y in unit for op in readers[y]), key=turn, default=None)
-        for unit in members.values()
-        for x in unit
-    }
-    return {x: [*readers[x], *([last] if last and last not in readers[x] else [])] for x, last in lasts.items()}
+    freed: dict[Array, list[Op]] = {}
+    for unit in members.values():
+        last = max((reader for op in unit for reader in readers[op.output]), key=turn, default=None)
+        for op in unit:
+            own = readers[op.output]
+            freed[op.output] = [*own, *([last] if last and last not in own and turn(last) > turn(op) else [])]
+    return freed
 
 
 def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
