@@ -49,6 +49,22 @@ def test_the_formula_comes_to_the_step(way):
     assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
 
 
+def test_stages_with_as_many_layers_of_other_kinds_have_names_of_their_own_in_the_formula():
+    """Of nine layers of gpt-oss four see a window alone, or five."""
+    asked = {
+        "tpsim": "scenario/1",
+        "model": "gpt-oss-120b",
+        "hardware": "dgx-h100",
+        "mesh": {"pipe": 4, "tensor": 2},
+        "layout": {"pp": "pipe", "tp": "tensor"},
+        "pipeline": {"schedule": "gpipe", "layers": "even"},
+        "workload": {"global_batch": 4, "seq": 4096, "microbatches": 4},
+    }
+    step = plan(asked).pipeline.step
+    assert {"F_first", "F_chunk_1", "F_chunk_2", "F_last"} <= {*step.told.counts}
+    assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-12)  # noqa: S307
+
+
 def test_no_cheaper_path_leads_over_stages_which_hold_other_layers():
     """Slices over the pipeline are free, and wrong: a whole array could not be gathered from them."""
     result = staged(zero=3)

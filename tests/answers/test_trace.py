@@ -69,7 +69,9 @@ def test_durations_are_compute_and_exposed_calls_and_gaps_are_what_a_rank_waits(
     for rank, stage in enumerate(stages):
         lasting = sorted((one["ts"], one["ts"] + one["dur"]) for one in of(document, "X", pid=rank, tid=0))
         gaps = [start - end for (_, end), (start, _) in pairwise([(0, 0), *lasting, (result.step.time_s * 1e6,) * 2])]
-        assert min(gaps) > -1e-3
+        assert (
+            min(gaps[0] + gaps[-1], *gaps[1:-1]) > -1e-3
+        )  # who updates longer ends its step later, and begins it later
         busy, idle = (sum(end - start for start, end in lasting) / 1e6, sum(gaps) / 1e6)
         assert busy + idle == pytest.approx(result.step.time_s)
         rows = stage.rows if stage else result.rows
@@ -116,7 +118,8 @@ def test_memory_rises_to_the_peak_of_its_rank_and_falls_to_its_states(way):
 def test_an_action_is_named_with_its_chunk_microbatch_and_seconds():
     result, document = traced(**STAGES)
     names = Counter(one["name"] for one in of(document, "X", pid=0, tid=0))
-    assert names == {**{f"{act} {j}": 1 for act in ("F", "BW") for j in range(8)}, "update": 1, "update together": 1}
+    once = {"gradients": 1, "update together": 1, "update": 1}
+    assert names == {**{f"{act} {j}": 1 for act in ("F", "BW") for j in range(8)}, **once}
     (first,) = (one for one in of(document, "X", pid=1, tid=0) if one["name"] == "F 3")
     seconds = first["dur"] / 1e6
     assert first["args"] == {"chunk": 1, "microbatch": 3, "seconds": pytest.approx(seconds)}

@@ -35,6 +35,10 @@ class Given(Work):
         return {}
 
     @property
+    def begun(self):
+        return [0] * self.stages.ranks
+
+    @property
     def kinds(self):
         return [self.timed(action) for action in self.schedule.kinds.examples]
 
@@ -47,7 +51,7 @@ class Given(Work):
             for ranks in [self.stages.ranks]
             for rank in range(ranks)
         ]
-        return [RankWork((), Compute({"forward": s}, (), Sizes({}, {}, {})), 0, [], together) for s in works]
+        return [RankWork((), Compute({"forward": s}, (), Sizes({}, {}, {})), 0, 0, [], together, []) for s in works]
 
 
 def work(name, p, m, seconds, *, c=0.0, v=1, together_s=0.0):

@@ -187,6 +187,20 @@ def test_a_wrong_binding_is_answered_with_the_names_there_are(mesh, binding, mes
     assert message in str(error.value)
 
 
+def test_what_is_not_bound_lies_on_what_is_left_of_a_torus_on_whose_axes_others_are_bound():
+    """Not on the network between slices, while half of a slice is idle."""
+    stages = alone(
+        SOLD_V5E, {"pipe": 2, "data": 8, "context": 2}, {"data": ["ici.0:4", "ici.1:2"], "context": ["ici.0"]}
+    )
+    assert stages.describe()[0] == "pipe    2 = ici.1 2 (line, 2 groups share its links)"
+    assert stages.idle == ()
+    inner = alone(SOLD_V5E, {"data": 4, "tensor": 4}, {"data": ["ici.0:2", "ici.1:2"]})
+    assert {piece.carrier for piece in inner.pieces["tensor"]} <= {"ici.0", "ici.1"}
+    assert inner.idle == ()
+    line = lines(V5E, {"data": 16, "tensor": 16}, {"data": ["ici.0:4", "ici.1:4"]})
+    assert not any("dcn" in text for text in line)
+
+
 def test_a_mesh_that_forms_no_slice_is_refused():
     with pytest.raises(InputError, match=r"X 17 cannot be laid on ici of 16x16 evenly"):
         place(V5E[:1], Mesh({"X": 17}))

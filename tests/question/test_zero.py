@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tpsim
+from tpsim.claims.verify import verify
 
 ASKED = {"model": "llama-3-8b", "hw": "dgx-h100", "pp": 2, "dp": 4, "seq": 8192, "batch": 32, "microbatches": 8}
 LAYER = 218_112_000
@@ -57,9 +58,25 @@ def test_gradients_are_held_as_the_shards_are_that_shared_weights_are_gathered_o
 
 
 def test_who_gathers_weights_for_each_microbatch_holds_them_whole_in_their_own_format():
-    """Under autocast, as of DeepSpeed's ZeRO 1, what is cast lies beside whole weights in f32."""
+    """Under autocast, as of DeepSpeed's ZeRO 1, what is cast lies beside whole weights in f32: of layers one copy."""
     whole = 16 * LAYER + 128_256 * 4096
-    assert planned(1, "deepspeed", "workload.param_dtype=f32").memory.parameters_bytes == pytest.approx(4 * whole, 1e-4)
+    held = planned(1, "deepspeed", "workload.param_dtype=f32").memory.parameters_bytes
+    assert held == pytest.approx(4 * whole + 2 * 16 * LAYER, 1e-4)
+
+
+@pytest.mark.parametrize(("practice", "zero"), [("xla", 0), ("xla", 1), ("deepspeed", 0), ("ideal", 0), ("ideal", 3)])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_weights_that_are_kept_for_backward_are_one_array_however_many_microbatches_are_in_flight(
+    practice, zero, schedule
+):
+    """The first of two stages has two or eight in flight; none of them has layers' weights of its own."""
+    asked = f"pipeline.schedule={schedule}"
+    plan, narrow = (planned(zero, practice, f"workload.param_dtype={dtype}", asked) for dtype in ("f32", "bf16"))
+    stored = (4 / 4 if zero == 3 else 4) * (16 * LAYER + 128_256 * 4096)
+    first = plan.each_in_step[0]
+    assert first.parameters_bytes == pytest.approx(stored + 2 * 16 * LAYER, rel=1e-4)
+    assert first.peak.parts["kept"] == narrow.each_in_step[0].peak.parts["kept"]
+    assert first.peak.parts.get("weights", 0) <= 2 * 128_256 * 4096
 
 
 @pytest.mark.parametrize(
@@ -86,6 +103,15 @@ def test_weights_around_the_layers_stay_for_backward_in_fsdp2():
         calls[switch] = [sum(row.count for row in gathers if bool(row.layer) is inside) for inside in (True, False)]
     assert calls == {"layers": [64, 1], "true": [64, 2]}
     assert tpsim.plan(**asked).question.practice.reshard_after_forward == "layers"
+
+
+@pytest.mark.parametrize(("model", "units"), [("llama-3-8b", "root"), ("gpt3-175b", "ends")])
+def test_weights_that_are_gathered_behind_the_last_reader_of_their_unit_are_freed_by_themselves(model, units):
+    """Of the root, which backward gathers again, the embedding and learned positions: no derivative reads them."""
+    overrides = ["practice.reshard_after_forward=true", f"practice.units={units}"]
+    asked = {"hw": "dgx-h100", "dp": 2, "zero": 3, "seq": 128, "batch": 4, "practice": "fsdp2", "overrides": overrides}
+    seen = verify(model={"extends": model, "layers": 2, "params": None}, **asked)
+    assert seen.ok, seen.verdict
 
 
 def around_layers(units, model="llama-3-8b"):

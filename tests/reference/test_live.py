@@ -113,13 +113,25 @@ FREED = {
 
 @pytest.mark.parametrize("zero", FREED)
 def test_devices_hold_casts_of_weights_as_long_as_somebody_reads_them(monkeypatch, zero):
-    where, mesh = layout(dp=("Y",), pp=("pipe",), zero=zero), Mesh({"pipe": 2, "Y": 4})
-    asked = (LLAMA, where, PRACTICES["fsdp2"], mesh, pipeline_schedule("1f1b", 2, 1, 2), (4, 3))
+    where, mesh = layout(dp=("Y",), zero=zero), Mesh({"pipe": 1, "Y": 4})
+    asked = (LLAMA, where, PRACTICES["fsdp2"], mesh, pipeline_schedule("1f1b", 1, 1, 2), (7,))
     counts = counted(run(asked, MIXED))
     assert as_counted(folded(asked, MIXED)) == counts
     owner, name, wrong = FREED[zero]
     monkeypatch.setattr(owner, name, wrong(getattr(owner, name)))
     assert as_counted(folded(asked, MIXED)) != counts
+
+
+@pytest.mark.parametrize(("practice", "zero"), [("xla", 0), ("ideal", 3)])
+def test_weights_that_microbatches_of_stages_keep_stand_once(monkeypatch, practice, zero):
+    """Devices keep what a microbatch has cast, or gathered; so many in flight would have so many copies."""
+    where, mesh = layout(dp=("Y",), pp=("pipe",), zero=zero), Mesh({"pipe": 2, "Y": 4})
+    asked = (LLAMA, where, PRACTICES[practice], mesh, pipeline_schedule("gpipe", 2, 1, 4), (4, 3))
+    once = counted(run(asked, MIXED))
+    assert as_counted(folded(asked, MIXED)) == once
+    monkeypatch.setattr(lifetimes_of, "_shared", lambda *_: ())
+    each = counted(run(asked, MIXED))
+    assert as_counted(folded(asked, MIXED)) == each != once
 
 
 TP = layout(tp=("X",), dp=("Y",), pp=("pipe",))

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.pipeline import Pipelined, Stage, Work
+    from tpsim.cost.pipeline import Pipelined, Work
     from tpsim.cost.ran import Message
+    from tpsim.cost.rank_work import Stage
     from tpsim.program.schedules import Action, Pass
 
 
@@ -60,13 +61,15 @@ def actions(step: Pipelined, rank: int) -> Iterator[Lasting]:
 
 
 def updates(step: Pipelined, stage: Stage) -> Iterator[Lasting]:
-    """What a rank does once, behind its order: alone, then together with other ranks when the last of them has come."""
+    """What a rank does once, behind its order: alone, together with others when the last of them has come, and then."""
     done, shared = step.ran.done(stage.rank), _together(stage)
     if stage.own_s > done:
-        yield Lasting("update", done, stage.own_s)
+        yield Lasting("gradients" if stage.behind_s else "update", done, stage.own_s)
     if shared:
-        met = max(rank_stage.own_s for rank_stage in step.told.stages if _together(rank_stage))
-        yield Lasting("update together", met, met + shared)
+        met = max(other.own_s + _together(other) for other in step.told.stages if _together(other))
+        yield Lasting("update together", met - shared, met)
+        if stage.behind_s:
+            yield Lasting("update", met, met + stage.behind_s)
 
 
 def _together(stage: Stage) -> Any:

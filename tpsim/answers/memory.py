@@ -137,7 +137,7 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
             spare = spare_bytes(stands.parameters, own, dict(question.practice.keeps), last=last, tied=tied)
             known[here] = {
                 "spare_bytes": spare,
-                "bucket_bytes": bucket_bytes(buffers, states.parameters_bytes, whole),
+                "bucket_bytes": bucket_bytes(buffers, stands.parameters_bytes(own), whole),
                 **{field.name: getattr(states, field.name) for field in fields(Memory)},
             }
         yield ChipMemory(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpsim.cost.compute import Compute
-    from tpsim.cost.pipeline import Stage
+    from tpsim.cost.rank_work import Stage
     from tpsim.cost.sizes import Sizes
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.clock import Clock
 from tpsim.cost.collectives import singles
-from tpsim.cost.pipeline import Pipelined, Stage, Work
+from tpsim.cost.early import begin_together
+from tpsim.cost.pipeline import Pipelined, Work
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.answers.memory import ChipMemory
+    from tpsim.cost.rank_work import Stage
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
     from tpsim.fabric.wires import Route
@@ -111,7 +113,7 @@ class Pipeline(Record):
             "beside compute": "run beside compute and delay only who waits for them",
             "blocking in warm-up and flush": "hold up stages in warm-up and flush, and delay others where they wait",
         }
-        apart = self.step.ended_s > self.step.time_s
+        apart = self.step.ended_s > self.step.time_s and not begin_together(self.step.work.actions)
         why = "which takes longest: each begins the next step as it ends its own" if apart else "which ends last"
         return (
             f"sends between stages {manner[self.sends]}",

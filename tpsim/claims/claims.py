@@ -170,9 +170,15 @@ def _course(rank: ChipMemory, run: Run) -> Iterator[str]:
 
 
 def _states(rank: ChipMemory, run: Run) -> Iterator[str]:
-    """Weights and the optimizer's states as they come in, and what is held of them by a device of the rank."""
+    """Weights and the optimizer's states as they come in, and what is held of them by a device of the rank.
+
+    With weights the copies that microbatches share: the first one makes them.
+    """
+    shared, ops = run.live.lifetimes.shared, run.program.ops
+    first = [op.output for op in ops if op.output in shared and op.where.microbatch == 0]
     for role, claimed in (("param", rank.parameters_bytes), ("state", rank.optimizer_bytes)):
         leaves = [op.output for op in run.program.ops if isinstance(op, Leaf) and op.output.role == role]
+        leaves += [x for x in first if x.role == role]
         for device in run.of_rank(rank.peak_rank):
             size = sum(run.bytes_on(device, array) for array in leaves)
             if size != claimed:

@@ -4,9 +4,9 @@ The gathers of a rank follow one another on their lane, those of its first chunk
 when its layers have run behind its last message, or behind their weights, whatever is later. Megatron-LM asks for those
 of a third chunk and of later ones with the chunk before.
 
-Where all ranks end a step together, they begin it together. Else each begins it when it has ended its own: gathers fill
-the time in which it waits for its first message. The rank whose step is longest does not wait for one: its next step is
-later by what weights need before its first action, for none of its chunks to be held up.
+Where all ranks wait for a norm, each begins the next step when it has updated. Else each begins it when it has ended
+its own: gathers fill the time in which it waits for its first message. The rank whose step is longest does not wait for
+one: its next step is later by what weights need before its first action, for none of its chunks to be held up.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Paired(RanksInTurn):
     read: nothing is sent or received between the two. Elsewhere there is an exchange behind every action.
     """
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **begun: Any) -> None:
+        super().__init__(*args, **begun)
         known: dict[tuple[int, int], tuple[int, int]] = {}
         sends_on = [{part.act for part in example} == {"F"} for example in self.schedule.kinds.examples]
         for of, kinds in zip(self.schedule.kinds.of, self.kinds, strict=True):

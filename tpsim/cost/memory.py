@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tpsim.algebra.sharding import unpacked
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.layout import Layout
-from tpsim.program.lifetimes import BUFFERS, is_gather, is_view, lifetimes
+from tpsim.program.lifetimes import BUFFERS, is_fetched, is_gather, is_view, lifetimes
 from tpsim.program.op import Array, Join, Leaf, Program, Reshard
 from tpsim.program.text import READ
 from tpsim.program.update import CAST
@@ -39,7 +39,7 @@ GRADIENT = "grad."
 class Memory(Record):
     """Bytes of one chip.
 
-    parameters_bytes, gradients_bytes, optimizer_bytes  held from step to step
+    parameters_bytes, gradients_bytes, optimizer_bytes  held from step to step; of parameters with copies of them
     logits_bytes  of the widest array over the vocabulary within a step, beside what is held
     cache_bytes   of keys and values that inference keeps; none in training
     """
@@ -71,6 +71,7 @@ class Standing:
     """What of a program stands on one chip from step to step, whatever the sizes: arrays, with where each is made.
 
     wide     of activations those with both a batch and a vocabulary dim
+    copies   of parameters, cast or gathered, those that microbatches of stages share
     waiting  gradient -> what several microbatches add up in its place, in the format in which it is sent
     """
 
@@ -80,14 +81,15 @@ class Standing:
     optimizer: Mapping[Array, Where]
     caches: Mapping[Array, Where]
     wide: Mapping[Array, Where]
+    copies: Mapping[Array, Where]
     waiting: Mapping[Array, Array]
 
     def on(self, here: Callable[[Where], bool]) -> Standing:
         """What of it stands on a stage of a pipeline; here: what that runs."""
-        every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide
+        every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide, self.copies
         own = [{x: where for x, where in some.items() if here(where)} for some in every]
-        parameters, gradients, optimizer, caches, wide = own
-        return Standing(self.program, parameters, gradients, optimizer, caches, wide, self.waiting)
+        parameters, gradients, optimizer, caches, wide, copies = own
+        return Standing(self.program, parameters, gradients, optimizer, caches, wide, copies, self.waiting)
 
     @property
     def widest(self) -> Array | None:
@@ -97,12 +99,16 @@ class Standing:
     def memory(self, sizes: Sizes) -> Memory:
         """The bytes of all of it."""
         return Memory(
-            parameters_bytes=self._held(self.parameters, sizes),
+            parameters_bytes=self.parameters_bytes(sizes) + self._held(self.copies, sizes),
             gradients_bytes=self._held(self.gradients, sizes),
             optimizer_bytes=self._held(self.optimizer, sizes),
             logits_bytes=local_bytes(self.widest, sizes) if self.widest else 0,
             cache_bytes=self._held(self.caches, sizes) if self.caches else None,
         )
+
+    def parameters_bytes(self, sizes: Sizes) -> Any:
+        """Of parameters as they are stored."""
+        return self._held(self.parameters, sizes)
 
     def bytes_each(self, array: Array, sizes: Sizes) -> Any:
         """Bytes on one device of an array that stands."""
@@ -140,7 +146,10 @@ def standing(program: Program) -> Standing:
         if x.role == "activation" and {"b", "v"} <= {*x.dims}:
             wide[x] = op.where
     waiting = {x: waits for x, waits in buffers.items() if waits is not x}
-    every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide
+    fetched = program.pipe and any(is_fetched(op) for op in program.ops)
+    shared = lifetimes(program).shared if fetched else frozenset[Array]()
+    copies = {op.output: op.where.outside("microbatches") for op in program.ops if op.output in shared}
+    every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide, copies
     return Standing(program, *every, waiting=waiting)
 
 

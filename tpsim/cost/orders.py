@@ -9,7 +9,7 @@ from tpsim.program.schedules import uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.cost.ran import Ran
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
@@ -26,6 +26,7 @@ def run(
     *,
     blocking: Blocking | None = None,
     due: Mapping[int, Any] = {},
+    begun: Sequence[Any] = (),
 ) -> Ran:
     """Every action of every rank.
 
@@ -35,6 +36,7 @@ def run(
     blocking  True: sends and receives are exchanges that hold their rank up; steady: but in steady state; None: as
               those do who run the schedule
     due       by kind of actions when these end at the earliest, whenever they begin
+    begun     by rank when it begins; none: all at once
 
     Raises InputError where no rank can go on, naming what each would run next, and for more actions than 300,000.
     """
@@ -48,9 +50,9 @@ def run(
         if blocking == "steady":
             from tpsim.cost.interleaved import Steady
 
-            return Steady(schedule, blocking, lasts, sends, due).ran()
+            return Steady(schedule, blocking, lasts, sends, due, begun=begun).ran()
         if blocking and schedule.chunks > 1:
             from tpsim.cost.interleaved import Paired
 
-            return Paired(schedule, blocking, lasts, sends, due).ran()
-        return RanksInTurn(schedule, blocking, lasts, sends, due).ran()
+            return Paired(schedule, blocking, lasts, sends, due, begun=begun).ran()
+        return RanksInTurn(schedule, blocking, lasts, sends, due, begun=begun).ran()

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
 from tpsim.cost.early import begin_together, gathered, gathers_early, led
+from tpsim.cost.meeting import behind
 from tpsim.cost.orders import run
 from tpsim.cost.ran import Path
-from tpsim.cost.rank_work import FullLinks, Lead, RankSpan, RankWork, Tail
+from tpsim.cost.rank_work import FullLinks, Lead, RankSpan, RankWork, Stage, Tail
 from tpsim.cost.timed import Timed, added
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.schedules import in_flight, turns_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tpsim.cost.actions import Actions
     from tpsim.cost.clock import Clock
     from tpsim.cost.early import Gathered
+    from tpsim.cost.meeting import Behind
     from tpsim.cost.ran import Ran, Waits
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
@@ -39,37 +41,6 @@ Hop = Callable[[int, int], Any]
 
 UNSENT = 0
 """In place of the call that sends, of a rank that sends none; no call has it as its id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One rank of the pipeline in a step.
-
-    rows       the collectives that it takes part in, its own calls counted; what it waits for a message that is on its
-               way is exposed, sent or received
-    compute    its kernels
-    bubble_s   seconds in which it waits for other ranks, from the step's start to its end; for messages on their way,
-               too, where it sends none itself
-    host_s     seconds by which its actions take longer since a host launches them
-    stragglers_s  and since gathers of weights wait for the last rank
-    in_flight  microbatches of all its chunks between forward and backward, at most
-    own_s      when it has done what it does alone: what several stages have together comes behind that
-    """
-
-    rank: int
-    layers: int
-    rows: tuple[Row, ...]
-    compute: Compute
-    bubble_s: Any
-    in_flight: float
-    own_s: Any
-    host_s: Any = 0
-    stragglers_s: Any = 0
-
-    @property
-    def exposed_s(self) -> Any:
-        """Seconds of its communication that no compute hides."""
-        return total(row.exposed_s for row in self.rows)
 
 
 class Told(NamedTuple):
@@ -148,12 +119,13 @@ class Work:
         """The pass over all orders."""
         return self._run(self.kinds)
 
-    def _run(self, kinds: Sequence[Timed], due: Mapping[int, Any] | None = None) -> Ran:
+    def _run(self, kinds: Sequence[Timed], due: Mapping[int, Any] = {}) -> Ran:
         """The same with what actions of each kind take, and when some have ended at the earliest."""
         taken = {
             example: kind.through.seconds for example, kind in zip(self.schedule.kinds.examples, kinds, strict=True)
         }
-        return run(self.schedule, taken.__getitem__, self._sent_s, blocking=self.blocking, due=due or {})
+        begun, sent_s = self.begun, self._sent_s
+        return run(self.schedule, taken.__getitem__, sent_s, blocking=self.blocking, due=due, begun=begun)
 
     def step(self, *, briefly: bool = False) -> Pipelined:
         """One step, as it takes its turn among steps that are alike; briefly: told of the rank that it hangs on."""
@@ -162,12 +134,15 @@ class Work:
         spans = self._spans(ran, full)
         longest = max(spans, key=lambda span: span.seconds)
         spans = [span if span is longest else span._replace(lead_s=0) for span in spans]  # they wait for messages
-        last = max(self._meeting(longest.rank), key=lambda rank: full[rank].end)
+        last = max(self._meeting(longest.rank), key=lambda rank: self._met(full[rank]))
         due = {kind: self.gathered[kind].due for kind in self.waiting}
         path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop, due)
         sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
         lead = full[longest.rank].lead if longest.lead_s else None
-        pulls = path.pulls(self.own[last], full[last].tail, sends, lead)
+        begun = self.own[path.origin if any(self.begun) else longest.rank]
+        pulls = path.pulls(
+            [*self.own[last].single, *self.own[last].shared, *begun.behind], full[last].tail, sends, lead
+        )
         if full[last].late_s:
             pulls = Counter({id(row.call): row.count for row in self.own[last].rows if full[last].wire in row.wires_s})
         asked = [spans[last]] if briefly else spans
@@ -175,7 +150,8 @@ class Work:
         whole = None
         if not briefly:
             counts, seconds = path.counts()
-            for name, s in (("once", longest.end - ran.done(last)), ("weights", longest.lead_s)):
+            once_s = self._met(full[last]) + begun.behind_s - ran.done(last)
+            for name, s in (("once", once_s), ("weights", longest.lead_s)):
                 if s:
                     counts, seconds = {**counts, name: 1}, {**seconds, name: s}
             whole = Told((*stages.values(),), counts, seconds)
@@ -197,7 +173,8 @@ class Work:
         """Of these kinds those that weights hold up, and what they take: one of a kind runs in a step."""
         if not self.gathered or not begin_together(self.actions):
             return {}
-        due = {kind: one.due for kind, one in self.gathered.items()}
+        ranks = {kind: self.schedule.rank(self.schedule.kinds.examples[kind][0].chunk) for kind in self.gathered}
+        due = {kind: self.begun[ranks[kind]] + one.due for kind, one in self.gathered.items()}
         begun = chain.from_iterable(map(zip, self.schedule.kinds.of, self._run(self.plain, due).starts))
         return {
             kind: due[kind] - start
@@ -235,12 +212,21 @@ class Work:
         known = {chunks: self._own(Stages(1, chunks)) for chunks in dict.fromkeys(alike)}
         return [known[chunks] for chunks in alike]
 
+    @cached_property
+    def begun(self) -> list[Any]:
+        """When each rank begins a step: where all wait for a norm some have more to do behind it than others."""
+        behind_s = [own.behind_s for own in self.own] if begin_together(self.actions) else [0] * self.stages.ranks
+        return [s - min(behind_s) for s in behind_s]
+
     def _own(self, alone: Stages) -> RankWork:
         sizes = self.clock.sizes.of_stage(alone.loops(0))
         rows = tuple(self._rows(alone, sizes))
-        once = [row for row in rows if not row.call.per_microbatch and not self.actions.beside_once(row.call)]
-        shared, single = ([row for row in once if row.call.shared == shared_too] for shared_too in (True, False))
-        return RankWork(rows, *self._worked(alone, sizes), single, shared)
+        every = [row for row in rows if not row.call.per_microbatch]
+        late = behind(self.actions.ops, [row.call for row in every if row.call.shared], self.actions.beside_once)
+        once = [row for row in every if not self.actions.beside_once(row.call)]
+        own, shared = ([row for row in once if row.call.shared == is_shared] for is_shared in (False, True))
+        single, after = ([row for row in own if late.call(row.call) == is_late] for is_late in (False, True))
+        return RankWork(rows, *self._worked(alone, sizes, late), single, shared, after)
 
     def _rows(self, alone: Stages, sizes: Sizes) -> Iterator[Row]:
         for row in self.clock.rows:
@@ -248,13 +234,15 @@ class Work:
                 count = often * row.call.repeats(self.clock.sizes)
                 yield replace(row, count=count, sizes=sizes, exposed_s=row.timing.time_s * count)
 
-    def _worked(self, alone: Stages, sizes: Sizes) -> tuple[Compute, Any]:
-        """What a rank computes, and the seconds of it that are once per step."""
+    def _worked(self, alone: Stages, sizes: Sizes, late: Behind) -> tuple[Compute, Any, Any]:
+        """What a rank computes, and the seconds of it that are once per step, those that are late apart."""
         kernels = [kernel for kernel in self.clock.kernels if alone.runs(kernel.where, 0)]
-        sorts = [[kernel for kernel in kernels if in_microbatch(kernel.where) == often] for often in (True, False)]
-        often, once = (self.clock.compute(sort, sizes) for sort in sorts)
-        seconds = {phase: s + once.seconds[phase] for phase, s in often.seconds.items()}
-        return Compute(seconds, [*often.kernels, *once.kernels], sizes), once.time_s
+        often, once = ([one for one in kernels if in_microbatch(one.where) == often] for often in (True, False))
+        sorts = often, *([one for one in once if late.kernel(one) == is_late] for is_late in (False, True))
+        parts = [self.clock.compute(sort, sizes) for sort in sorts]
+        seconds = {phase: total(part.seconds[phase] for part in parts) for phase in parts[0].seconds}
+        compute = Compute(seconds, [kernel for part in parts for kernel in part.kernels], sizes)
+        return compute, parts[1].time_s, parts[2].time_s
 
     def _tail(self, ran: Ran, rank: int) -> Tail:
         """Gradients that are still being reduced when a rank has ended its order."""
@@ -279,7 +267,7 @@ class Work:
         lead = led(ran, rank, self.gathered) if self.gathered and not begin_together(self.actions) else Lead()
         wires, alone = own.wires_s, not (self.schedule.is_forward or own.shared_s)
         wire = max(wires, key=lambda name: wires[name], default="")
-        span = end - (ran.starts[rank][0] if alone else 0) + lead.seconds
+        span = end + own.behind_s - (ran.starts[rank][0] if alone else self.begun[rank]) + lead.seconds
         return FullLinks(rank, tail, wire, end, lead, max(wires.get(wire, 0) - span, 0))
 
     def _meeting(self, rank: int) -> list[int]:
@@ -288,16 +276,19 @@ class Work:
             return [*range(len(self.own))]
         return [other for other, own in enumerate(self.own) if own.shared_s] if self.own[rank].shared_s else [rank]
 
+    def _met(self, alone: FullLinks) -> Any:
+        """When what a rank has together with others has ended, if it does not wait for them."""
+        return alone.end + self.own[alone.rank].shared_s
+
     def _spans(self, ran: Ran, full: Sequence[FullLinks]) -> list[RankSpan]:
         """When every rank begins and has ended; full: what it does alone.
 
-        What several stages have together begins when the last of them comes.
+        What several stages have together begins when the last of them comes, what hangs on it when it has ended.
         """
         from_first, spans = self.schedule.is_forward, list[RankSpan]()
         for rank, (starts, own, alone) in enumerate(zip(ran.starts, self.own, full, strict=True)):
-            end = max(full[other].end for other in self._meeting(rank)) + own.shared_s
-            lead_s = max(alone.end + alone.lead.seconds - end, 0)
-            spans.append(RankSpan(rank, 0 if from_first else starts[0], end, lead_s))
+            end = max(self._met(full[other]) for other in self._meeting(rank)) + own.behind_s
+            spans.append(RankSpan(rank, 0 if from_first else starts[0], end, alone.lead.seconds))
         return spans
 
     def _stage(self, ran: Ran, full: FullLinks, span: RankSpan, time_s: Any, pulls: Mapping[int, int]) -> Stage:
@@ -311,7 +302,7 @@ class Work:
                 for row in own.rows
             ]
         )
-        met = span.end - full.end - own.shared_s
+        met = span.end - own.behind_s - self._met(full)
         first = 0 if ran.late[rank][0] else idle
         bubble_s = waits.wait_s + met + first + walked[UNSENT]
         in_order = in_flight(self.schedule, rank)
@@ -321,7 +312,8 @@ class Work:
             for part in ("host_s", "stragglers_s")
         )
         layers = self.stages.layers(rank)
-        return Stage(rank, layers, tuple(rows), own.compute, bubble_s, in_order, full.end, host_s, late_s)
+        alone_s = full.end, host_s, late_s, own.behind_s
+        return Stage(rank, layers, tuple(rows), own.compute, bubble_s, in_order, *alone_s)
 
     def _walked(self, waits: Waits, full: FullLinks, lead_s: Any) -> Counter[int]:
         """Seconds that a rank waits for each collective beside compute, and for each message, by the call.

@@ -13,7 +13,8 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.cost.rank_work import Lead, RankWork, Tail
+    from tpsim.cost.rank_work import Lead, Tail
+    from tpsim.cost.rollup import Row
     from tpsim.cost.timed import Timed
     from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
@@ -228,14 +229,24 @@ class Path:
         order = sorted(counts, key=lambda name: (name.startswith("send"), name.partition("_")[2], "FBW".find(name[0])))
         return {name: counts[name] for name in order if counts[name]}, seconds
 
-    def pulls(self, own: RankWork, tail: Tail, sends: Mapping[Any, int], lead: Lead | None) -> Counter[int]:
+    @property
+    def origin(self) -> int:
+        """The rank whose beginning it hangs on."""
+        at: Place | Message | int = self.last
+        for at in self.ran.critical(self.last):
+            if self._sort(at) in self.due:
+                break
+        while isinstance(at, Message):
+            at = at.cause
+        return at if isinstance(at, int) else at[0]
+
+    def pulls(self, once: Iterable[Row], tail: Tail, sends: Mapping[Any, int], lead: Lead | None) -> Counter[int]:
         """How often each call stands on it, those once per step and in the tail of the last rank, too.
 
-        own    what the last rank does
+        once   calls that are once per step
         sends  the call that sends, by its act
         lead   what the first rank waits for before its first action: an action ends with it, however it began
         """
-        once = [*own.single, *own.shared]
         pulls: Counter[int] = Counter({id(row.call): row.count for row in once})
         late = tail.path if tail.late_s else ()
         for _, timed in late[1:]:
@@ -278,16 +289,19 @@ class Path:
         """An action by its acts and its chunk's place in the stack."""
         action, timed = self.ran.schedule.kinds.examples[kind], self.kinds[kind]
         acts, j = acts_of(action), action[-1].microbatch
-        where = self._place(self.chunks[action[0].chunk])
+        where = self._place(action[0].chunk)
         if kind in self.due:
             return f"weights_and_{acts}{where}", self.due[kind]
         plain = self.timed(tuple(part._replace(microbatch=-1) for part in action))
         odd = "" if timed.through.seconds == plain.through.seconds else f"_of_{j}"
         return f"{acts}{where}{odd}", timed.through.seconds
 
-    def _place(self, chunk: Chunk) -> str:
-        """Where a chunk stands, and its layers if those between the ends are unlike."""
+    def _place(self, at: int) -> str:
+        """Where a chunk stands; of those between the ends, if they are unlike, its layers, or else its number."""
+        chunk, between = self.chunks[at], self.chunks[1:-1]
         if chunk.first != chunk.last:
             return "_first" if chunk.first else "_last"
-        apart = len({other.layers for other in self.chunks[1:-1]}) > 1
-        return f"_{chunk.layers}" if apart else ""
+        stacks = [other.stack for other in between]
+        if len({other.layers for other in between}) < len({*stacks}):  # as many layers, of other kinds
+            return f"_chunk_{stacks.index(chunk.stack) + 1}"
+        return f"_{chunk.layers}" if len({*stacks}) > 1 else ""

@@ -23,21 +23,29 @@ class RankWork:
     """What a rank does whoever its neighbours are.
 
     rows    the collectives that it takes part in, with its calls
-    once_s  seconds that it computes once per step
+    once_s  seconds that it computes once per step, before what several ranks have together
+    late_s  seconds that it computes once it has that
     single  those that run once per step, and hold it up
-    shared  those of them that several ranks have together
+    shared  those of them that several ranks have together; single, and behind, are before and after these
     """
 
     rows: tuple[Row, ...]
     compute: Compute
     once_s: Any
+    late_s: Any
     single: list[Row]
     shared: list[Row]
+    behind: list[Row]
 
     @cached_property
     def shared_s(self) -> Any:
         """Seconds of what it has together with others."""
         return total(row.busy_s for row in self.shared)
+
+    @cached_property
+    def behind_s(self) -> Any:
+        """Seconds of what it does alone once it has that."""
+        return total(row.busy_s for row in self.behind) + self.late_s
 
     @cached_property
     def wires_s(self) -> dict[str, Any]:
@@ -68,7 +76,7 @@ class Lead(NamedTuple):
 class RankSpan(NamedTuple):
     """A rank from the start of its first action until it has ended, in seconds from the first start of all.
 
-    lead_s  before that it waits so long for weights, which it gathers while its end waits for other ranks, too
+    lead_s  before that it waits so long for weights
     """
 
     rank: int
@@ -135,3 +143,36 @@ class Tail:
                 shares[call] += part
                 left -= part
         return dict(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One rank of the pipeline in a step.
+
+    rows       the collectives that it takes part in, its own calls counted; what it waits for a message that is on its
+               way is exposed, sent or received
+    compute    its kernels
+    bubble_s   seconds in which it waits for other ranks, from the step's start to its end; for messages on their way,
+               too, where it sends none itself
+    host_s     seconds by which its actions take longer since a host launches them
+    stragglers_s  and since gathers of weights wait for the last rank
+    in_flight  microbatches of all its chunks between forward and backward, at most
+    own_s      when it has done what it does alone: what several stages have together comes behind that
+    behind_s   seconds of what it does alone once it has that
+    """
+
+    rank: int
+    layers: int
+    rows: tuple[Row, ...]
+    compute: Compute
+    bubble_s: Any
+    in_flight: float
+    own_s: Any
+    host_s: Any = 0
+    stragglers_s: Any = 0
+    behind_s: Any = 0
+
+    @property
+    def exposed_s(self) -> Any:
+        """Seconds of its communication that no compute hides."""
+        return total(row.exposed_s for row in self.rows)

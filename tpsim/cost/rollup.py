@@ -110,10 +110,10 @@ class Row(Record):
         asked = self.timing.asked
         places = [(segment.level, segment.axis) for segment in asked.route] if asked else []
         return {
-            axis: stage.bandwidth_s * self.count
-            for stage in self.timing.stages
+            axis: seconds * self.count
+            for filled, seconds in self.timing.fills
             for level, axis in places
-            if level == stage.level
+            if level == filled
         }
 
     @property

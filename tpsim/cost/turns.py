@@ -16,7 +16,7 @@ from tpsim.cost.ran import Channel, Ran, Way, channel_of
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
@@ -44,8 +44,11 @@ class RanksInTurn:
         seconds: list[Any],
         sends: Callable[[Pass], Any],
         due: Mapping[int, Any],
+        *,
+        begun: Sequence[Any] = (),
     ) -> None:
         self.schedule, self.blocking = schedule, blocking
+        self.begun: Sequence[Any] = begun or [0] * len(schedule.kinds.of)
         self.ways = dict[Channel, Way]()
         kinds: list[Action] = [*schedule.kinds.examples, ()]
         takes = [[(way, way.takes, 0) for _, way in self._sent(map(schedule.wanted, kind))] for kind in kinds]
@@ -92,7 +95,7 @@ class RanksInTurn:
         starts, ends, lates, free = self.starts[rank], self.ends[rank], self.late[rank], self.free[rank]
         held = chain(repeat(True, free.start), repeat(False, len(free)), repeat(True))
         gives: list[Exchanged] = []
-        opened: Any = 0
+        opened = self.begun[rank]
         does = map(self.does.__getitem__, self.kinds[rank])
         for holds, (takes, makes, seconds, due) in zip(held, does, strict=False):
             for way, mine, flight in gives:

@@ -177,11 +177,14 @@ def _remarks(level: Wires, shape: Sequence[int], closed: Sequence[bool]) -> tupl
 def _slices(
     level: Wires, parts: Mapping[str, int], wishes: Mapping[str, tuple[Bound, ...]], slices: Slices
 ) -> Iterator[_Slice]:
-    """Every way to lay the parts on the level's physical axes that respects what the user asked for."""
+    """Every way to lay the parts on the level's physical axes that respects what the user asked for.
+
+    What is not bound lies on axes that nothing is bound to, or, where there are none, on what is left of all.
+    """
     minor_first = list(reversed(list(parts)))
     fixed = {axis: [wish.axis for wish in wishes[axis] if wish.axis is not None] for axis in minor_first}
     taken = {index for indices in fixed.values() for index in indices}
-    free = [index for index in range(len(level.shape)) if index not in taken]
+    free = [index for index in range(len(level.shape)) if index not in taken] or [*range(len(level.shape))]
     bound = [axis for axis in minor_first if fixed[axis]]
     loose = [axis for axis in minor_first if not fixed[axis]]
     ways = [[way for way in _splits(parts[axis], fixed[axis]) if _as_asked(way, wishes[axis])] for axis in bound]

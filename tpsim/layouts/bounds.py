@@ -62,9 +62,10 @@ class Bounds(Once):
         early = sorts.ranks > 1 and figures.example.practice.ahead.is_early(usual=SCHEDULES[schedule].early)
         fresh, lead = (zeros, lead) if early else (lead + late("F"), zeros)
         m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
-        once, shared = wholes("once", figures.once_s), wholes("shared", figures.shared_s)
+        shared = wholes("shared", figures.shared_s)
+        once, updates = (wholes(f"once {late}", partial(figures.once_s, late=late)) for late in (False, True))
         behind = lane("reduced"), lane("last"), late(actions[-1])
-        pipe = _Pipe(schedule, sorts, m, hop, works, fresh, lead, *behind, once[0], once[1:], shared)
+        pipe = _Pipe(schedule, sorts, m, hop, works, fresh, lead, *behind, once, shared, updates)
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
         return pipe.step_s(waits, together=together)
 
@@ -115,8 +116,8 @@ class _Pipe:
     lead     [sort, cell] that a rank whose first chunk it is waits for new weights before its first action
     reduced  of reductions of gradients beside an action; last: of those beside the last microbatch's
     late     that the last microbatch waits for who comes late with gradients
-    first_s  that the first rank works and waits once per step; once_s: likewise each that tells
-    shared_s [rank, cell] that ranks do together behind all that: the first one, then those that tell
+    once_s   [rank, cell] that ranks work and wait once per step: the first one, then those that tell
+    shared_s likewise that they do together behind that; update_s: that they do alone behind it
     """
 
     schedule: str
@@ -129,9 +130,9 @@ class _Pipe:
     reduced: Any
     last: Any
     late: Any
-    first_s: Any
     once_s: Any
     shared_s: Any
+    update_s: Any
 
     def step_s(self, waits: _Gaps | None, *, together: bool) -> Any:
         """Seconds that no rank takes less than; together: all end at once, so that they count from the first start."""
@@ -158,21 +159,19 @@ class _Pipe:
                 idle + acts[0] + m * (sorts.on @ self.reduced) + last[0],
                 *(whole + split + idle - acts[1:] + left + last[1:]),
             ]
-        first_s, behind = self._beyond(together=together)
-        own = reduce(np.maximum, ends) + self.once_s + behind
+        once, first = self.once_s + self.shared_s, self.update_s[0] + self.lead[sorts.of[0]]
+        own = reduce(np.maximum, ends) + once[1:] + self._begun(there + first, together=together)
         home = whole + np.maximum(held_up + self._back(sorts.before, ranks), idle - acts[1] + self._home(ranks))
-        return np.maximum(there + home + self.first_s + first_s, own + together * there).max(axis=0)
+        return np.maximum(first + there + home + once[0], own).max(axis=0)
 
-    def _beyond(self, *, together: bool) -> tuple[Any, Any]:
-        """Before and behind what ranks do alone, of the first one and of each that tells: weights, and what is shared.
+    def _begun(self, there: Any, *, together: bool) -> Any:
+        """From when a step is due until ranks begin it: updates and weights, and of all that begin together messages.
 
-        All that begin together hang on the first one's weights; one that does not gathers while it shares.
+        there  when the first message comes to each
         """
-        first = self.lead[self.sorts.of[0]]
         if together:
-            return (self.shared_s[0] + first,) * 2
-        leads = self.lead[[self.sorts.of[rank] for rank in self.sorts.telling]]
-        return np.maximum(self.shared_s[0], first), np.maximum(self.shared_s[1:], leads)
+            return np.maximum(self.update_s[1:], there)
+        return self.update_s[1:] + self.lead[[self.sorts.of[rank] for rank in self.sorts.telling]]
 
     @property
     def _fused(self) -> bool:

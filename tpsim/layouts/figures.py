@@ -6,7 +6,7 @@ and a plan leaves it out.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import chain
@@ -18,16 +18,18 @@ from tpsim.cost.actions import Actions
 from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
+from tpsim.cost.meeting import behind
 from tpsim.cost.memory import bucket_bytes, held_in, spare_bytes
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
 from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls
 from tpsim.layouts.sent import Sent, SentCalls
+from tpsim.layouts.stacked import ANYWHERE, Stacked
 from tpsim.layouts.stragglers import Stragglers
-from tpsim.program.kinds import ALIKE, counted
+from tpsim.program.kinds import ALIKE
 from tpsim.program.lifetimes import in_microbatch
-from tpsim.program.stages import Chunk, Stages
+from tpsim.program.stages import Chunk
 from tpsim.quantity.once import Once
 from tpsim.quantity.size import total
 from tpsim.question.routing import routed
@@ -37,15 +39,13 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
+    from tpsim.cost.meeting import Behind
     from tpsim.cost.memory import Standing
     from tpsim.cost.piece import Piece
     from tpsim.program.keeps import BufferSize
     from tpsim.program.op import Array, Op, Where
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
-
-ANYWHERE = Stages(1, ())
-"""What runs at a place of a chunk hangs on the chunk alone."""
 
 
 @dataclass
@@ -76,11 +76,15 @@ class Figures(Once):
 
     @cached_property
     def alone(self) -> list[frozenset[str]]:
-        """Of every mesh the axes of one device over which the program moves arrays for others, where they are more."""
+        """Of every mesh the axes of one device over which the program moves arrays for others, where they are more.
+
+        And stages whose microbatches share copies of weights, which that of one alone has each for itself.
+        """
         roles, parents = self.example.layout.roles, self.example.axis_parents
         kept = {*roles.get("cp", ()), *(roles["dp"] if "ep" in roles else ()), *parents}
         moved = [{*call.parts[0].move.axes} for call in self.lowered.collectives if call.kind != "all_reduce"]
-        over = sorted(set().union(*(axes for axes in moved if axes <= kept)))
+        shared = self.example.layout.stages if self.lowered.standing.copies else ()
+        over = sorted({*shared}.union(*(axes for axes in moved if axes <= kept)))
         return [frozenset(axis for axis in over if case.mesh.axes[axis] == 1) for case in self.meshes]
 
     def column(self, of: Callable[[Question], float]) -> Any:
@@ -139,18 +143,31 @@ class Figures(Once):
             self.prices[key] = np.asarray(seconds, dtype=float)  # shares of rows make them objects
         return self.prices[key]
 
-    def once_s(self, rank: Chunk, chunks: Sequence[Chunk], *, ends: bool) -> Any:
-        """Seconds that a rank with all of these works, and waits, once per step, alone; ends: see `worked_s`."""
-        joined = total(
-            many * self._sent_calls.joined_s(chunk, "", beside=False) for chunk, many in Counter(chunks).items()
-        )
-        return self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), [rank])[0] + joined
+    def once_s(self, rank: Chunk, chunks: Sequence[Chunk], *, ends: bool, late: bool) -> Any:
+        """Seconds that a rank with all of these works, and waits, once per step, alone; ends: see `worked_s`.
 
-    def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
-        kernels = (kernel for kernel in self.lowered.kernels if not in_microbatch(kernel.where))
-        yield from ((kernel.where, self.kernel_s(kernel)) for kernel in kernels if ends or kernel.where.place != "step")
-        calls = (call for call in self.lowered.collectives if (ends or call.per_layer) and self._waits_once(call))
-        yield from ((call.where, self._sent_calls.alone_s(call)) for call in calls)
+        late  True for what is behind all that it has together with others, else what is before that
+        """
+        calls = [call for call in self._sent_calls.joined("", beside=False) if self._behind.call(call) == late]
+        many = Counter(chunks).items()
+        joined = total(often * self._sent_calls.bucketed_s(call, chunk) for chunk, often in many for call in calls)
+        each = partial(self._once_each, ends=ends, late=late)
+        return self._stacked(f"once {ends} {late}", each, [rank])[0] + joined
+
+    def _once_each(self, *, ends: bool, late: bool) -> Iterator[tuple[Where, Any]]:
+        for kernel in self.lowered.kernels:
+            once = not in_microbatch(kernel.where) and (ends or kernel.where.place != "step")
+            if once and self._behind.kernel(kernel) == late:
+                yield kernel.where, self.kernel_s(kernel)
+        for call in self.lowered.collectives:
+            if (ends or call.per_layer) and self._waits_once(call) and self._behind.call(call) == late:
+                yield call.where, self._sent_calls.alone_s(call)
+
+    @cached_property
+    def _behind(self) -> Behind:
+        """What is made behind what ranks have together."""
+        calls = (call for call in self.lowered.collectives if call.shared and not call.per_microbatch)
+        return behind(self.lowered.program.ops, calls, self._actions[0].beside_once)
 
     def shared_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
@@ -268,21 +285,10 @@ class Figures(Once):
         """True for a call of the whole step that holds its rank up."""
         return not (call.per_microbatch or call.shared or self._actions[0].beside_once(call))
 
-    def _stacked(self, name: str, figures: Callable[[], Iterable[tuple[Where, Any]]], chunks: Sequence[Chunk]) -> Any:
-        """Of what stands at some places all that chunks run, their ends and their layers: [chunk, cell]."""
-        layers, others = self._once(name, lambda: _by_place(figures()))
-
-        def around(chunk: Chunk) -> Any:
-            ends = Chunk(0, (), chunk.first, chunk.last)
-            of_ends = partial(total, [each * ANYWHERE.times(where, ends) for where, each in others])
-            return self._once((name, chunk.first, chunk.last), of_ends)
-
-        counts, stacks = [counted(chunk.stack) for chunk in chunks], np.zeros((len(chunks), len(self.on)))
-        for kind, each in layers.items():
-            stacks += np.array([[count.get(kind, 0)] for count in counts]) * each
-        for at, chunk in enumerate(chunks):
-            stacks[at] += around(chunk)
-        return stacks
+    @cached_property
+    def _stacked(self) -> Callable[[str, Callable[[], Iterable[tuple[Where, Any]]], Sequence[Chunk]], Any]:
+        """Of what stands at some places all that chunks run: [chunk, cell]."""
+        return Stacked(len(self.on)).of
 
     # Bytes --------------------------------------------------------------------------------------------------------
 
@@ -294,6 +300,9 @@ class Figures(Once):
         states = self._stacked(
             "states", lambda: chain.from_iterable(self._bytes(stands, some) for some in others), ranks
         )
+        if stands.copies:
+            several = self.column(lambda case: case.mesh.size(*case.layout.stages) > 1)
+            states += several * self._stacked("copies", lambda: self._bytes(stands, stands.copies), ranks)
         buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
         states += parameters + buckets
         for at, rank in enumerate(ranks):
@@ -319,16 +328,3 @@ class Figures(Once):
     def copied(self) -> Any:
         """1 where devices share parameters whole, else 0."""
         return not self.example.layout.zero and self.column(lambda case: case.mesh.size(*case.layout.data)) > 1
-
-
-def _by_place(figures: Iterable[tuple[Where, Any]]) -> tuple[Mapping[str, Any], list[tuple[Where, Any]]]:
-    """What stands in layers of each kind, as one, and what stands at each other place."""
-    layers: defaultdict[str, Any] = defaultdict(int)
-    others: dict[Hashable, tuple[Where, Any]] = {}
-    for where, seconds in figures:
-        if where.layer is not None:
-            layers[where.kind] = layers[where.kind] + seconds
-        else:
-            place = where.place, where.act, where.chunks
-            others[place] = where, others.get(place, (where, 0))[1] + seconds
-    return layers, [*others.values()]

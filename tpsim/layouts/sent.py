@@ -71,7 +71,7 @@ class SentCalls(Once):
 
     def joined_s(self, chunk: Chunk, acts: str, lane: str = "", *, beside: bool | None = None) -> Any:
         """Seconds of the calls that layers of a chunk send together; see `chosen`."""
-        return total(self._bucketed_s(call, chunk) for call in self.joined(acts, lane, beside=beside))
+        return total(self.bucketed_s(call, chunk) for call in self.joined(acts, lane, beside=beside))
 
     def joined(self, acts: str, lane: str = "", *, beside: bool | None = None) -> list[Collective]:
         """The calls that layers send together, of one layer each; see `chosen`."""
@@ -94,7 +94,9 @@ class SentCalls(Once):
             if inside and lane in ("", sent.lane) and beside in (None, sent.beside) and (ends or sent.inside):
                 yield sent
 
-    def _bucketed_s(self, call: Collective, chunk: Chunk) -> Any:
+    def bucketed_s(self, call: Collective, chunk: Chunk) -> Any:
+        """Seconds of such a call of all layers of a chunk."""
+
         def seconds() -> Any:
             layers, full = layers_of(call, chunk), self.buckets.full(call, chunk)
             left = layers % full

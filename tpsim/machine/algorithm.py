@@ -30,6 +30,7 @@ class Crossing(NamedTuple):
     own                 bytes that it sends to itself; None where it never does
     serial              bytes that are waited for on the level where that is most; None: those of its busiest link
     uplink              bytes on a node's uplink, where its devices share one
+    fills               seconds in which the links of each level are full
     """
 
     latency: Any
@@ -40,6 +41,7 @@ class Crossing(NamedTuple):
     own: Any
     serial: Any = None
     uplink: Any = 0
+    fills: tuple[Any, ...] = ()
 
 
 class Levels(NamedTuple):

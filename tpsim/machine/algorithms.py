@@ -44,9 +44,9 @@ def _flat_ring(at: Levels) -> Crossing:
     sent = (halves * ring.port, halves * ring.nic)
     port, nic = at.busiest(sent)
     latency = halves * (ring.inner_steps * inner.hop_s + ring.outer_steps * outer.hop_s)
-    bandwidth = largest(over(port, inner.bandwidth), over(nic, outer.bandwidth))
-    steps = halves * (ring.inner_steps + ring.outer_steps)
-    return Crossing(latency, bandwidth, steps, total(sent), largest(port, nic), at.own, uplink=at.uplink(sent))
+    fills = over(port, inner.bandwidth), over(nic, outer.bandwidth)
+    steps, beside = halves * (ring.inner_steps + ring.outer_steps), {"uplink": at.uplink(sent), "fills": fills}
+    return Crossing(latency, largest(*fills), steps, total(sent), largest(port, nic), at.own, **beside)
 
 
 def _pairwise(at: Levels) -> Crossing:
@@ -56,9 +56,9 @@ def _pairwise(at: Levels) -> Crossing:
     busiest = at.busiest(sent)
     port = sent[0] if at.inner.topology == "mesh" else busiest[0]  # on a mesh one cable after another
     latency = (g - 1) * inner.hop_s + g * (nodes - 1) * outer.hop_s
-    bandwidth = over(port, inner.bandwidth) + over(busiest[1], outer.bandwidth)
-    serial = largest(port, busiest[1])
-    return Crossing(latency, bandwidth, at.n - 1, total(sent), largest(*busiest), at.own, serial, at.uplink(sent))
+    fills = over(port, inner.bandwidth), over(busiest[1], outer.bandwidth)
+    totals = (at.n - 1, total(sent), largest(*busiest), at.own, largest(port, busiest[1]))
+    return Crossing(latency, total(fills), *totals, at.uplink(sent), fills)
 
 
 def _summed_under(between: Form) -> Callable[[Levels], Crossing]:
@@ -69,10 +69,10 @@ def _summed_under(between: Form) -> Callable[[Levels], Crossing]:
         inside, above = forms.switch_in_switch(at.V, at.inner.n), between(over(at.V, at.inner.n), at.outer.n)
         sent = (inside.link_total, above.link_total)
         latency = inside.steps * inner.hop_s + above.steps * outer.hop_s
-        bandwidth = largest(over(sent[0], inner.bandwidth), over(sent[1], outer.bandwidth))
+        fills = over(sent[0], inner.bandwidth), over(sent[1], outer.bandwidth)
         steps, carried = inside.steps + above.steps, inside.carried + above.carried
-        busiest = largest(*at.busiest(sent))
-        return Crossing(latency, bandwidth, steps, carried, busiest, None, uplink=at.uplink(sent))
+        busiest, beside = largest(*at.busiest(sent)), {"uplink": at.uplink(sent), "fills": fills}
+        return Crossing(latency, largest(*fills), steps, carried, busiest, None, **beside)
 
     return run
 

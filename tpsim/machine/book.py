@@ -45,7 +45,7 @@ def cost(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, change: Change |
     whole, work = in_turn(moved), largest(latency, bandwidth)
     totals = (whole.steps, whole.carried, whole.link_total, serial)
     uplink = largest(*(link.uplink(run.link_total) for link, run in zip(links, moved, strict=True)))
-    return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=uplink)
+    return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=uplink, fills=_fills(groups, terms))
 
 
 def formulas(groups: Sequence[LevelGroup], kind: MoveKind) -> Iterator[str]:
@@ -59,10 +59,16 @@ def _changing(groups: Sequence[LevelGroup], V: Size, change: Change) -> Cost:
     run = changing([group.segments for group in groups], V, change)
     latency = run.latency_s([LevelFigures(group.level).hop_latency for group in groups])
     slowest = zip(run.parts, run.uplinks, groups, strict=True)
-    bandwidth = largest(*(group.level.passing_s(part.link_total, up) for part, up, group in slowest))
-    work, whole = largest(latency, bandwidth), run.whole
+    terms = [group.level.passing_s(part.link_total, up) for part, up, group in slowest]
+    bandwidth, whole = largest(*terms), run.whole
+    work, uplink = largest(latency, bandwidth), largest(*run.uplinks)
     totals = (whole.steps, whole.carried, whole.link_total, whole.link_serial)
-    return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=largest(*run.uplinks))
+    return Cost("book", 0, latency, bandwidth, work, work, *totals, uplink=uplink, fills=_fills(groups, terms))
+
+
+def _fills(groups: Sequence[LevelGroup], terms: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
+    """What the links of each level are full with, by its name."""
+    return tuple(zip((group.level.name for group in groups), terms, strict=True))
 
 
 def _volume(groups: Sequence[LevelGroup], at: int, kind: MoveKind, V: Size) -> Any:

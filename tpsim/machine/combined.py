@@ -26,7 +26,7 @@ def chained(costs: Sequence[Way], name: str, levels: Sequence[str], pipelined: f
 
     def of(number: str) -> Any:
         values = [getattr(cost, number) for cost in costs]
-        if number == "stages":
+        if number in {"stages", "fills"}:
             return tuple(chain.from_iterable(values))
         if number == "link_serial":
             return by_level(values, levels)
@@ -71,6 +71,8 @@ def twice(cost: Way, link_total: Callable[[], Any]) -> Way:
             return 0 if cost.link is None else cost.link.uplink(link_total())
         if number == "stages":
             return tuple(_twice(stage, link_total()) for stage in cost.stages)
+        if number == "fills":
+            return _full(cost, 2)
         once = getattr(cost, number)
         return once if number == "launch_s" else 2 * once
 
@@ -87,9 +89,16 @@ def repeated(cost: Way, times: Size) -> Way:
         return LevelStage(stage.level, stage.algorithm, traffic, *seconds)
 
     def of(number: str) -> Any:
+        if number == "fills":
+            return _full(cost, times)
         return tuple(map(again, cost.stages)) if number == "stages" else times * getattr(cost, number)
 
     return Derived(cost.algorithm, cost.protocol, of, time=True)
+
+
+def _full(cost: Way, times: Size) -> tuple[tuple[str, Any], ...]:
+    """What a way fills that is run so many times."""
+    return tuple((level, times * seconds) for level, seconds in cost.fills)
 
 
 def _twice(stage: LevelStage, link_total: Any) -> LevelStage:
@@ -167,7 +176,7 @@ def _by_field(pick: Callable[[Sequence[Any]], Any], costs: Sequence[Way], times:
     """
 
     def of(number: str) -> Any:
-        if number == "stages":
+        if number in {"stages", "fills"}:
             return ()
         values = times if number == "time_s" else [getattr(cost, number) for cost in costs]
         return values[0] if all(value is values[0] for value in values) else pick(values)

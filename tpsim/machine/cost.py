@@ -46,6 +46,7 @@ class Cost(NamedTuple):
                  worked at once
     link_total, link_serial  of the level whose links carry most
     link         the level as it is met by a way of one algorithm on one level
+    fills        seconds in which the links of a level are full, with its name: nothing else goes over them then
     uplink       bytes that the devices of a node send together into a level whose uplink they share, or get from it; of
                  the level where that is most
     excess       bytes by which a message is larger than those that are sent so; None: of any size
@@ -67,6 +68,7 @@ class Cost(NamedTuple):
     link: TunedLink | None = None
     uplink: Any = 0
     excess: Any = None
+    fills: tuple[tuple[str, Any], ...] = ()
 
     @property
     def time_s(self) -> Any:
@@ -272,4 +274,6 @@ def single(link: TunedLink, way: tuple[str, str], traffic: Traffic, own: Any, la
     stage = LevelStage(link.level.name, algorithm, traffic, latency, bandwidth, work)
     totals = (traffic.steps, traffic.carried, traffic.link_total, traffic.link_serial)
     limits = {"uplink": link.uplink(traffic.link_total), "excess": link.excess(lambda: traffic.message)}
-    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, (stage,), ramp, protocol, link, **limits)
+    beside = (stage,), ramp, protocol, link
+    fills = ((link.level.name, bandwidth),)
+    return Cost(algorithm, launch_s, latency, bandwidth, work, work, *totals, *beside, **limits, fills=fills)

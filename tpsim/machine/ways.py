@@ -220,12 +220,10 @@ class ProtocolWays(NamedTuple):
         if links is None:
             return
         spent = zip(run.parts, run.uplinks, links, strict=True)
-        bandwidth = largest(
-            *(link.level.passing_s(part.link_total, up, link.figures.efficiency) for part, up, link in spent)
-        )
+        fills = tuple([link.level.passing_s(part.link_total, up, link.figures.efficiency) for part, up, link in spent])
         latency, whole = run.latency_s([link.hop_s for link in links]), run.whole
         totals = (whole.steps, whole.carried, whole.link_total)
-        crossing = Crossing(latency, bandwidth, *totals, None, uplink=largest(*run.uplinks))
+        crossing = Crossing(latency, largest(*fills), *totals, None, uplink=largest(*run.uplinks), fills=fills)
         yield self._crossed(CHANGE, links, lambda: run.whole.message, crossing)
 
     def _links(self, names: Sequence[str], message: Callable[[], Any]) -> tuple[TunedLink, ...] | None:
@@ -244,8 +242,11 @@ class ProtocolWays(NamedTuple):
         work = crossing.latency + crossing.bandwidth + ramp
         seconds = (largest(*launches), crossing.latency, crossing.bandwidth, work, work)
         totals = (crossing.steps, crossing.carried, crossing.busiest, serial)
+        levels = [group.level.name for group in self.groups]
         beside = {"protocol": self.protocol, "uplink": crossing.uplink, "excess": excess}
-        return Cost(name, *seconds, *totals, ramp_s=ramp, **beside)
+        return Cost(
+            name, *seconds, *totals, ramp_s=ramp, fills=tuple(zip(levels, crossing.fills, strict=True)), **beside
+        )
 
 
 def _alone(group: LevelGroup, name: str) -> bool:

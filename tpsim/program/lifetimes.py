@@ -14,7 +14,7 @@ from tpsim.program.keeps import GRADIENTS
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Lin, Op, Program, Rename, Reshard
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.op import Where
 
@@ -43,6 +43,8 @@ class Lifetimes:
              them are there at once
     added    what products make of gradients of weights, which is only cast into what is added up; an embedding is
              looked up, and no product makes its gradient
+    shared   weights, cast or gathered, that microbatches of stages keep for backward: one array for all of them, which
+             stands from step to step and is none of the others
     """
 
     homes: Mapping[Array, Array]
@@ -51,6 +53,7 @@ class Lifetimes:
     turns: Mapping[Op, Turn]
     streamed: Mapping[Array, tuple[str, ...]] = field(default_factory=dict)
     added: frozenset[Array] = frozenset()
+    shared: frozenset[Array] = frozenset()
 
     def read_by(self, op: Op) -> list[Array]:
         """The arrays with bytes that an op reads; a view reads nothing."""
@@ -86,7 +89,8 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
     if program.units != "arrays":
         readers.update(_as_units(program.units, [op for op in makers.values() if is_gather(op)], readers, turns))
     sums = _added_up(program, homes)
-    nowhere = set(sums)
+    shared = frozenset(_shared(makers.values(), readers) if program.pipe else ())
+    nowhere = sums | shared
     if not interiors:
         nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home], program)}
     return Lifetimes(
@@ -108,7 +112,15 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
             and readers[home]
             and all(isinstance(r, Lin) and r.output in sums and r.output.role == "gradient" for r in readers[home])
         ),
+        shared,
     )
+
+
+def _shared(makers: Iterable[Op], readers: Mapping[Array, Sequence[Op]]) -> Iterator[Array]:
+    """Weights that a microbatch keeps for its backward, which has the same of them as any other that is in flight."""
+    for op in makers:
+        if is_fetched(op) and any(reader.where.act != op.where.act for reader in readers[op.output]):
+            yield op.output
 
 
 def microbatches(program: Program) -> tuple[tuple[Op, ...], frozenset[Array]]:
@@ -193,23 +205,27 @@ def is_fetched(op: Op) -> bool:
 def _as_units(
     units: str, gathers: Sequence[Op], readers: Mapping[Array, Sequence[Op]], turns: Mapping[Op, Turn]
 ) -> dict[Array, list[Op]]:
-    """Readers of weights that are freed at once, of a layer or of what is around these: the last one of all has all."""
-    members: dict[Hashable, list[Array]] = defaultdict(list)
+    """Readers of weights that are freed at once, of a layer or of what is around these: the last one of all has all.
+
+    What is gathered behind that, since nobody reads it, is freed by itself.
+    """
+    members: dict[Hashable, list[Op]] = defaultdict(list)
     for op in gathers:
         where = op.where
         end = where.layer is None and units == "ends" and where.place
         kind = where.kind if where.layer is not None else ""  # what is around the layers is one unit
-        members[end, kind, where.layer, where.microbatch, where.phase, where.chunks].append(op.output)
+        members[end, kind, where.layer, where.microbatch, where.phase, where.chunks].append(op)
 
     def turn(op: Op) -> tuple[int, Turn]:
         return "FBW".index(op.where.act), turns[op]
 
-    lasts = {
-        x: max((op for y in unit for op in readers[y]), key=turn, default=None)
-        for unit in members.values()
-        for x in unit
-    }
-    return {x: [*readers[x], *([last] if last and last not in readers[x] else [])] for x, last in lasts.items()}
+    freed: dict[Array, list[Op]] = {}
+    for unit in members.values():
+        last = max((reader for op in unit for reader in readers[op.output]), key=turn, default=None)
+        for op in unit:
+            own = readers[op.output]
+            freed[op.output] = [*own, *([last] if last and last not in own and turn(last) > turn(op) else [])]
+    return freed
 
 
 def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:

@@ -337,8 +337,7 @@ class Program:
 
     def without(self, axes: frozenset[str]) -> Program:
         """The same where some axes are of one device: what moves over these alone is there already."""
-        there: dict[Array, Array] = {}
-        ops: list[Op] = []
+        there, ops = dict[Array, Array](), list[Op]()
         for op in self.ops if axes else ():
             if isinstance(op, Reshard) and op.moves and all(axes.issuperset(move.axes) for move in op.moves):
                 there[op.output] = there.get(op.inputs[0], op.inputs[0])
@@ -347,4 +346,5 @@ class Program:
             else:
                 ops.append(replace(op, inputs=tuple([there.get(x, x) for x in op.inputs])))
         results = {name: there.get(x, x) for name, x in self.results.items()}
-        return replace(self, ops=tuple(ops), results=results) if axes else self
+        left = {dim: on for dim, on in self.table.get("*", {}).items() if dim != LAYERS or not axes.issuperset(on)}
+        return replace(self, ops=tuple(ops), results=results, table={**self.table, "*": left}) if axes else self

@@ -85,7 +85,7 @@ class Lowered:
     def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
         """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
         if alone not in self.turned:
-            known = alone, self.program.ahead, self.program.units, *microbatches(self.program)
+            known = alone, self.program.ahead, self.program.units, self.program.pipe, *microbatches(self.program)
             self.turned[alone] = self.once("turnover", lambda: turnover(self.program.without(alone)), *known)
         return self.turned[alone]
 
