@@ -1,4 +1,4 @@
-"""What chunks run of what stands at some places of a program, as arrays: their ends, and layers as often as they have."""
+"""What chunks run of what stands at places of a program, as arrays: their ends, and layers as often as they have."""
 
 from __future__ import annotations
 
