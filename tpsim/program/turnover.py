@@ -117,15 +117,21 @@ class Turnover(Once):
         """The ops of the ends that a chunk has: those before its layers, and those behind them."""
 
         def split() -> tuple[Ops, Ops]:
-            chunk = Chunk(0, (), first, last)
-            alone = Stages(1, (chunk,))
-            here = [op for op in self._parts["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
-            turns = self.lifetimes.turns
+            here, turns = self._ends(first, last, acts), self.lifetimes.turns
             begin = min((turns[run[0]] for kind in kinds for run in self.layer(kind, acts) if run), default=(inf,))
             ahead = [_is_ahead(op, traced=turns[op] < begin) for op in here]
             return tuple(compress(here, ahead)), tuple(op for op, flag in zip(here, ahead, strict=True) if not flag)
 
         return self._once(("around", first, last, kinds, acts), split)
+
+    def _ends(self, first: bool, last: bool, acts: str) -> list[Op]:
+        """The ops of the ends that a chunk has."""
+
+        def compute() -> list[Op]:
+            alone = Stages(1, (Chunk(0, (), first, last),))
+            return [op for op in self._parts["ends"] if op.where.act in acts and alone.runs(op.where, 0)]
+
+        return self._once(("ends", first, last, acts), compute)
 
     def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
         """The cuts over which a chunk receives, and over which it sends."""
@@ -136,26 +142,30 @@ class Turnover(Once):
 
     def _changes(self, ops: Ops, acts: str, *, freed: bool = False) -> Changes:
         """What ops make and free, in whatever chunk they run; freed: that alone."""
-        frees = self._frees("BW" if {*"BW"} <= {*acts} else "")
-        readers, changes = self.lifetimes.readers, list[tuple[Array, int]]()
-        for op in ops:
-            made = op.output if not freed and op.output in readers else None
-            if made:
-                changes.append((made, 1))
-            changes += [(array, -1) for array in frees.get(op, ())]
-            if made and not readers[made]:
-                changes.append((made, -1))
-        return changes
+        each = (self._frees if freed else self._each)("BW" if {*"BW"} <= {*acts} else "")
+        return [change for op in ops for change in each.get(op, ())]
 
-    def _frees(self, fused: str) -> Mapping[Op, list[Array]]:
-        """Of ops the arrays that they read as the last ones; fused: acts that run as one."""
+    def _each(self, fused: str) -> Mapping[Op, Changes]:
+        """What every op makes and frees, if it does; fused: acts that run as one."""
 
-        def compute() -> Mapping[Op, list[Array]]:
-            frees: dict[Op, list[Array]] = defaultdict(list)
+        def compute() -> Mapping[Op, Changes]:
+            frees, each = self._frees(fused), {**self._frees(fused)}
+            for array, maker in self.lifetimes.makers.items():
+                unread = () if self.lifetimes.readers[array] else ((array, -1),)
+                each[maker] = [(array, 1), *frees.get(maker, ()), *unread]
+            return each
+
+        return self._once(("each", fused), compute)
+
+    def _frees(self, fused: str) -> Mapping[Op, Changes]:
+        """The same of what it reads as the last one, alone."""
+
+        def compute() -> Mapping[Op, Changes]:
+            frees: dict[Op, list[tuple[Array, int]]] = defaultdict(list)
             for array, readers in self.lifetimes.readers.items():
                 if readers:
-                    frees[self._last(array, fused)].append(array)
-            return frees
+                    frees[self._last(array, fused)].append((array, -1))
+            return {**frees}
 
         return self._once(("frees", fused), compute)
 
