@@ -102,13 +102,14 @@ class Trace:
 
     def state(self, name: str, param: Array, dtype: str) -> Array:
         """What an optimizer holds of a parameter, from outside."""
-        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self._rows(param))
+        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self.rows(param))
 
     def home(self, param: Array, region: str) -> Sharding:
         """The type that what belongs to a parameter has in `region`."""
-        return self.layout.home(unpacked(param.type).dims, region, self._rows(param))
+        return self.layout.home(unpacked(param.type).dims, region, self.rows(param))
 
-    def _rows(self, param: Array) -> tuple[str, ...]:
+    def rows(self, param: Array) -> tuple[str, ...]:
+        """The dims of a parameter that frameworks have first; none of another array."""
         leaf = self.producer[param]
         return leaf.rows if isinstance(leaf, Leaf) else ()
 

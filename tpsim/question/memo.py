@@ -13,6 +13,7 @@ from tpsim.cost.memory import standing
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
+from tpsim.program.layout import REGIONS
 from tpsim.program.lifetimes import microbatches
 from tpsim.program.lower import anew, begun, lower
 from tpsim.program.model_file import load_model
@@ -167,7 +168,7 @@ UNKNOWN: Mapping[StepPart, tuple[Sequence[str], Mapping[str, Any]]] = {
     "backward": (BEHIND, {}),
     "gradients": (("state",), {}),
     "turnover": (("state",), {}),
-    "update": ((), DROPPED),
+    "stretches": (tuple(REGIONS), DROPPED),
 }
 """Regions that a part of a step knows nothing of, and switches, as they are not looked at."""
 
