@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
-from tpsim.program.op import Array, Program, Where, acting
+from tpsim.program.op import Array, Program, Where
 from tpsim.program.stretch import Stretches
 from tpsim.program.text import Text
 from tpsim.program.trace import Path, Trace, book_path
@@ -153,7 +153,7 @@ def _gradients(
         losses.append(begun.loss)
         for (weight, chunk), parts in begun.uses.items():
             gradients[weight, chunk] += update.added(weight, chunk, microbatch, parts)
-    with trace.at(replace(ROOT, block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
+    with trace.at(ROOT.but(block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     return replace(begun, loss=total, uses=gradients)
 
@@ -212,7 +212,7 @@ def leaves_of(
     """A leaf per parameter where it belongs to: those of a layer once per traced layer."""
     weights: dict[tuple[str, int | None], Array] = {}
     for parameter, layer, where in _homes(model, practice, stacks):
-        with trace.at(replace(where, block=parameter.block, place=parameter.places[0])):
+        with trace.at(where.but(block=parameter.block, place=parameter.places[0])):
             dtype = dtypes.weights_of(parameter.block)
             leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param", rows=parameter.rows)
         weights[parameter.name, layer] = leaf
@@ -226,17 +226,17 @@ def _homes(
     layers = [(chunk, kind) for chunk, stack in enumerate(stacks) for kind in stack]
     chunk_of = {"embedding": 0, "head": len(stacks) - 1}
     around = [
-        (parameter, None, replace(ROOT, chunks=tuple(sorted({chunk_of[place] for place in parameter.places}))))
+        (parameter, None, ROOT.but(chunks=tuple(sorted({chunk_of[place] for place in parameter.places}))))
         for parameter in end_parameters(model)
     ]
     yield from (home for home in around if home[0].places[0] == "embedding")
     for layer, (chunk, kind) in enumerate(layers):
-        where = replace(ROOT, chunks=(chunk,), kind=kind).inside("layers", layer)
+        where = ROOT.but(chunks=(chunk,), kind=kind).inside("layers", layer)
         for parameter in layer_parameters(model, model.kinds[model_kind(kind)], practice):
             yield parameter, layer, where
     yield from (home for home in around if home[0].places[0] != "embedding")
     for parameter in mtp_parameters(model, practice):
-        yield parameter, None, replace(ROOT, chunks=(len(stacks) - 1,))
+        yield parameter, None, ROOT.but(chunks=(len(stacks) - 1,))
 
 
 def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Iterable[Array]) -> tuple[Op, ...]:
@@ -255,7 +255,7 @@ def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Iterable[Array
     kernels = {(op.where.kernel, op.where.loops) for op in backward if op.output in on_the_way and op.where.kernel}
     for_parameters = _leading_to(gradients, backward) - on_the_way
     return tuple(
-        replace(op, where=acting(op.where, "W", op.where.again))
+        replace(op, where=op.where.but(act="W"))
         if op.where.act == "B" and op.output in for_parameters and (op.where.kernel, op.where.loops) not in kernels
         else op
         for op in ops

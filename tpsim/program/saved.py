@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import FURTHER, keeps_all
-from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting, is_cast
+from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, is_cast
 from tpsim.program.practice import FULL
 
 if TYPE_CHECKING:
@@ -186,11 +186,9 @@ class Saved:
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
-        where = acting(op.where, "B", why)
-        if why == "gather":
-            where = replace(self.trace.where, again=why, kernel="")
+        where = self.trace.where.but(again=why, kernel="") if why == "gather" else op.where.but(act="B", again=why)
         if why == "replay" and where.kernel:
-            where = replace(where, kernel=f"{where.kernel}.again")
+            where = where.but(kernel=f"{where.kernel}.again")
         inputs = tuple(self._replayed(x) if why == "replay" else self.of(x) for x in op.inputs)
         because = f"{op.because}; {MADE_AGAIN[why]}" if op.because else op.because
         return self.trace.emit(replace(op, inputs=inputs, output=replace(op.output), where=where, because=because))

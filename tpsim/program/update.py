@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dtypes import DTYPE_BYTES
-from tpsim.program.op import acting
 from tpsim.program.stretch import Stretches, all_of
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Update:
             return parts
 
         def write() -> Sequence[Array]:
-            where = replace(self.trace.where, act="W", chunks=(chunk,)).inside("microbatches", microbatch)
+            where = self.trace.where.but(act="W", chunks=(chunk,)).inside("microbatches", microbatch)
             with self.trace.at(where, "grad"):
                 bags = self._added(param, parts)
                 if self.practice.gradients == "per_microbatch":
@@ -88,12 +87,12 @@ class Update:
 
         def write() -> Sequence[Array]:
             to, gradient = self.trace.home(param, "state"), self._gradient(param, parts)
-            with self.trace.at(acting(self.trace.where, "U"), "state"):
+            with self.trace.at(self.trace.where.but(act="U"), "state"):
                 g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
             held = self.dtypes.shards or param.dtype
             if self.practice.settled == "sent" or g.dtype == held:
                 return [g]
-            with self.trace.at(replace(acting(self.trace.where, "U"), kernel=CAST), "state"):
+            with self.trace.at(self.trace.where.but(act="U", kernel=CAST), "state"):
                 return [self.trace.lin(g.name, g, dtype=held)]
 
         chunks = tuple((chunk, len(own)) for chunk, own in parts.items())
@@ -112,15 +111,15 @@ class Update:
             return self._of_a_chunk(param, own)
         settled, to = [], self.trace.home(param, "state" if self.owing else "grad")
         for chunk, own in parts.items():
-            with self.trace.at(replace(self.trace.where, act="W", chunks=(chunk,)), "grad"):
+            with self.trace.at(self.trace.where.but(act="W", chunks=(chunk,)), "grad"):
                 because = f"each stage that uses {param.name} settles its own gradient"
                 settled.append(self._to(self._of_a_chunk(param, own), to, because))
-        with self.trace.at(acting(self.trace.where, "W"), "grad"):
+        with self.trace.at(self.trace.where.but(act="W"), "grad"):
             chunks = " and ".join(map(str, parts))
             return self.trace.joined(settled, f"{param.name} is used by chunks {chunks} of the stack, on two stages")
 
     def _of_a_chunk(self, param: Array, parts: Iterable[Array]) -> Array:
-        with self.trace.at(acting(self.trace.where, "W"), "grad"):
+        with self.trace.at(self.trace.where.but(act="W"), "grad"):
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
 
@@ -136,7 +135,7 @@ class Update:
             with trace.at(trace.producer[g].where, "state"):
                 (square,) = self.known.once(trace, ("square",), [g], lambda g=g: [self._square(g)])
                 bags[square.type.owes, trace.where.chunks[0]].append(square)
-        step = replace(trace.where, act="U", place="step", block=CLIP, loops=(), chunks=tuple(range(chunks)))
+        step = trace.where.but(act="U", place="step", block=CLIP, loops=(), chunks=tuple(range(chunks)))
         for (owes, chunk), squares in bags.items():
             with trace.at(replace(step, chunks=(chunk,)), "state"):
                 sums[owes].append(trace.lin("squares", *squares, role="activation"))
@@ -150,7 +149,7 @@ class Update:
     def _square(self, g: Array) -> Array:
         """The sum of its squares; what several stages hold alike is of the first one."""
         trace, where = self.trace, self.trace.where
-        with trace.at(replace(where, chunks=where.chunks[:1], kernel="norm.gradients")):
+        with trace.at(where.but(chunks=where.chunks[:1], kernel="norm.gradients")):
             return trace.einsum(f"squares.{g.name}", (), trace.map(f"square.{g.name}", "square", g))
 
     def apply(self, param: Array, g: Array, squares: Array | None) -> Array:
@@ -161,7 +160,7 @@ class Update:
 
     def _applied(self, param: Array, g: Array, squares: Array | None) -> Array:
         trace, to = self.trace, self.trace.home(param, "state")
-        with trace.at(acting(trace.where, "U"), "state"):
+        with trace.at(trace.where.but(act="U"), "state"):
             g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
             master = self._master(param)
             kept = self.dtypes.moments or self.dtypes.optimizer
