@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tpsim.program.keeps import GRADIENTS
@@ -37,7 +38,7 @@ class Lifetimes:
 
     makers   array with bytes of its own -> the op that makes it
     readers  the same -> the ops that read it, through views too, in turn
-    turns    op of a microbatch -> when it has its turn, beside the others of its rank
+    turns    op of a microbatch -> when it has its turn, beside the others of its rank; in turn
     streamed array that comes, or leaves, block after block -> the axes whose devices have a block each: `BUFFERS` of
              them are there at once
     added    what products make of gradients of weights, which is only cast into what is added up; an embedding is
@@ -98,8 +99,8 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
         found.take(op)
     turns, makers = _turns(ops, program.ahead), found.makers
     readers: dict[Array, list[Op]] = {home: [] for home in makers}
-    for op in sorted(found.reads, key=turns.__getitem__):
-        for home in found.reads[op]:
+    for op in turns:
+        for home in found.reads.get(op, ()):
             readers[home].append(op)
     if program.units != "arrays":
         readers.update(_as_units(program.units, [op for op in makers.values() if is_gather(op)], readers, turns))
@@ -245,7 +246,7 @@ def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
             at = max((begun_at[x] for x in op.inputs if x in begun_at), default=place)
         begun_at[op.output] = at
         turns[op] = (at, not early, place)
-    return turns
+    return dict(sorted(turns.items(), key=itemgetter(1)))
 
 
 def _run_of(where: Where, *, before: int = 0) -> Hashable:

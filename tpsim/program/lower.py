@@ -158,29 +158,29 @@ def _gradients(
     return replace(begun, loss=total, uses=gradients)
 
 
-def _end(
-    begun: Begun, stacks: tuple[tuple[str, ...], ...], known: Stretches
-) -> dict[str, Array]:
+def _end(begun: Begun, stacks: tuple[tuple[str, ...], ...], known: Stretches) -> dict[str, Array]:
     """Gradients settled and weights updated, once per step."""
     text, trace = begun.text, begun.text.trace
     update = Update(trace, trace.layout, text.practice, text.dtypes, known)
-    results: dict[str, Array] = {}
-    squares: Array | None = None
+    trained = dict(_trained(text.model, text.practice, stacks, text.weights))
+    weights = [*trained.values()]
 
-    def updated(label: str, weight: Array) -> None:
-        results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
+    def write() -> list[Array]:
+        gradients, new, squares = list[Array](), list[Array](), None
+        for weight in weights:
+            parts = {chunk: begun.uses[weight, chunk] for chunk in trace.producer[weight].where.chunks}
+            gradients.append(update.received(weight, parts))
+            if text.practice.clip == "none":
+                new.append(update.apply(weight, gradients[-1], squares))
+        if text.practice.clip != "none":
+            squares = update.squares(gradients, len(stacks))
+            new += [update.apply(weight, g, squares) for weight, g in zip(weights, gradients, strict=True)]
+        return [*gradients, *new]
 
-    labels = dict(_trained(text.model, text.practice, stacks, text.weights))
-    for label, weight in labels.items():
-        parts = {chunk: begun.uses[weight, chunk] for chunk in trace.producer[weight].where.chunks}
-        results[f"grad.{label}"] = update.received(weight, parts)
-        if text.practice.clip == "none":
-            updated(label, weight)
-    if text.practice.clip != "none":
-        squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
-        for label, weight in labels.items():
-            updated(label, weight)
-    return results
+    names = [f"{kind}.{label}" for kind in ("grad", "new") for label in trained]
+    table = [(region, *dims.items()) for region, dims in trace.layout.table.items()]
+    read = [*weights, *(x for parts in begun.uses.values() for x in parts)]
+    return dict(zip(names, known.once(trace, ("end", *names, *table), read, write), strict=True))
 
 
 def _trained(

@@ -193,10 +193,10 @@ class Einsum(Op):
     is_matmul: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        seen, out = dict.fromkeys(dim for array in self.inputs for dim in array.dims), self.output.dims
-        contracted = tuple([dim for dim in seen if dim not in out])
-        real = len(self.inputs) > 1 and all(array.role != "index" for array in self.inputs)
-        object.__setattr__(self, "contracted", contracted)
+        out = self.output.type.dims
+        contracted = dict.fromkeys([dim for array in self.inputs for dim in array.type.dims if dim not in out])
+        real = len(self.inputs) > 1 and "index" not in [array.role for array in self.inputs]
+        object.__setattr__(self, "contracted", tuple(contracted))
         object.__setattr__(self, "is_matmul", bool(real and contracted))
 
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:

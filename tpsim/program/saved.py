@@ -86,6 +86,7 @@ class Saved:
     again: dict[tuple[Array, Again], Array]
     outside: set[Array] = field(init=False)
     _kernels: dict[Op, tuple[str, Hashable]] = field(default_factory=dict, init=False, repr=False)
+    _whys: dict[Op, Again] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         producer, kernel = self.trace.producer, self.kernel
@@ -95,11 +96,15 @@ class Saved:
         """`x` as backward finds it: kept, or made again because it was not."""
         x = self.trace.instead.get(x, x)
         op = self.trace.producer[x]
-        if self._inside(op):
-            return self._again(op, "kernel")
-        if self._gathered(op):
-            return self._again(op, "gather")
-        return self._again(op, "replay") if self._recomputed(op) else x
+        why = self._why(op)
+        return self._again(op, why) if why else x
+
+    def _why(self, op: Op) -> Again:
+        """Why what an op makes is made again; it is not, if it is kept."""
+        if op not in self._whys:
+            why: Again = "kernel" if self._inside(op) else "gather" if self._gathered(op) else ""
+            self._whys[op] = why or ("replay" if self._recomputed(op) else "")
+        return self._whys[op]
 
     def _inside(self, op: Op) -> bool:
         """True for what a fused kernel neither gives away nor keeps."""

@@ -108,7 +108,7 @@ class Turnover(Once):
     def _parts(self) -> Mapping[str, list[Op]]:
         """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
         parts: dict[str, list[Op]] = defaultdict(list)
-        for op in sorted(self.lifetimes.turns, key=self.lifetimes.turns.__getitem__):
+        for op in self.lifetimes.turns:
             where = op.where
             parts[where.kind if where.layer is not None else "cut" if where.place == "cut" else "ends"].append(op)
         return parts
