@@ -141,9 +141,7 @@ def _backward(begun: Begun) -> Begun:
     return replace(begun, uses=of_chunks)
 
 
-def _gradients(
-    begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: int, known: Stretches
-) -> Begun:
+def _gradients(begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: int, known: Stretches) -> Begun:
     """All microbatches one after the other, the first as it is begun, and what they add to gradients."""
     text, trace = begun.text, begun.text.trace
     update, losses = Update(trace, trace.layout, text.practice, text.dtypes, known), list[Array]()

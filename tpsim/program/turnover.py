@@ -18,6 +18,7 @@ from tpsim.quantity.once import Once
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tpsim.program.kinds import Layers
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.op import Program
 
@@ -60,16 +61,19 @@ class Turnover(Once):
         return self._once(key, partial(self._runs, chunk, acts))
 
     def _runs(self, chunk: Chunk, acts: str) -> Sequence[tuple[Changes, int]]:
-        layers = [(self.layer(kind, acts), times) for kind, times in chunk.stack if times]
-        layers = layers if acts == "F" else layers[::-1]
         before, after = self._around(chunk.first, chunk.last, tuple([kind for kind, _ in chunk.stack]), acts)
-        got, sent = self._messages(chunk, acts)
-        parts = ((before, 1), *_in_turn(layers, self.ahead), (after, 1))
-        return [
-            (self._once(("came", got), lambda: [(op.output, 1) for op in got]), 1),
-            *((self._once((ops, acts), partial(self._changes, ops, acts)), times) for ops, times in parts),
-            (self._once(("gone", sent, acts), partial(self._changes, sent, acts, freed=True)), 1),
-        ]
+        came, gone = self._messages(chunk.first, chunk.last, acts)
+        inside = self._once(("inside", chunk.stack, acts), partial(self._inside, chunk.stack, acts))
+        return [(came, 1), (self._changed(before, acts), 1), *inside, (self._changed(after, acts), 1), (gone, 1)]
+
+    def _inside(self, stack: Layers, acts: str) -> Sequence[tuple[Changes, int]]:
+        """What changes while layers run."""
+        layers = [(self.layer(kind, acts), times) for kind, times in (stack if acts == "F" else stack[::-1]) if times]
+        return [(self._changed(ops, acts), times) for ops, times in _in_turn(layers, self.ahead)]
+
+    def _changed(self, ops: Ops, acts: str) -> Changes:
+        """What ops change, one object for all chunks that run them."""
+        return self._once((ops, acts), partial(self._changes, ops, acts))
 
     def layer(self, kind: str, acts: str) -> tuple[Ops, Ops]:
         """The casts and gathers of a layer's weights, and its other ops, in turn."""
@@ -133,12 +137,18 @@ class Turnover(Once):
 
         return self._once(("ends", first, last, acts), compute)
 
-    def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
-        """The cuts over which a chunk receives, and over which it sends."""
-        cuts = [op for op in self._parts["cut"] if op.where.act in acts]
-        forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
-        got = ([] if chunk.first else forward) + ([] if chunk.last else backward)
-        return (*got,), (*([] if chunk.last else forward), *([] if chunk.first else backward))
+    def _messages(self, first: bool, last: bool, acts: str) -> tuple[Changes, Changes]:
+        """What comes over the cuts over which a chunk receives, and what is freed at those over which it sends."""
+
+        def compute() -> tuple[Changes, Changes]:
+            cuts = [op for op in self._parts["cut"] if op.where.act in acts]
+            forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
+            got = *([] if first else forward), *([] if last else backward)
+            sent = *([] if last else forward), *([] if first else backward)
+            came = self._once(("came", got), lambda: [(op.output, 1) for op in got])
+            return came, self._once(("gone", sent, acts), partial(self._changes, sent, acts, freed=True))
+
+        return self._once(("messages", first, last, acts), compute)
 
     def _changes(self, ops: Ops, acts: str, *, freed: bool = False) -> Changes:
         """What ops make and free, in whatever chunk they run; freed: that alone."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dtypes import DTYPE_BYTES
@@ -133,11 +134,11 @@ class Update:
         sums: dict[Any, list[Array]] = defaultdict(list)
         for g in gradients:
             with trace.at(trace.producer[g].where, "state"):
-                (square,) = self.known.once(trace, ("square",), [g], lambda g=g: [self._square(g)])
+                (square,) = self.known.once(trace, ("square",), [g], partial(self._square, g))
                 bags[square.type.owes, trace.where.chunks[0]].append(square)
         step = trace.where.but(act="U", place="step", block=CLIP, loops=(), chunks=tuple(range(chunks)))
         for (owes, chunk), squares in bags.items():
-            with trace.at(replace(step, chunks=(chunk,)), "state"):
+            with trace.at(step.but(chunks=(chunk,)), "state"):
                 sums[owes].append(trace.lin("squares", *squares, role="activation"))
         with trace.at(step, "state"):
             because = "the norm of all gradients decides how far they are clipped"
@@ -146,11 +147,11 @@ class Update:
             own = [x if x.type == to else self._to(x, to, because) for x, to in zip(staged, left, strict=True)]
             return trace.settled(trace.lin("squares", *own), because)
 
-    def _square(self, g: Array) -> Array:
+    def _square(self, g: Array) -> Sequence[Array]:
         """The sum of its squares; what several stages hold alike is of the first one."""
         trace, where = self.trace, self.trace.where
         with trace.at(where.but(chunks=where.chunks[:1], kernel="norm.gradients")):
-            return trace.einsum(f"squares.{g.name}", (), trace.map(f"square.{g.name}", "square", g))
+            return [trace.einsum(f"squares.{g.name}", (), trace.map(f"square.{g.name}", "square", g))]
 
     def apply(self, param: Array, g: Array, squares: Array | None) -> Array:
         """AdamW: the new weights as they are stored; `squares` of all gradients, where these are clipped."""
