@@ -16,10 +16,11 @@ from tpsim.program.stretch import Stretches
 ORDER = ("P", "D", "E", "T")
 MIXED = Dtypes(params="bf16", gradients="f32", optimizer="f32")
 LAID = [
-    {"tp": ("T",), "dp": data, "zero": zero, "line": line, **more}
-    for more in ({"sequence_parallel": True}, {"pp": ("P",)})
+    {"tp": ("T",), "dp": data, "zero": zero, **line, **more}
+    for more in ({"sequence_parallel": True}, {"pp": ("P",)}, {"pp": ("E",)})
     for data in (("D",), ("D", "E"))
-    for line in ("none", "flat", "rows")
+    if {*data}.isdisjoint(more.get("pp", ()))
+    for line in ({}, {"line": "flat"}, {"line": "rows"}, {"whole": ("h", "d")})
     for zero in range(4)
 ]
 

@@ -96,9 +96,8 @@ class Update:
             with self.trace.at(self.trace.where.but(act="U", kernel=CAST), "state"):
                 return [self.trace.lin(g.name, g, dtype=held)]
 
-        chunks = tuple((chunk, len(own)) for chunk, own in parts.items())
         every = [part for own in parts.values() for part in own]
-        key = "received", chunks, self.owing, self.layout.stages
+        key = "received", self.owing, self.layout.stages
         (received,) = self._once(("state", "grad"), param, every, write, *key)
         return received
 
