@@ -118,10 +118,7 @@ class Where:
 
     def index(self, loop: str) -> int | None:
         """The traced run of a loop in which the op stands; None if it stands outside."""
-        for name, index in self.loops:
-            if name == loop:
-                return index
-        return None
+        return dict(self.loops).get(loop)
 
     def but(self, **changed: Any) -> Where:
         """The same place with other fields: one object, however often it is asked for."""

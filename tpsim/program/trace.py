@@ -5,15 +5,15 @@ Forward, backward and update are written with the same functions, so they obey t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.algebra import reshard
-from tpsim.algebra.legality import owed_after, split_alike
+from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move, as_streamed
 from tpsim.algebra.sharding import FlatDim, Owed, Sharding, ShardingError, flat_dim, joined, unpacked
+from tpsim.program import typed
 from tpsim.program.dims import ROWS
 from tpsim.program.op import (
     Array,
@@ -74,13 +74,9 @@ class Trace:
         own = [*self.ops], {**self.producer}, {**self.instead}
         return Trace(layout, self.order, self.where, self.region, self.path, *own, self.types)
 
-    @contextmanager
-    def at(self, where: Where, region: str | None = None) -> Iterator[None]:
+    def at(self, where: Where, region: str | None = None) -> Stay:
         """Emit what follows at `where` (and in `region`), then return to where we were."""
-        before = self.where, self.region
-        self.where, self.region = where, region or self.region
-        yield
-        self.where, self.region = before
+        return Stay(self, (where, region or self.region))
 
     def emit(self, op: Op) -> Array:
         """Append `op`; its output is the value.
@@ -148,14 +144,14 @@ class Trace:
         Raises ShardingError if shared dims are sharded differently, if one axis would shard two dims (case 4), or if
         an owed operand meets an operand that owes or is sharded over the same axis.
         """
-        out, summed = self._typed(("einsum", dims), xs, lambda: _product(name, dims, xs))
+        out, summed = self._typed(("einsum", dims), xs, lambda: typed.product(name, dims, xs))
         because = "; ".join([_owes_because(name, dim, axes, len(xs)) for dim, axes in summed])
         return self.emit(Einsum(xs, self._array(name, out, xs, dtype), self.where, because))
 
     def map(self, name: str, fn: str, *xs: Array, partial: int | None = None, dtype: str | None = None) -> Array:
         """A pointwise function; its operands must be complete, except the cotangent of a pullback, which may owe."""
         pulled = partial is not None
-        type_ = self._typed("pullback" if pulled else "map", xs, lambda: _pointwise(name, xs, pulled=pulled))
+        type_ = self._typed("pullback" if pulled else "map", xs, lambda: typed.pointwise(name, xs, pulled=pulled))
         return self.emit(Map(xs, self._array(name, type_, xs, dtype), self.where, fn=fn, partial=partial))
 
     def lin(
@@ -171,9 +167,9 @@ class Trace:
         Raises OwedError if they all owe a max: it does not commute with a weight.
         """
         scales = tuple(scales or (ONE,) * len(xs))
-        if not self._typed("alike", xs, lambda: _owe_alike(xs)):
+        if not self._typed("alike", xs, lambda: typed.owe_alike(xs)):
             xs = tuple(self.settled(x, f"{x.name} is added to an array that does not owe alike") for x in xs)
-        type_ = self._typed("lin", xs, lambda: _sum(name, xs))
+        type_ = self._typed("lin", xs, lambda: typed.weighted_sum(name, xs))
         return self.emit(Lin(xs, self._array(name, type_, xs, dtype, role), self.where, scales=scales))
 
     def max(self, name: str, x: Array, dim: str, *, dtype: str | None = None) -> Array:
@@ -233,7 +229,7 @@ class Trace:
 
     def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
         array = Array(name, to, region, x.dtype, x.role, active=x.active, filled=x.filled)
-        where = self.where.but(kernel="")
+        where = self.where.but(kernel="") if self.where.kernel else self.where
         return self.emit(Reshard((x,), array, where, because, moves=moves))
 
     def pin(
@@ -289,43 +285,29 @@ class Trace:
         return Array(name, type_, self.region, dtype, made, active=active, filled=rows)
 
 
+@dataclass(slots=True)
+class Stay:
+    """The time in which a trace is somewhere else.
+
+    other  where it will be, then where it was, with the region
+    """
+
+    trace: Trace
+    other: tuple[Where, str]
+
+    def __enter__(self) -> None:
+        """Go there."""
+        trace = self.trace
+        (trace.where, trace.region), self.other = self.other, (trace.where, trace.region)
+
+    def __exit__(self, *raised: object) -> None:
+        """Come back."""
+        trace = self.trace
+        (trace.where, trace.region), self.other = self.other, (trace.where, trace.region)
+
+
 SUMMED: frozenset[Role] = frozenset({"gradient", "state"})
 """What is made of these is of them."""
-
-
-def _product(
-    name: str, dims: tuple[str, ...], xs: Sequence[Array]
-) -> tuple[Sharding, Sequence[tuple[str, tuple[str, ...]]]]:
-    """The type of a product, and the dims that it is summed over though they are split, with their axes."""
-    shards = split_alike(name, [(x.name, x.type) for x in xs])
-    owes = owed_after("multiply" if len(xs) > 1 else "linear", [(x.name, x.type) for x in xs])
-    summed = [(dim, axes) for dim, axes in shards.items() if axes and dim not in dims]
-    owes |= {(axis, "sum") for _, axes in summed for axis in axes}
-    return Sharding(dims, tuple(shards[dim] for dim in dims), owes), summed
-
-
-def _pointwise(name: str, xs: Sequence[Array], *, pulled: bool) -> Sharding:
-    """The type of a function of each element, or of what its pullback, whose first operand is a cotangent, makes."""
-    cotangent, whole = (xs[:1], xs[1:]) if pulled else ((), xs)
-    for x in whole:
-        owed_after("nonlinear", [(x.name, x.type)])
-    owes = frozenset(owed for x in cotangent for owed in owed_after("pullback", [(x.name, x.type)]))
-    shards = split_alike(name, [(x.name, x.type) for x in xs])
-    return Sharding(tuple(shards), tuple(shards.values()), owes)
-
-
-def _owe_alike(xs: Sequence[Array]) -> bool:
-    """True for arrays of the same dims that owe the same."""
-    first = xs[0]
-    return all(x.type.owes == first.type.owes and {*x.dims} == {*first.dims} for x in xs)
-
-
-def _sum(name: str, xs: Sequence[Array]) -> Sharding:
-    """The type of a weighted sum."""
-    for x in xs:
-        owed_after("linear", [(x.name, x.type)])
-    shards = split_alike(name, [(x.name, x.type) for x in xs])
-    return Sharding(tuple(shards), tuple(shards.values()), xs[0].type.owes)
 
 
 def _sends(op: Op) -> bool:

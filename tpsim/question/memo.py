@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tpsim.program.lower import StepPart
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
-    from tpsim.program.op import Op, Program
+    from tpsim.program.op import Array, Op, Program
     from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
@@ -86,9 +86,13 @@ class Lowered:
     def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
         """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
         if alone not in self.turned:
-            known = alone, self.program.ahead, self.program.units, *microbatches(self.program)
+            known = alone, self.program.ahead, self.program.units, *self._microbatches
             self.turned[alone] = self.once("turnover", lambda: turnover(self.program.without(alone)), *known)
         return self.turned[alone]
+
+    @cached_property
+    def _microbatches(self) -> tuple[tuple[Op, ...], frozenset[Array]]:
+        return microbatches(self.program)
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
