@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from tests.programs import told
 from tpsim.program.kinds import one_each
 from tpsim.program.stages import Chunk
 from tpsim.question.memo import Memo, lowered
@@ -30,8 +31,14 @@ def test_programs_that_begin_alike_are_those_that_each_is_alone(name):
         assert told(shared.program) == told(alone.program)
         assert [one.array for one in shared.collectives] == [one.array for one in alone.collectives]
         assert [*changes(shared, question)] == [*changes(alone, question)]
-    parts = {"forward": 2, "backward": 2 * 3, "gradients": 3 * 3, "turnover": 3 * 3, "update": 4}
+    parts = {"forward": 2, "backward": 2 * 3, "gradients": 3 * 3, "turnover": 3 * 3, "stretches": 1}
     assert (len(memo.programs), Counter(part for part, *_ in memo.begun)) == (4 * 3, parts)
+    (known,) = (made.known for (part, *_), made in memo.begun.items() if part == "stretches")
+    written, trained = (
+        Counter(what for what, *_ in known),
+        sum(name.startswith("new.") for name in alone.program.results),
+    )
+    assert (written["end"], written["received"], written["applied"]) == (4, 4 * trained, 3 * trained)
 
 
 def changes(lowered, question):
@@ -40,13 +47,3 @@ def changes(lowered, question):
     for acts in ("F", "B", "W", "BW"):
         for run, times in lowered.turnover().runs(Chunk(0, layers, first=True, last=True), acts):
             yield acts, [(str(array), sign) for array, sign in run], times
-
-
-def told(program):
-    """Every op with what it reads, by number."""
-    numbers = {op.output: number for number, op in enumerate(program.ops)}
-    ops = [
-        (type(op), str(op.output), op.where, op.because, [numbers.get(x, str(x)) for x in op.inputs])
-        for op in program.ops
-    ]
-    return ops, {name: numbers[x] for name, x in program.results.items()}, program.table

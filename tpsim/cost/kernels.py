@@ -285,10 +285,11 @@ def _drops(op: Op) -> bool:
 
 def _looks_up(op: Op, x: Array) -> bool:
     """True if an op finds in `x` what an index array names: rows of a table, or some of its tokens."""
-    indices = [index for index in op.inputs if index.role == "index" and index.dims]
-    if not isinstance(op, Einsum) or not indices or op.where.kernel:
+    if not isinstance(op, Einsum) or op.where.kernel:
         return False
-    return x.role == "param" or any({*index.dims} <= {*x.dims} - {*op.output.dims} for index in indices)
+    indices = [index for index in op.inputs if index.role == "index" and index.dims]
+    summed = {*x.dims} - {*op.output.dims}
+    return bool(indices) and (x.role == "param" or any({*index.dims} <= summed for index in indices))
 
 
 def _selects_slots(op: Op) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tpsim.program.keeps import GRADIENTS
@@ -35,10 +36,9 @@ Turn = tuple[int, bool, int]
 class Lifetimes:
     """The arrays of a program's microbatches that have bytes.
 
-    homes    array -> the array whose bytes it has, its own or those that it is a view of; none for what has no bytes
     makers   array with bytes of its own -> the op that makes it
     readers  the same -> the ops that read it, through views too, in turn
-    turns    op of a microbatch -> when it has its turn, beside the others of its rank
+    turns    op of a microbatch -> when it has its turn, beside the others of its rank; in turn
     streamed array that comes, or leaves, block after block -> the axes whose devices have a block each: `BUFFERS` of
              them are there at once
     added    what products make of gradients of weights, which is only cast into what is added up; an embedding is
@@ -47,19 +47,12 @@ class Lifetimes:
              stands from step to step and is none of the others
     """
 
-    homes: Mapping[Array, Array]
     makers: Mapping[Array, Op]
     readers: Mapping[Array, tuple[Op, ...]]
     turns: Mapping[Op, Turn]
     streamed: Mapping[Array, tuple[str, ...]] = field(default_factory=dict)
     added: frozenset[Array] = frozenset()
     shared: frozenset[Array] = frozenset()
-
-    def read_by(self, op: Op) -> list[Array]:
-        """The arrays with bytes that an op reads; a view reads nothing."""
-        if self.homes.get(op.output, op.output) is not op.output:
-            return []
-        return list(dict.fromkeys(self.homes[x] for x in op.inputs if x in self.homes))
 
     def names(self, array: Array) -> set[str]:
         """What a list of what a stack keeps may call it."""
@@ -70,33 +63,60 @@ class Lifetimes:
         return any(_stands(op) != _stands(self.makers[array]) for op in self.readers[array])
 
 
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Whose bytes ops of microbatches make and read.
+
+    homes   array -> the array whose bytes it has, its own or those that it is a view of; none for what has no bytes
+    makers  array with bytes of its own -> the op that makes it
+    reads   op -> the arrays with bytes that it reads; a view reads nothing
+    inside  what microbatches read themselves
+    """
+
+    homes: dict[Array, Array] = field(default_factory=dict)
+    makers: dict[Array, Op] = field(default_factory=dict)
+    reads: dict[Op, Iterable[Array]] = field(default_factory=dict)
+    inside: set[Array] = field(default_factory=set)
+
+    def take(self, op: Op) -> None:
+        """The next op."""
+        homes, out, view = self.homes, op.output, is_view(op)
+        read = [homes[x] for x in op.inputs if x in homes]
+        if (home := _home(op, read, view=view)) is not None:
+            homes[out] = home
+        if home is out:
+            self.makers[out] = op
+        if home is out or home is None:
+            self.reads[op] = dict.fromkeys(read)
+        if not view:
+            self.inside.update(read)
+
+
 def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
     """Read off the ops of a program, whole or with one traced layer.
 
     interiors  True to count what never leaves the fused kernel that makes it, too: it is neither stored nor moved
     """
-    ops = [op for op in program.ops if in_microbatch(op.where)]
-    homes: dict[Array, Array] = {}
+    ops, found = [op for op in program.ops if in_microbatch(op.where)], _Bytes()
     for op in ops:
-        if (home := _home(op, homes)) is not None:
-            homes[op.output] = home
-    everything, turns = Lifetimes(homes, {}, {}, {}), _turns(ops, program.ahead)
-    readers: dict[Array, list[Op]] = defaultdict(list)
-    for op in sorted(ops, key=turns.__getitem__):
-        for home in everything.read_by(op):
+        found.take(op)
+    turns, makers = _turns(ops, program.ahead), found.makers
+    readers: dict[Array, list[Op]] = {home: [] for home in makers}
+    for op in turns:
+        for home in found.reads.get(op, ()):
             readers[home].append(op)
-    makers = {op.output: op for op in ops if homes.get(op.output) is op.output}
     if program.units != "arrays":
         readers.update(_as_units(program.units, [op for op in makers.values() if is_gather(op)], readers, turns))
-    sums = _added_up(program, homes)
+    sums = _added_up(program, found)
     shared = frozenset(_shared(makers.values(), readers) if program.pipe else ())
     nowhere = sums | shared
     if not interiors:
-        nowhere |= {home for home, op in makers.items() if _never_leaves(op, readers[home], program)}
+        nowhere = nowhere.union(home for home, op in makers.items() if _never_leaves(op, readers[home], program))
+    here = [home for home in makers if home not in nowhere]
+    casts = {op for op in ops if op.output in sums and op.output.role == "gradient" and isinstance(op, Lin)}
     return Lifetimes(
-        {array: home for array, home in homes.items() if home not in nowhere},
-        {home: op for home, op in makers.items() if home not in nowhere},
-        {home: tuple(readers[home]) for home in makers if home not in nowhere},
+        {home: makers[home] for home in here},
+        {home: tuple(readers[home]) for home in here},
         turns,
         {
             op.output if move.kind == "all_gather" else op.inputs[0]: move.axes
@@ -108,9 +128,7 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
         frozenset(
             home
             for home, op in makers.items()
-            if op.where.block != "embedding"
-            and readers[home]
-            and all(isinstance(r, Lin) and r.output in sums and r.output.role == "gradient" for r in readers[home])
+            if readers[home] and casts.issuperset(readers[home]) and op.where.block != "embedding"
         ),
         shared,
     )
@@ -153,43 +171,40 @@ def is_view(op: Op) -> bool:
     return isinstance(op, RENAMES)
 
 
-def _home(op: Op, homes: Mapping[Array, Array]) -> Array | None:
+def _home(op: Op, read: Sequence[Array], *, view: bool) -> Array | None:
     """Whose bytes the output of an op has; None for parameters, their views, and what indices alone decide.
 
     Nor for a cache: it is held from step to step.
+    read  whose bytes its inputs have
     """
     if isinstance(op, Append):
         return None
-    if isinstance(op, Index) or (op.output.role == "index" and not isinstance(op, Leaf)) or is_view(op):
-        return next((homes[x] for x in op.inputs if x in homes), None)
+    if view or isinstance(op, Index) or (op.output.role == "index" and not isinstance(op, Leaf)):
+        return read[0] if read else None
     return op.output
 
 
-def _added_up(program: Program, homes: Mapping[Array, Array]) -> set[Array]:
+def _added_up(program: Program, found: _Bytes) -> set[Array]:
     """What is read outside the microbatches alone: it is added up in what is held for the whole step.
 
     An activation that is a result, what inference samples from, is handed out as it is made and held by nothing else.
     """
     outside = {x for x in program.results.values() if x.role != "activation"}
-    inside: set[Array] = set()
-    for op in program.ops:
-        if not in_microbatch(op.where):
-            outside.update(op.inputs)
-        elif not is_view(op):
-            inside.update(homes[x] for x in op.inputs if x in homes)
-    return {homes[x] for x in outside if x in homes} - inside
+    outside.update(x for op in program.ops if not in_microbatch(op.where) for x in op.inputs)
+    return {found.homes[x] for x in outside if x in found.homes} - found.inside
 
 
 def _never_leaves(maker: Op, readers: Sequence[Op], program: Program) -> bool:
     """True if all readers are of one kernel with the maker."""
     here = maker.where
-    if any(map(program.is_alone, (maker, *readers))):
+    if not here.kernel or any(op.where is not here and _runs_in(op.where) != _runs_in(here) for op in readers):
         return False
-    return bool(here.kernel) and all(
-        (op.where.kernel, op.where.act, op.where.loops, op.where.chunks)
-        == (here.kernel, here.act, here.loops, here.chunks)
-        for op in readers
-    )
+    return not any(map(program.is_alone, (maker, *readers)))
+
+
+def _runs_in(where: Where) -> Hashable:
+    """The kernel instance."""
+    return where.kernel, where.act, where.loops, where.chunks
 
 
 def is_gather(op: Op) -> bool:
@@ -235,22 +250,25 @@ def _turns(ops: Sequence[Op], ahead: int) -> dict[Op, Turn]:
     """
     begins: dict[Hashable, int] = {}
     for place, op in enumerate(ops):
-        begins.setdefault(_run_of(op), place)
+        if not place or op.where is not ops[place - 1].where:
+            begins.setdefault(_run_of(op.where), place)
     begun_at: dict[Array, int] = {}
     turns = {}
     for place, op in enumerate(ops):
-        sooner = [begun_at[x] for x in op.inputs if x in begun_at] if op.output.role == "gradient" else []
-        if early := is_fetched(op) and op.where.layer is not None:
-            runs = (_run_of(op, before=n) for n in range(min(ahead, len(begins)), -1, -1))
-            begun = next(begins[run] for run in runs if run in begins)
-        begun_at[op.output] = begun if early else max(sooner, default=place)
-        turns[op] = (begun_at[op.output], not early, place)
-    return turns
+        at, early = place, op.where.layer is not None and is_fetched(op)
+        if early:
+            runs = (_run_of(op.where, before=n) for n in range(min(ahead, len(begins)), -1, -1))
+            at = next(begins[run] for run in runs if run in begins)
+        elif op.output.role == "gradient":
+            at = max((begun_at[x] for x in op.inputs if x in begun_at), default=place)
+        begun_at[op.output] = at
+        turns[op] = (at, not early, place)
+    return dict(sorted(turns.items(), key=itemgetter(1)))
 
 
-def _run_of(op: Op, *, before: int = 0) -> Hashable:
+def _run_of(where: Where, *, before: int = 0) -> Hashable:
     """The run of a layer that an op stands in, or one before it: layers run backward from the last to the first."""
-    where, layer = op.where, op.where.layer
+    layer = where.layer
     if layer is not None:
         layer += -before if where.act == "F" else before
     return layer, where.microbatch, where.phase, where.chunks

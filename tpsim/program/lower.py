@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
-from tpsim.program.op import Array, Program, Where, acting
+from tpsim.program.op import Array, Program, Where
+from tpsim.program.stretch import Stretches
 from tpsim.program.text import Text
 from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import end_parameters, forward, layer_parameters, mtp_parameters
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 ROOT = Where("F", "embedding", "embedding")
 
 
-StepPart = Literal["forward", "backward", "gradients", "turnover", "update"]
-"""A part of a step in the order in which they are traced, and what is read off it: layouts alike in it may share it."""
+StepPart = Literal["forward", "backward", "gradients", "turnover", "stretches"]
+"""A part of a step in the order in which they are traced, what is read off it, and stretches that are written of single
+parameters behind it: layouts alike in it may share it."""
 
 
 def anew(_part: str, made: Callable[[], Any], *_read: Hashable) -> Any:
@@ -60,6 +62,7 @@ def lower(
     """
     practice = practice.under(layout)
     stacks = stacks_of(layers, practice, model)
+    known: Stretches = once("stretches", Stretches)
 
     def gone() -> Begun:
         return begun(model, layout, practice, dtypes, order, layers=layers, path=path)
@@ -68,16 +71,15 @@ def lower(
         return _backward(once("forward", gone).under(layout, practice))
 
     def added() -> Begun:
-        return _gradients(once("backward", turned).under(layout, practice), stacks, microbatches)
+        return _gradients(once("backward", turned).under(layout, practice), stacks, microbatches, known)
 
-    whole: Begun = once("gradients", added)
-    end: End = once("update", lambda: _end(whole.under(layout, practice), stacks), *map(whole.told, whole.read))
+    whole: Begun = once("gradients", added).under(layout, practice)
+    results = {"loss": whole.loss, **_end(whole, stacks, known)}
     kinds = [kind for stack in stacks for kind in stack]
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
-    ops, results = (*whole.text.trace.ops, *end.behind(whole.read)), {"loss": whole.loss, **end.results}
     tokens, ahead, units = practice.order or "contiguous", practice.layers_ahead, practice.units
     plain = practice.attention == "plain"
-    return Program(ops, order, traced, layout.table, results, tokens, ahead, units, plain)
+    return Program(tuple(whole.text.trace.ops), order, traced, layout.table, results, tokens, ahead, units, plain)
 
 
 def begun(
@@ -114,38 +116,6 @@ class Begun:
         """The same to go on from by itself, under a layout and a practice that begin so."""
         return replace(self, text=replace(self.text, trace=self.text.trace.copied(layout), practice=practice))
 
-    @property
-    def read(self) -> list[Array]:
-        """Of gradients what the rest of the step reads."""
-        return [x for parts in self.uses.values() for x in parts]
-
-    def told(self, x: Array) -> Hashable:
-        """All that who reads an array can know of it."""
-        trace = self.text.trace
-        return x.name, x.type, x.region, x.dtype, x.role, trace.producer[x].where, *trace.owed_because(x)
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The rest of a step, once per step: gradients settled, weights updated.
-
-    read  of gradients what it was traced behind
-    """
-
-    read: Sequence[Array]
-    ops: Sequence[Op]
-    results: Mapping[str, Array]
-
-    def behind(self, read: Sequence[Array]) -> Sequence[Op]:
-        """Its ops behind what tells as much of itself."""
-        instead = {own: x for own, x in zip(self.read, read, strict=True) if own is not x}
-        return [
-            op
-            if instead.keys().isdisjoint(op.inputs)
-            else replace(op, inputs=tuple(instead.get(x, x) for x in op.inputs))
-            for op in self.ops
-        ]
-
 
 def _forward(text: Text, stacks: tuple[tuple[str, ...], ...], microbatch: int = 0) -> Begun:
     trace = text.trace
@@ -171,46 +141,44 @@ def _backward(begun: Begun) -> Begun:
     return replace(begun, uses=of_chunks)
 
 
-def _gradients(begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: int) -> Begun:
+def _gradients(begun: Begun, stacks: tuple[tuple[str, ...], ...], microbatches: int, known: Stretches) -> Begun:
     """All microbatches one after the other, the first as it is begun, and what they add to gradients."""
     text, trace = begun.text, begun.text.trace
-    update, losses = Update(trace, trace.layout, text.practice, text.dtypes), list[Array]()
+    update, losses = Update(trace, trace.layout, text.practice, text.dtypes, known), list[Array]()
     gradients = defaultdict[tuple[Array, int], list[Array]](list)
     for microbatch in range(microbatches):
         begun = _backward(_forward(text, stacks, microbatch)) if microbatch else begun
         losses.append(begun.loss)
         for (weight, chunk), parts in begun.uses.items():
-            where = replace(trace.producer[weight].where, chunks=(chunk,))
-            with trace.at(where.inside("microbatches", microbatch)):
-                gradients[weight, chunk] += update.added(weight, parts)
-    with trace.at(replace(ROOT, block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
+            gradients[weight, chunk] += update.added(weight, chunk, microbatch, parts)
+    with trace.at(ROOT.but(block="loss", place="head", chunks=(len(stacks) - 1,)), "vocab"):
         total = trace.settled(trace.lin("loss", *losses), "the reported loss is complete")
     return replace(begun, loss=total, uses=gradients)
 
 
-def _end(begun: Begun, stacks: tuple[tuple[str, ...], ...]) -> End:
+def _end(begun: Begun, stacks: tuple[tuple[str, ...], ...], known: Stretches) -> dict[str, Array]:
+    """Gradients settled and weights updated, once per step."""
     text, trace = begun.text, begun.text.trace
-    start, update = len(trace.ops), Update(trace, trace.layout, text.practice, text.dtypes)
-    results: dict[str, Array] = {}
-    squares: Array | None = None
+    update = Update(trace, trace.layout, text.practice, text.dtypes, known)
+    trained = dict(_trained(text.model, text.practice, stacks, text.weights))
+    weights = [*trained.values()]
 
-    def updated(label: str, weight: Array) -> None:
-        with trace.at(trace.producer[weight].where):
-            results[f"new.{label}"] = update.apply(weight, results[f"grad.{label}"], squares)
+    def write() -> list[Array]:
+        gradients, new, squares = list[Array](), list[Array](), None
+        for weight in weights:
+            parts = {chunk: begun.uses[weight, chunk] for chunk in trace.producer[weight].where.chunks}
+            gradients.append(update.received(weight, parts))
+            if text.practice.clip == "none":
+                new.append(update.apply(weight, gradients[-1], squares))
+        if text.practice.clip != "none":
+            squares = update.squares(gradients, len(stacks))
+            new += [update.apply(weight, g, squares) for weight, g in zip(weights, gradients, strict=True)]
+        return [*gradients, *new]
 
-    labels = dict(_trained(text.model, text.practice, stacks, text.weights))
-    for label, weight in labels.items():
-        where = trace.producer[weight].where
-        with trace.at(where):
-            gradient = update.gradient(weight, {chunk: begun.uses[weight, chunk] for chunk in where.chunks})
-            results[f"grad.{label}"] = update.received(weight, gradient)
-        if text.practice.clip == "none":
-            updated(label, weight)
-    if text.practice.clip != "none":
-        squares = update.squares([results[f"grad.{label}"] for label in labels], len(stacks))
-        for label, weight in labels.items():
-            updated(label, weight)
-    return End(begun.read, trace.ops[start:], results)
+    names = [f"{kind}.{label}" for kind in ("grad", "new") for label in trained]
+    table = [(region, *dims.items()) for region, dims in trace.layout.table.items()]
+    read = [*weights, *(x for parts in begun.uses.values() for x in parts)]
+    return dict(zip(names, known.once(trace, ("end", *names, *table), read, write), strict=True))
 
 
 def _trained(
@@ -242,7 +210,7 @@ def leaves_of(
     """A leaf per parameter where it belongs to: those of a layer once per traced layer."""
     weights: dict[tuple[str, int | None], Array] = {}
     for parameter, layer, where in _homes(model, practice, stacks):
-        with trace.at(replace(where, block=parameter.block, place=parameter.places[0])):
+        with trace.at(where.but(block=parameter.block, place=parameter.places[0])):
             dtype = dtypes.weights_of(parameter.block)
             leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtype, "param", rows=parameter.rows)
         weights[parameter.name, layer] = leaf
@@ -256,17 +224,17 @@ def _homes(
     layers = [(chunk, kind) for chunk, stack in enumerate(stacks) for kind in stack]
     chunk_of = {"embedding": 0, "head": len(stacks) - 1}
     around = [
-        (parameter, None, replace(ROOT, chunks=tuple(sorted({chunk_of[place] for place in parameter.places}))))
+        (parameter, None, ROOT.but(chunks=tuple(sorted({chunk_of[place] for place in parameter.places}))))
         for parameter in end_parameters(model)
     ]
     yield from (home for home in around if home[0].places[0] == "embedding")
     for layer, (chunk, kind) in enumerate(layers):
-        where = replace(ROOT, chunks=(chunk,), kind=kind).inside("layers", layer)
+        where = ROOT.but(chunks=(chunk,), kind=kind).inside("layers", layer)
         for parameter in layer_parameters(model, model.kinds[model_kind(kind)], practice):
             yield parameter, layer, where
     yield from (home for home in around if home[0].places[0] != "embedding")
     for parameter in mtp_parameters(model, practice):
-        yield parameter, None, replace(ROOT, chunks=(len(stacks) - 1,))
+        yield parameter, None, ROOT.but(chunks=(len(stacks) - 1,))
 
 
 def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Iterable[Array]) -> tuple[Op, ...]:
@@ -285,7 +253,7 @@ def parted(ops: Sequence[Op], stream: Iterable[Array], gradients: Iterable[Array
     kernels = {(op.where.kernel, op.where.loops) for op in backward if op.output in on_the_way and op.where.kernel}
     for_parameters = _leading_to(gradients, backward) - on_the_way
     return tuple(
-        replace(op, where=acting(op.where, "W", op.where.again))
+        replace(op, where=op.where.but(act="W"))
         if op.where.act == "B" and op.output in for_parameters and (op.where.kernel, op.where.loops) not in kernels
         else op
         for op in ops

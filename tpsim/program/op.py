@@ -7,7 +7,6 @@ stand for many: an op says in which loops it stands, and `Program.times` how oft
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.sharding import split
@@ -16,7 +15,7 @@ from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from tpsim.algebra.moves import Move
     from tpsim.algebra.sharding import Sharding
@@ -100,6 +99,7 @@ class Where:
     kind: str = ALIKE
     layer: int | None = field(init=False, repr=False, compare=False)
     microbatch: int | None = field(init=False, repr=False, compare=False)
+    _others: dict[Hashable, Where] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """The runs of two loops, which are asked for often."""
@@ -118,26 +118,24 @@ class Where:
 
     def index(self, loop: str) -> int | None:
         """The traced run of a loop in which the op stands; None if it stands outside."""
-        for name, index in self.loops:
-            if name == loop:
-                return index
-        return None
+        return dict(self.loops).get(loop)
+
+    def but(self, **changed: Any) -> Where:
+        """The same place with other fields: one object, however often it is asked for."""
+        key = tuple(changed.items())
+        if key not in self._others:
+            self._others[key] = replace(self, **changed)
+        return self._others[key]
 
     def inside(self, loop: str, index: int) -> Where:
         """The same place in a run of a loop."""
-        return replace(self, loops=(*self.outside(loop).loops, (loop, index)))
+        return self.but(loops=(*self.outside(loop).loops, (loop, index)))
 
     def outside(self, loop: str) -> Where:
         """The same place, once for all runs of a loop."""
         if self.index(loop) is None:
             return self
-        return replace(self, loops=tuple(entry for entry in self.loops if entry[0] != loop))
-
-
-@lru_cache(maxsize=1024)
-def acting(where: Where, act: Act, again: Again = "") -> Where:
-    """The same place in another act, `again` as `Where` has it: it is asked of every op that stands there."""
-    return replace(where, act=act, again=again)
+        return self.but(loops=tuple([entry for entry in self.loops if entry[0] != loop]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +190,10 @@ class Einsum(Op):
     is_matmul: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        seen, out = dict.fromkeys(dim for array in self.inputs for dim in array.dims), self.output.dims
-        contracted = tuple([dim for dim in seen if dim not in out])
-        real = len(self.inputs) > 1 and all(array.role != "index" for array in self.inputs)
-        object.__setattr__(self, "contracted", contracted)
+        out = self.output.dims
+        contracted = dict.fromkeys([dim for array in self.inputs for dim in array.dims if dim not in out])
+        real = len(self.inputs) > 1 and "index" not in [array.role for array in self.inputs]
+        object.__setattr__(self, "contracted", tuple(contracted))
         object.__setattr__(self, "is_matmul", bool(real and contracted))
 
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import FURTHER, keeps_all
-from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, acting, is_cast
+from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, is_cast
 from tpsim.program.practice import FULL
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Saved:
     again: dict[tuple[Array, Again], Array]
     outside: set[Array] = field(init=False)
     _kernels: dict[Op, tuple[str, Hashable]] = field(default_factory=dict, init=False, repr=False)
+    _whys: dict[Op, Again] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         producer, kernel = self.trace.producer, self.kernel
@@ -95,11 +96,15 @@ class Saved:
         """`x` as backward finds it: kept, or made again because it was not."""
         x = self.trace.instead.get(x, x)
         op = self.trace.producer[x]
-        if self._inside(op):
-            return self._again(op, "kernel")
-        if self._gathered(op):
-            return self._again(op, "gather")
-        return self._again(op, "replay") if self._recomputed(op) else x
+        why = self._why(op)
+        return self._again(op, why) if why else x
+
+    def _why(self, op: Op) -> Again:
+        """Why what an op makes is made again; it is not, if it is kept."""
+        if op not in self._whys:
+            why: Again = "kernel" if self._inside(op) else "gather" if self._gathered(op) else ""
+            self._whys[op] = why or ("replay" if self._recomputed(op) else "")
+        return self._whys[op]
 
     def _inside(self, op: Op) -> bool:
         """True for what a fused kernel neither gives away nor keeps."""
@@ -186,11 +191,9 @@ class Saved:
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
-        where = acting(op.where, "B", why)
-        if why == "gather":
-            where = replace(self.trace.where, again=why, kernel="")
+        where = self.trace.where.but(again=why, kernel="") if why == "gather" else op.where.but(act="B", again=why)
         if why == "replay" and where.kernel:
-            where = replace(where, kernel=f"{where.kernel}.again")
+            where = where.but(kernel=f"{where.kernel}.again")
         inputs = tuple(self._replayed(x) if why == "replay" else self.of(x) for x in op.inputs)
         because = f"{op.because}; {MADE_AGAIN[why]}" if op.because else op.because
         return self.trace.emit(replace(op, inputs=inputs, output=replace(op.output), where=where, because=because))

@@ -66,7 +66,7 @@ class Text:
 
     def inside(self, block: str, region: str, kernel: str = "") -> AbstractContextManager[None]:
         """What follows is for `block`, in `region`, and part of `kernel` if that is named."""
-        return self.trace.at(replace(self.trace.where, block=block, kernel=kernel), region)
+        return self.trace.at(self.trace.where.but(block=block, kernel=kernel), region)
 
     def has(self, name: str) -> bool:
         """True if there is such a parameter here."""
@@ -89,7 +89,7 @@ class Text:
         """A weight in the format of activations, where it lies, if the practice casts there what is stored wider."""
         if self.practice.cast == "products" or not self.dtypes.narrows(weight.dtype):
             return weight
-        with self.trace.at(replace(self.trace.where, kernel=""), "stored"):
+        with self.trace.at(self.trace.where.but(kernel=""), "stored"):
             return self.trace.lin(weight.name, weight, dtype=self.dtypes.activations, role="param")
 
     def linear(self, name: str, dims: tuple[str, ...], x: Array, weight: str, bias: str = "") -> Array:

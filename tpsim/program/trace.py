@@ -5,15 +5,15 @@ Forward, backward and update are written with the same functions, so they obey t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.algebra import reshard
-from tpsim.algebra.legality import owed_after, split_alike
+from tpsim.algebra.legality import owed_after
 from tpsim.algebra.moves import Move, as_streamed
 from tpsim.algebra.sharding import FlatDim, Owed, Sharding, ShardingError, flat_dim, joined, unpacked
+from tpsim.program import typed
 from tpsim.program.dims import ROWS
 from tpsim.program.op import (
     Array,
@@ -36,6 +36,8 @@ from tpsim.program.op import (
 if TYPE_CHECKING:
     from tpsim.program.layout import Layout
 
+T = TypeVar("T")
+
 ONE = Scale()
 PAIR = 2
 """The devices of a message: who sends and who receives."""
@@ -54,6 +56,7 @@ class Trace:
     """The program being written: the ops so far, where the next one stands, and who produced each array.
 
     instead  array -> what backward reads in its place
+    types    what is asked of operands' types -> the answer of the algebra, which knows no more of them
     """
 
     layout: Layout
@@ -64,34 +67,38 @@ class Trace:
     ops: list[Op] = field(default_factory=list)
     producer: dict[Array, Op] = field(default_factory=dict)
     instead: dict[Array, Array] = field(default_factory=dict)
+    types: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def copied(self, layout: Layout) -> Trace:
         """The same so far, to be gone on with by itself under a layout."""
         own = [*self.ops], {**self.producer}, {**self.instead}
-        return Trace(layout, self.order, self.where, self.region, self.path, *own)
+        return Trace(layout, self.order, self.where, self.region, self.path, *own, self.types)
 
-    @contextmanager
-    def at(self, where: Where, region: str | None = None) -> Iterator[None]:
+    def at(self, where: Where, region: str | None = None) -> Stay:
         """Emit what follows at `where` (and in `region`), then return to where we were."""
-        before = self.where, self.region
-        self.where, self.region = where, region or self.region
-        yield
-        self.where, self.region = before
+        return Stay(self, (where, region or self.region))
 
     def emit(self, op: Op) -> Array:
         """Append `op`; its output is the value.
 
         Raises ShardingError for one that reads what another chunk of the stack holds, and is not sent.
         """
-        here = op.where.chunks
+        here, producer = op.where.chunks, self.producer
         for x in op.inputs:
-            there = self.producer[x].where.chunks if x in self.producer else here
+            there = producer[x].where.chunks if x in producer else here
             if there != here and not {*here} <= {*there} and not _sends(op):
                 named, holds = ",".join(map(str, here)), ",".join(map(str, there))
                 raise ShardingError(f"{op.output.name} of chunk {named} reads {x.name}, which chunk {holds} holds")
         self.ops.append(op)
-        self.producer[op.output] = op
+        producer[op.output] = op
         return op.output
+
+    def _typed(self, asked: Hashable, xs: Sequence[Array], answer: Callable[[], T]) -> T:
+        """What the algebra says of operands, asked once for all that have these types. Raises what it raises."""
+        key = asked, *[x.type for x in xs]
+        if key not in self.types:
+            self.types[key] = answer()
+        return self.types[key]  # type: ignore[no-any-return]  # put there above
 
     def leaf(
         self, name: str, dims: tuple[str, ...], region: str, dtype: str, role: Role, *, rows: tuple[str, ...] = ()
@@ -102,13 +109,14 @@ class Trace:
 
     def state(self, name: str, param: Array, dtype: str) -> Array:
         """What an optimizer holds of a parameter, from outside."""
-        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self._rows(param))
+        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self.rows(param))
 
     def home(self, param: Array, region: str) -> Sharding:
         """The type that what belongs to a parameter has in `region`."""
-        return self.layout.home(unpacked(param.type).dims, region, self._rows(param))
+        return self.layout.home(unpacked(param.type).dims, region, self.rows(param))
 
-    def _rows(self, param: Array) -> tuple[str, ...]:
+    def rows(self, param: Array) -> tuple[str, ...]:
+        """The dims of a parameter that frameworks have first; none of another array."""
         leaf = self.producer[param]
         return leaf.rows if isinstance(leaf, Leaf) else ()
 
@@ -136,22 +144,14 @@ class Trace:
         Raises ShardingError if shared dims are sharded differently, if one axis would shard two dims (case 4), or if
         an owed operand meets an operand that owes or is sharded over the same axis.
         """
-        shards = split_alike(name, [(x.name, x.type) for x in xs])
-        owes = owed_after("multiply" if len(xs) > 1 else "linear", [(x.name, x.type) for x in xs])
-        contracted = [dim for dim in shards if dim not in dims]
-        owes |= {(axis, "sum") for dim in contracted for axis in shards[dim]}
-        because = "; ".join(_owes_because(name, dim, shards[dim], len(xs)) for dim in contracted if shards[dim])
-        out = Sharding(dims, tuple(shards[dim] for dim in dims), owes)
+        out, summed = self._typed(("einsum", dims), xs, lambda: typed.product(name, dims, xs))
+        because = "; ".join([_owes_because(name, dim, axes, len(xs)) for dim, axes in summed])
         return self.emit(Einsum(xs, self._array(name, out, xs, dtype), self.where, because))
 
     def map(self, name: str, fn: str, *xs: Array, partial: int | None = None, dtype: str | None = None) -> Array:
         """A pointwise function; its operands must be complete, except the cotangent of a pullback, which may owe."""
-        cotangent, whole = ((), xs) if partial is None else (xs[:1], xs[1:])
-        for x in whole:
-            owed_after("nonlinear", [(x.name, x.type)])
-        owes = frozenset(owed for x in cotangent for owed in owed_after("pullback", [(x.name, x.type)]))
-        shards = split_alike(name, [(x.name, x.type) for x in xs])
-        type_ = Sharding(tuple(shards), tuple(shards.values()), owes)
+        pulled = partial is not None
+        type_ = self._typed("pullback" if pulled else "map", xs, lambda: typed.pointwise(name, xs, pulled=pulled))
         return self.emit(Map(xs, self._array(name, type_, xs, dtype), self.where, fn=fn, partial=partial))
 
     def lin(
@@ -167,15 +167,10 @@ class Trace:
         Raises OwedError if they all owe a max: it does not commute with a weight.
         """
         scales = tuple(scales or (ONE,) * len(xs))
-        same = {x.type.owes for x in xs} == {xs[0].type.owes} and all(set(x.dims) == set(xs[0].dims) for x in xs)
-        if not same:
+        if not self._typed("alike", xs, lambda: typed.owe_alike(xs)):
             xs = tuple(self.settled(x, f"{x.name} is added to an array that does not owe alike") for x in xs)
-        for x in xs:
-            owed_after("linear", [(x.name, x.type)])
-        shards = split_alike(name, [(x.name, x.type) for x in xs])
-        type_ = Sharding(tuple(shards), tuple(shards.values()), xs[0].type.owes)
-        array = self._array(name, type_, xs, dtype)
-        return self.emit(Lin(xs, replace(array, role=role) if role else array, self.where, scales=scales))
+        type_ = self._typed("lin", xs, lambda: typed.weighted_sum(name, xs))
+        return self.emit(Lin(xs, self._array(name, type_, xs, dtype, role), self.where, scales=scales))
 
     def max(self, name: str, x: Array, dim: str, *, dtype: str | None = None) -> Array:
         """The maximum over `dim`; a sharded dim leaves a max owed. Gradients stop here."""
@@ -234,7 +229,7 @@ class Trace:
 
     def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
         array = Array(name, to, region, x.dtype, x.role, active=x.active, filled=x.filled)
-        where = replace(self.where, kernel="") if self.where.kernel else self.where
+        where = self.where.but(kernel="") if self.where.kernel else self.where
         return self.emit(Reshard((x,), array, where, because, moves=moves))
 
     def pin(
@@ -278,14 +273,37 @@ class Trace:
         earlier = [y for y in op.inputs if owed in y.type.owes]
         return self._origin(earlier[0], owed) if earlier else op.because
 
-    def _array(self, name: str, type_: Sharding, xs: Sequence[Array], dtype: str | None) -> Array:
-        roles = [x.role for x in xs]
-        numbers = next((x for x in xs if x.role != "index"), None)
-        role: Role = "activation" if numbers else "index"
-        role = next((of for of in roles if of in SUMMED), role)
+    def _array(
+        self, name: str, type_: Sharding, xs: Sequence[Array], dtype: str | None, role: Role | None = None
+    ) -> Array:
+        numbers = [x for x in xs if x.role != "index"]
+        summed = [x.role for x in numbers if x.role in SUMMED]
+        made = role or (summed[0] if summed else "activation" if numbers else "index")
         active, filled = True in [x.active for x in xs], [x.filled for x in xs if x.filled]
         rows = filled[0] if filled and not ROWS.isdisjoint(type_.dims) else None
-        return Array(name, type_, self.region, dtype or (numbers or xs[0]).dtype, role, active=active, filled=rows)
+        dtype = dtype or (numbers or xs)[0].dtype
+        return Array(name, type_, self.region, dtype, made, active=active, filled=rows)
+
+
+@dataclass(slots=True)
+class Stay:
+    """The time in which a trace is somewhere else.
+
+    other  where it will be, then where it was, with the region
+    """
+
+    trace: Trace
+    other: tuple[Where, str]
+
+    def __enter__(self) -> None:
+        """Go there."""
+        trace = self.trace
+        (trace.where, trace.region), self.other = self.other, (trace.where, trace.region)
+
+    def __exit__(self, *raised: object) -> None:
+        """Come back."""
+        trace = self.trace
+        (trace.where, trace.region), self.other = self.other, (trace.where, trace.region)
 
 
 SUMMED: frozenset[Role] = frozenset({"gradient", "state"})

@@ -93,7 +93,7 @@ def forward(text: Text, stacks: Sequence[Sequence[str]], end: Callable[[Any, Arr
         here = replace(start, chunks=(chunk,))
         x = _cut(text, x, here) if chunk else x
         for kind in stack:
-            with trace.at(replace(here, place="layer", kind=kind).inside("layers", next(numbers))):
+            with trace.at(here.but(place="layer", kind=kind).inside("layers", next(numbers))):
                 x = layer(text, text.model.kinds[model_kind(kind)], text.edge(x, "layer.in"))
     with trace.at(replace(start, place="head", chunks=(len(stacks) - 1,))):
         return (end or _loss)(text, text.edge(x, "head.edge"))
@@ -109,7 +109,7 @@ def _further(text: Text, x: Array) -> Array:
     """The loss of the tokens behind the next ones."""
     kind, _ = text.model.mtp or ("", 0)
     vectors = vocabulary.looked_up(text, "labels", "mtp.embedding")
-    with text.trace.at(replace(text.trace.where, kind=further(text.practice))):
+    with text.trace.at(text.trace.where.but(kind=further(text.practice))):
         x = layer(text, text.model.kinds[kind], vocabulary.further(text, x, vectors))
         x = norm.norm(text, x, "mtp_final")
     x = text.edge(x, "mtp.edge")
@@ -158,8 +158,8 @@ def _joined(text: Text, x: Array, output: Array, name: str, bias: str) -> Array:
 def _cut(text: Text, x: Array, here: Where) -> Array:
     """The stream where the stack is cut: sent, as the table has it there, to the chunk that is `here`."""
     (chunk,) = here.chunks
-    where = replace(here, place="cut", block="cut").inside("chunks", chunk - 1)
-    x = _beside(text, x, "cut", replace(where, chunks=(chunk - 1,)), "cut.in")
+    where = here.but(place="cut", block="cut").inside("chunks", chunk - 1)
+    x = _beside(text, x, "cut", where.but(chunks=(chunk - 1,)), "cut.in")
     with text.trace.at(where, x.region):
         x = text.trace.send(x, "cut.out", "the layers behind the cut lie on another stage")
     return _beside(text, x, "residual", where, "cut.out")
@@ -169,7 +169,7 @@ def _beside(text: Text, x: Array, region: str, where: Where, name: str) -> Array
     """The stream as `region` has it, on one side of a cut."""
     if text.trace.layout.type_in(x.dims, region) == x.type:
         return x
-    with text.trace.at(replace(where, place="side"), region):
+    with text.trace.at(where.but(place="side"), region):
         return text.trace.pin(x, region, "", name=name)
 
 

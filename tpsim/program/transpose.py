@@ -9,7 +9,7 @@ emitted again, moves included: gathers that the practice drops, the inside of fu
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
@@ -30,7 +30,6 @@ from tpsim.program.op import (
     Rename,
     Reshard,
     Scale,
-    acting,
     is_cast,
 )
 from tpsim.program.saved import STATISTIC, Saved, is_edge
@@ -71,7 +70,7 @@ class Backward:
     def run(self, forward: Sequence[Op], loss: Array) -> dict[Array, list[Array]]:
         """Transpose `forward` (the ops of one microbatch) from `loss` down; the cotangents of each parameter's uses."""
         self.gradients, self.saved = defaultdict(list), (saved := Saved(self.trace, self.practice, forward, self.again))
-        with self.trace.at(replace(self.trace.producer[loss].where, act="B"), loss.region):
+        with self.trace.at(self.trace.producer[loss].where.but(act="B"), loss.region):
             self.bags[loss].append(self.trace.index("one", (), loss.dtype))
         beside: dict[Hashable, list[Array]] = defaultdict(list)
         for op in (op for op in forward if op.where.kernel):
@@ -83,7 +82,7 @@ class Backward:
             whole = isinstance(op, Reshard) and op.inputs[0].role == "param"
             come = beside.get(saved.kernel(op), ()) if beside else ()
             if come or whole or op.output in self.bags:
-                with self.trace.at(acting(op.where, "B"), op.output.region):
+                with self.trace.at(op.where.but(act="B", again=""), op.output.region):
                     for x in (*come, *([op.output] if whole else ())):
                         saved.of(x)
                     if op.output in self.bags:
@@ -168,7 +167,7 @@ class Backward:
         if not x.active:
             return
         if any(move.kind == "send" for move in op.moves):
-            with self.trace.at(replace(self.trace.where, chunks=self.trace.producer[x].where.chunks)):
+            with self.trace.at(self.trace.where.but(chunks=self.trace.producer[x].where.chunks)):
                 self.bags[x].append(self.trace.send(dy, _d(op.output), f"the cotangent of {x.name} is sent back"))
             return
         maker = self.trace.producer[x]

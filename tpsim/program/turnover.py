@@ -18,6 +18,7 @@ from tpsim.quantity.once import Once
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tpsim.program.kinds import Layers
     from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.op import Program
 
@@ -60,16 +61,19 @@ class Turnover(Once):
         return self._once(key, partial(self._runs, chunk, acts))
 
     def _runs(self, chunk: Chunk, acts: str) -> Sequence[tuple[Changes, int]]:
-        layers = [(self.layer(kind, acts), times) for kind, times in chunk.stack if times]
-        layers = layers if acts == "F" else layers[::-1]
         before, after = self._around(chunk.first, chunk.last, tuple([kind for kind, _ in chunk.stack]), acts)
-        got, sent = self._messages(chunk, acts)
-        parts = ((before, 1), *_in_turn(layers, self.ahead), (after, 1))
-        return [
-            (self._once(("came", got), lambda: [(op.output, 1) for op in got]), 1),
-            *((self._once((ops, acts), partial(self._changes, ops, acts)), times) for ops, times in parts),
-            (self._once(("gone", sent, acts), partial(self._changes, sent, acts, freed=True)), 1),
-        ]
+        came, gone = self._messages(chunk.first, chunk.last, acts)
+        inside = self._once(("inside", chunk.stack, acts), partial(self._inside, chunk.stack, acts))
+        return [(came, 1), (self._changed(before, acts), 1), *inside, (self._changed(after, acts), 1), (gone, 1)]
+
+    def _inside(self, stack: Layers, acts: str) -> Sequence[tuple[Changes, int]]:
+        """What changes while layers run."""
+        layers = [(self.layer(kind, acts), times) for kind, times in (stack if acts == "F" else stack[::-1]) if times]
+        return [(self._changed(ops, acts), times) for ops, times in _in_turn(layers, self.ahead)]
+
+    def _changed(self, ops: Ops, acts: str) -> Changes:
+        """What ops change, one object for all chunks that run them."""
+        return self._once((ops, acts), partial(self._changes, ops, acts))
 
     def layer(self, kind: str, acts: str) -> tuple[Ops, Ops]:
         """The casts and gathers of a layer's weights, and its other ops, in turn."""
@@ -108,7 +112,7 @@ class Turnover(Once):
     def _parts(self) -> Mapping[str, list[Op]]:
         """The ops of each part of the stack in turn: of layers by their kind, of the ends of the stack, of cuts."""
         parts: dict[str, list[Op]] = defaultdict(list)
-        for op in sorted(self.lifetimes.turns, key=self.lifetimes.turns.__getitem__):
+        for op in self.lifetimes.turns:
             where = op.where
             parts[where.kind if where.layer is not None else "cut" if where.place == "cut" else "ends"].append(op)
         return parts
@@ -117,45 +121,61 @@ class Turnover(Once):
         """The ops of the ends that a chunk has: those before its layers, and those behind them."""
 
         def split() -> tuple[Ops, Ops]:
-            chunk = Chunk(0, (), first, last)
-            alone = Stages(1, (chunk,))
-            here = [op for op in self._parts["ends"] if op.where.act in acts and alone.times(op.where, chunk)]
-            turns = self.lifetimes.turns
+            here, turns = self._ends(first, last, acts), self.lifetimes.turns
             begin = min((turns[run[0]] for kind in kinds for run in self.layer(kind, acts) if run), default=(inf,))
             ahead = [_is_ahead(op, traced=turns[op] < begin) for op in here]
             return tuple(compress(here, ahead)), tuple(op for op, flag in zip(here, ahead, strict=True) if not flag)
 
         return self._once(("around", first, last, kinds, acts), split)
 
-    def _messages(self, chunk: Chunk, acts: str) -> tuple[Ops, Ops]:
-        """The cuts over which a chunk receives, and over which it sends."""
-        cuts = [op for op in self._parts["cut"] if op.where.act in acts]
-        forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
-        got = ([] if chunk.first else forward) + ([] if chunk.last else backward)
-        return (*got,), (*([] if chunk.last else forward), *([] if chunk.first else backward))
+    def _ends(self, first: bool, last: bool, acts: str) -> list[Op]:
+        """The ops of the ends that a chunk has."""
+
+        def compute() -> list[Op]:
+            alone = Stages(1, (Chunk(0, (), first, last),))
+            return [op for op in self._parts["ends"] if op.where.act in acts and alone.runs(op.where, 0)]
+
+        return self._once(("ends", first, last, acts), compute)
+
+    def _messages(self, first: bool, last: bool, acts: str) -> tuple[Changes, Changes]:
+        """What comes over the cuts over which a chunk receives, and what is freed at those over which it sends."""
+
+        def compute() -> tuple[Changes, Changes]:
+            cuts = [op for op in self._parts["cut"] if op.where.act in acts]
+            forward, backward = ([op for op in cuts if (op.where.act == "F") == ahead] for ahead in (True, False))
+            got = *([] if first else forward), *([] if last else backward)
+            sent = *([] if last else forward), *([] if first else backward)
+            came = self._once(("came", got), lambda: [(op.output, 1) for op in got])
+            return came, self._once(("gone", sent, acts), partial(self._changes, sent, acts, freed=True))
+
+        return self._once(("messages", first, last, acts), compute)
 
     def _changes(self, ops: Ops, acts: str, *, freed: bool = False) -> Changes:
         """What ops make and free, in whatever chunk they run; freed: that alone."""
-        frees = self._frees("BW" if {*"BW"} <= {*acts} else "")
-        readers, changes = self.lifetimes.readers, list[tuple[Array, int]]()
-        for op in ops:
-            made = op.output if not freed and op.output in readers else None
-            if made:
-                changes.append((made, 1))
-            changes += [(array, -1) for array in frees.get(op, ())]
-            if made and not readers[made]:
-                changes.append((made, -1))
-        return changes
+        each = (self._frees if freed else self._each)("BW" if {*"BW"} <= {*acts} else "")
+        return [change for op in ops for change in each.get(op, ())]
 
-    def _frees(self, fused: str) -> Mapping[Op, list[Array]]:
-        """Of ops the arrays that they read as the last ones; fused: acts that run as one."""
+    def _each(self, fused: str) -> Mapping[Op, Changes]:
+        """What every op makes and frees, if it does; fused: acts that run as one."""
 
-        def compute() -> Mapping[Op, list[Array]]:
-            frees: dict[Op, list[Array]] = defaultdict(list)
+        def compute() -> Mapping[Op, Changes]:
+            frees, each = self._frees(fused), {**self._frees(fused)}
+            for array, maker in self.lifetimes.makers.items():
+                unread = () if self.lifetimes.readers[array] else ((array, -1),)
+                each[maker] = [(array, 1), *frees.get(maker, ()), *unread]
+            return each
+
+        return self._once(("each", fused), compute)
+
+    def _frees(self, fused: str) -> Mapping[Op, Changes]:
+        """The same of what it reads as the last one, alone."""
+
+        def compute() -> Mapping[Op, Changes]:
+            frees: dict[Op, list[tuple[Array, int]]] = defaultdict(list)
             for array, readers in self.lifetimes.readers.items():
                 if readers:
-                    frees[self._last(array, fused)].append(array)
-            return frees
+                    frees[self._last(array, fused)].append((array, -1))
+            return {**frees}
 
         return self._once(("frees", fused), compute)
 

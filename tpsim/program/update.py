@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dtypes import DTYPE_BYTES
-from tpsim.program.op import acting
+from tpsim.program.stretch import Stretches, all_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
     from tpsim.program.dtypes import Dtypes
@@ -31,64 +32,96 @@ MOMENTS = ("moment", "variance")
 
 @dataclass(slots=True)
 class Update:
-    """Settles gradients and writes the optimizer's step into `trace`."""
+    """Settles gradients and writes the optimizer's step into `trace`, of each parameter by itself.
+
+    known  what was written of parameters, by this or under other layouts of the same practice
+    """
 
     trace: Trace
     layout: Layout
     practice: Practice
     dtypes: Dtypes
+    known: Stretches = field(default_factory=Stretches)
 
     @property
     def owing(self) -> bool:
         """True if the optimizer receives gradients as they owe and settles them into its own sharding."""
         return self.layout.zero > 0 and self.practice.zero1 == "scatter"
 
-    def added(self, param: Array, parts: Sequence[Array]) -> Sequence[Array]:
-        """What one microbatch adds to the gradient of `param`, paid as far as the practice pays in every microbatch.
+    def added(self, param: Array, chunk: int, microbatch: int, parts: Sequence[Array]) -> Sequence[Array]:
+        """What one microbatch adds to the gradient of `param` in a chunk, paid as far as it is in every microbatch.
 
         By default that is what the sharding of region `grad` takes up, as nothing wider is held between microbatches.
         What no dim takes up is owed once: the parts of a sum over microbatches may stay with their devices.
         """
         if self.practice.gradients == "per_step":
             return parts
-        with self.trace.at(acting(self.trace.where, "W"), "grad"):
-            bags = self._added(param, parts)
-            if self.practice.gradients == "per_microbatch":
-                return [self._together(param, bags)]
-            return [self._taken_up(param, bag) for bag in bags]
 
-    def gradient(self, param: Array, parts: Mapping[int, Sequence[Array]]) -> Array:
-        """The step's gradient of `param` from its parts over all uses and microbatches; it may still owe (`owing`).
+        def write() -> Sequence[Array]:
+            where = self.trace.where.but(act="W", chunks=(chunk,)).inside("microbatches", microbatch)
+            with self.trace.at(where, "grad"):
+                bags = self._added(param, parts)
+                if self.practice.gradients == "per_microbatch":
+                    return [self._together(param, bags)]
+                return [self._taken_up(param, bag) for bag in bags]
 
-        parts  of each chunk of the stack that uses it; where several do each settles its own, then they are joined
+        return self._once(("grad",), param, parts, write, "added", chunk, microbatch)
+
+    def _once(
+        self,
+        regions: Sequence[str],
+        param: Array,
+        others: Sequence[Array],
+        write: Callable[[], Sequence[Array]],
+        *key: Hashable,
+    ) -> Sequence[Array]:
+        """What is written where a parameter is made: steered by its homes in these regions, other arrays and a key."""
+        trace, homes = self.trace, [all_of(self.trace.home(param, region)) for region in regions]
+        with trace.at(trace.producer[param].where):
+            return self.known.once(trace, (*key, *homes), [param, *others], write)
+
+    def received(self, param: Array, parts: Mapping[int, Sequence[Array]]) -> Array:
+        """The step's gradient of `param` in the optimizer's sharding, and in the format in which it is held.
+
+        parts  over all uses and microbatches, of each chunk of the stack that uses it
+        """
+
+        def write() -> Sequence[Array]:
+            to, gradient = self.trace.home(param, "state"), self._gradient(param, parts)
+            with self.trace.at(self.trace.where.but(act="U"), "state"):
+                g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
+            held = self.dtypes.shards or param.dtype
+            if self.practice.settled == "sent" or g.dtype == held:
+                return [g]
+            with self.trace.at(self.trace.where.but(act="U", kernel=CAST), "state"):
+                return [self.trace.lin(g.name, g, dtype=held)]
+
+        every = [part for own in parts.values() for part in own]
+        key = "received", self.owing, self.layout.stages
+        (received,) = self._once(("state", "grad"), param, every, write, *key)
+        return received
+
+    def _gradient(self, param: Array, parts: Mapping[int, Sequence[Array]]) -> Array:
+        """The gradient from its parts; it may still owe (`owing`). Where several chunks have some each settles its own.
+
+        Then they are joined.
         """
         if len(parts) == 1:
             ((_, own),) = parts.items()
             return self._of_a_chunk(param, own)
         settled, to = [], self.trace.home(param, "state" if self.owing else "grad")
         for chunk, own in parts.items():
-            with self.trace.at(replace(self.trace.where, act="W", chunks=(chunk,)), "grad"):
+            with self.trace.at(self.trace.where.but(act="W", chunks=(chunk,)), "grad"):
                 because = f"each stage that uses {param.name} settles its own gradient"
                 settled.append(self._to(self._of_a_chunk(param, own), to, because))
-        with self.trace.at(acting(self.trace.where, "W"), "grad"):
+        with self.trace.at(self.trace.where.but(act="W"), "grad"):
             chunks = " and ".join(map(str, parts))
             return self.trace.joined(settled, f"{param.name} is used by chunks {chunks} of the stack, on two stages")
 
     def _of_a_chunk(self, param: Array, parts: Iterable[Array]) -> Array:
-        with self.trace.at(acting(self.trace.where, "W"), "grad"):
+        with self.trace.at(self.trace.where.but(act="W"), "grad"):
             bags = self._added(param, parts)
             return bags[0] if self.owing and len(bags) == 1 else self._together(param, bags)
-
-    def received(self, param: Array, gradient: Array) -> Array:
-        """The gradient in the optimizer's sharding, and in the format in which it is held."""
-        to = self.trace.home(param, "state")
-        with self.trace.at(acting(self.trace.where, "U"), "state"):
-            g = self._to(gradient, to, f"the optimizer holds {param.name}{to}")
-        held = self.dtypes.shards or param.dtype
-        if self.practice.settled == "sent" or g.dtype == held:
-            return g
-        with self.trace.at(replace(acting(self.trace.where, "U"), kernel=CAST), "state"):
-            return self.trace.lin(g.name, g, dtype=held)
 
     def squares(self, gradients: Iterable[Array], chunks: int) -> Array:
         """The sum of the squares of all gradients, on all devices: what several stages hold alike the first one counts.
@@ -99,13 +132,12 @@ class Update:
         bags: dict[Any, list[Array]] = defaultdict(list)
         sums: dict[Any, list[Array]] = defaultdict(list)
         for g in gradients:
-            where = trace.producer[g].where
-            with trace.at(replace(where, chunks=where.chunks[:1], kernel="norm.gradients"), "state"):
-                square = trace.einsum(f"squares.{g.name}", (), trace.map(f"square.{g.name}", "square", g))
-                bags[square.type.owes, where.chunks[0]].append(square)
-        step = replace(trace.where, act="U", place="step", block=CLIP, loops=(), chunks=tuple(range(chunks)))
+            with trace.at(trace.producer[g].where, "state"):
+                (square,) = self.known.once(trace, ("square",), [g], partial(self._square, g))
+                bags[square.type.owes, trace.where.chunks[0]].append(square)
+        step = trace.where.but(act="U", place="step", block=CLIP, loops=(), chunks=tuple(range(chunks)))
         for (owes, chunk), squares in bags.items():
-            with trace.at(replace(step, chunks=(chunk,)), "state"):
+            with trace.at(step.but(chunks=(chunk,)), "state"):
                 sums[owes].append(trace.lin("squares", *squares, role="activation"))
         with trace.at(step, "state"):
             because = "the norm of all gradients decides how far they are clipped"
@@ -114,10 +146,21 @@ class Update:
             own = [x if x.type == to else self._to(x, to, because) for x, to in zip(staged, left, strict=True)]
             return trace.settled(trace.lin("squares", *own), because)
 
+    def _square(self, g: Array) -> Sequence[Array]:
+        """The sum of its squares; what several stages hold alike is of the first one."""
+        trace, where = self.trace, self.trace.where
+        with trace.at(where.but(chunks=where.chunks[:1], kernel="norm.gradients")):
+            return [trace.einsum(f"squares.{g.name}", (), trace.map(f"square.{g.name}", "square", g))]
+
     def apply(self, param: Array, g: Array, squares: Array | None) -> Array:
         """AdamW: the new weights as they are stored; `squares` of all gradients, where these are clipped."""
+        read = [g] if squares is None else [g, squares]
+        (new,) = self._once(("state",), param, read, lambda: [self._applied(param, g, squares)], "applied")
+        return new
+
+    def _applied(self, param: Array, g: Array, squares: Array | None) -> Array:
         trace, to = self.trace, self.trace.home(param, "state")
-        with trace.at(acting(trace.where, "U"), "state"):
+        with trace.at(trace.where.but(act="U"), "state"):
             g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
             master = self._master(param)
             kept = self.dtypes.moments or self.dtypes.optimizer

@@ -13,6 +13,7 @@ from tpsim.cost.memory import standing
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
 from tpsim.program.kinds_file import as_stated
+from tpsim.program.layout import REGIONS
 from tpsim.program.lifetimes import microbatches
 from tpsim.program.lower import anew, begun, lower
 from tpsim.program.model_file import load_model
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from tpsim.program.lower import StepPart
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
-    from tpsim.program.op import Op, Program
+    from tpsim.program.op import Array, Op, Program
     from tpsim.program.practice import Practice
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.trace import Path as Paths
@@ -85,9 +86,13 @@ class Lowered:
     def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
         """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
         if alone not in self.turned:
-            known = alone, self.program.ahead, self.program.units, self.program.pipe, *microbatches(self.program)
+            known = alone, self.program.ahead, self.program.units, self.program.pipe, *self._microbatches
             self.turned[alone] = self.once("turnover", lambda: turnover(self.program.without(alone)), *known)
         return self.turned[alone]
+
+    @cached_property
+    def _microbatches(self) -> tuple[tuple[Op, ...], frozenset[Array]]:
+        return microbatches(self.program)
 
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
@@ -167,7 +172,7 @@ UNKNOWN: Mapping[StepPart, tuple[Sequence[str], Mapping[str, Any]]] = {
     "backward": (BEHIND, {}),
     "gradients": (("state",), {}),
     "turnover": (("state",), {}),
-    "update": ((), DROPPED),
+    "stretches": (tuple(REGIONS), DROPPED),
 }
 """Regions that a part of a step knows nothing of, and switches, as they are not looked at."""
 
