@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.layouts.bounds import Bounds
-from tpsim.layouts.family import Family
+from tpsim.layouts.family import Family, Weighed
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.orders import BALANCED
 from tpsim.layouts.peaks import Peaks
+from tpsim.layouts.served import Served
 from tpsim.layouts.sorts import sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
+from tpsim.question.serving import NO_ROOM
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
     from tpsim.layouts.family import Measure
     from tpsim.layouts.group import Group
     from tpsim.layouts.layout import Order
+    from tpsim.layouts.served import Known
     from tpsim.layouts.sorts import Sorts
     from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
+    from tpsim.question.question import Question
 
 
 @dataclass
@@ -49,11 +53,7 @@ class Evaluator:
     def families(self) -> Iterator[Family]:
         """All of them."""
         if self.group.base.inference:
-            for _, order, _, cells in self.group.turns:
-                try:
-                    yield self._one_by_one(order, cells)
-                except InputError as error:
-                    self.refused[error.problems[0].slug] += len(cells)
+            yield from self._of_inference()
             return
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, order, split, cells in self.group.turns:
@@ -111,13 +111,38 @@ class Evaluator:
         return peak_bytes, float(question.machine.chip.memory.capacity.value) - (peak_bytes + beside)
 
     def _one_by_one(self, order: Order, cells: Any) -> Family:
-        """Layouts that are each asked for itself; of training, where seconds split layers, kernels are the bound."""
-        layouts = (self.group.layout(int(cell), order) for cell in cells)
-        space = self.group.spaces[int(self.group.on[cells[0]])]
-        asked = [space.question(layout, self.memo) for layout in layouts]
-        weighed = [self.measure(question, self.memo) for question in asked]
+        """Layouts whose layers seconds split: each is asked for itself, and kernels are the bound."""
+        asked = [self._asked(int(cell), order) for cell in cells]
+        steps = np.array([self.bounds.worked_s(*each) for each in zip(cells, asked, strict=True)])
+        weighed = [self.measure(question, self.memo)._replace(step_s=0, paid_s=0) for question in asked]
+        family = self._each(order, cells, weighed)
+        family.step_s = family.paid_s = steps
+        return family
+
+    def _of_inference(self) -> Iterator[Family]:
+        """Layouts that are each planned, as far as a chip may hold them: a plan takes milliseconds."""
+        known = Served(self.group, self.memo, self.prices).known
+        for _, order, _, cells in self.group.turns:
+            try:
+                yield self._each(order, cells, [self._weighed(int(cell), order, known) for cell in cells])
+            except InputError as error:
+                self.refused[error.problems[0].slug] += len(cells)
+
+    def _weighed(self, cell: int, order: Order, known: Known) -> Weighed:
+        """What a layout of inference comes to, of which memory tells so much."""
+        if known.room_bytes[cell] < 0:
+            return Weighed(known.peak_bytes[cell], known.room_bytes[cell], self.group.base.workload.tokens)
+        question = self._asked(cell, order)
+        if known.batches is not None and known.batches[cell] >= 0:
+            if not known.batches[cell]:
+                raise InputError.one(NO_ROOM, "as known")
+            batch = int(known.batches[cell])
+            question = replace(question, workload=replace(question.workload, global_batch=batch, fills=False))  # type: ignore[call-arg]
+        return self.measure(question, self.memo)
+
+    def _asked(self, cell: int, order: Order) -> Question:
+        return self.group.spaces[int(self.group.on[cell])].question(self.group.layout(cell, order), self.memo)
+
+    def _each(self, order: Order, cells: Any, weighed: Sequence[Weighed]) -> Family:
         peak_bytes, room, _, steps, paid, may_do = map(np.array, zip(*weighed, strict=True))
-        if not self.group.base.inference:
-            steps = paid = np.array([self.bounds.worked_s(*each) for each in zip(cells, asked, strict=True)])
-        known = steps, peak_bytes, room, may_do, weighed[0].tokens, paid
-        return Family(self.group, order, cells, *known)
+        return Family(self.group, order, cells, steps, peak_bytes, room, may_do, weighed[0].tokens, paid)

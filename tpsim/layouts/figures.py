@@ -97,7 +97,7 @@ class Figures(Once):
         work, model = self.example.workload, self.example.model
         batch = work.global_batch / self.microbatches
         axes = {axis: self.column(lambda case, axis=axis: case.mesh.axes[axis]) for axis in self.example.mesh.order}  # type: ignore[misc]  # mypy sees no default
-        dims, peaks = routed(self.example, {**model.dims(sequences=work.sequences, seq=work.seq), "b": batch}, axes)
+        dims, peaks = routed(self.example, {**work.dims(model), "b": batch}, axes)
         loops = {ALIKE: 1, "microbatches": self.microbatches, "chunks": 1}
         return Sizes(dims, axes, loops, self.example.layout.roles, peaks=peaks)
 
