@@ -17,6 +17,7 @@ from tpsim.answers.ranking import Ranked, Ranking, measurable, measured, spare_b
 from tpsim.answers.search_verdict import lines_of
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
+from tpsim.layouts.served import planned_alone
 from tpsim.layouts.space import spaces
 from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError, unknown
@@ -68,8 +69,8 @@ def search(
     by         step, tokens_per_s, tokens_per_s_chip, memory (the peak), or money (of a token, where a chip hour has a
                price)
     top        how many are listed
-    plans      how many are planned at most; where that ends a search, the answer says how near it came; of inference
-               all that fit are
+    plans      how many are planned at most; where that ends a search, the answer says how near it came; it ends none of
+               inference, of which bounds are all but plans
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     workers   processes that share the programs, forked where the platform can; the answer is the same for any number
@@ -92,7 +93,7 @@ def search(
     asked += [] if plans == PLANS else ["--plans", str(plans)]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
     spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
-    most = max(plans, evaluation.fitting) if questions[0].inference else plans  # of these all are planned by now
+    most = max(plans, evaluation.fitting) if questions[0].inference else plans
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
@@ -165,8 +166,8 @@ class SearchResult(Answer):
     covered = Of[Count]("evaluation.covered", "not looked at: they split sequences that more data shards can take")
     held = Of[Mapping[str, Any]](lambda result: result.spaces[0].held, "what was held, as it is stated")
     plans = Of[Count](
-        lambda result: result.fitting if result.questions[0].inference else result.ranked.made,
-        "layouts that were planned to know the best: of inference all that fit",
+        lambda result: result.fitting if planned_alone(result.questions[0]) else result.ranked.made,
+        "layouts that were planned to know the best",
     )
     complete = Of[bool]("ranked.complete", "true if no layout that is not listed can be better than one that is")
     pareto_complete = Of[bool | None](

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.layouts.bounds import Bounds
-from tpsim.layouts.family import Family, Weighed
+from tpsim.layouts.family import Family
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.orders import BALANCED
 from tpsim.layouts.peaks import Peaks
-from tpsim.layouts.served import Served
+from tpsim.layouts.served import Served, planned_alone
 from tpsim.layouts.sorts import sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -22,10 +22,10 @@ from tpsim.question.serving import NO_ROOM
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from tpsim.layouts.family import Measure
+    from tpsim.layouts.family import Measure, Weighed
     from tpsim.layouts.group import Group
     from tpsim.layouts.layout import Order
-    from tpsim.layouts.served import Known
+    from tpsim.layouts.served import Told
     from tpsim.layouts.sorts import Sorts
     from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
@@ -120,25 +120,32 @@ class Evaluator:
         return family
 
     def _of_inference(self) -> Iterator[Family]:
-        """Layouts that are each planned, as far as a chip may hold them: a plan takes milliseconds."""
-        known = Served(self.group, self.memo, self.prices).known
-        for _, order, _, cells in self.group.turns:
+        """Layouts of inference; where plans alone tell, or arrays are not sure, each is asked for itself."""
+        served = Served(self.group, self.memo, self.prices)
+        told = None if planned_alone(self.group.base) else served.told()
+        for mesh, order, _, cells in self.group.turns:
             try:
-                yield self._each(order, cells, [self._weighed(int(cell), order, known) for cell in cells])
+                if told and told.sure[cells].all():
+                    yield self._told(mesh, order, cells, told)
+                else:
+                    weighed = [self.measure(self._asked(int(cell), order), self.memo) for cell in cells]
+                    yield self._each(order, cells, weighed)
             except InputError as error:
                 self.refused[error.problems[0].slug] += len(cells)
 
-    def _weighed(self, cell: int, order: Order, known: Known) -> Weighed:
-        """What a layout of inference comes to, of which memory tells so much."""
-        if known.room_bytes[cell] < 0:
-            return Weighed(known.peak_bytes[cell], known.room_bytes[cell], self.group.base.workload.tokens)
-        question = self._asked(cell, order)
-        if known.batches is not None and known.batches[cell] >= 0:
-            if not known.batches[cell]:
-                raise InputError.one(NO_ROOM, "as known")
-            batch = int(known.batches[cell])
-            question = replace(question, workload=replace(question.workload, global_batch=batch, fills=False))  # type: ignore[call-arg]
-        return self.measure(question, self.memo)
+    def _told(self, mesh: int, order: Order, cells: Any, told: Told) -> Family:
+        """Layouts that arrays tell of. Raises InputError for those that fit and have no price, or have no room."""
+        batches, room = told.batches[cells], told.room_bytes[cells]
+        if reason := "" if batches.all() else NO_ROOM:
+            raise InputError.one(reason, "as known")
+        if (room >= 0).any() and (reason := told.wrong.get(mesh, "")):
+            raise InputError.one(reason, "as known")
+        tokens = int(batches[0]) * self.group.base.workload.seq
+        paid_s = None if told.paid_s is None else told.paid_s[cells]
+        known = np.zeros(len(cells)), told.peak_bytes[cells], room, np.ones(len(cells), dtype=bool), tokens, paid_s
+        family = Family(self.group, order, cells, *known, lambda _: told.step_s[cells][family.fitting])
+        family.bound()
+        return family
 
     def _asked(self, cell: int, order: Order) -> Question:
         return self.group.spaces[int(self.group.on[cell])].question(self.group.layout(cell, order), self.memo)

@@ -13,7 +13,9 @@ from tpsim.layouts.figures import Figures
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import Sorts, sorts
 from tpsim.quantity.room import most
+from tpsim.quantity.size import total
 from tpsim.question.serving import prefill_of, unit_of
+from tpsim.question.serving_file import ServeFields
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -27,17 +29,28 @@ if TYPE_CHECKING:
 NEAR = 1e-9
 """Of a chip's memory: arrays, which round, are no further off than that."""
 
+DIGITS = 11
+"""Digits of seconds of arrays that no rounding reaches: layouts that take as long are told to."""
 
-class Known(NamedTuple):
-    """What memory tells of layouts.
 
-    peak_bytes, room_bytes  of the fullest chip: what it holds at most, and what is left; 0 where it may fit
-    batches  where a scenario asks for it, the most sequences with room; 0: none, -1: not known
+class Told(NamedTuple):
+    """What arrays tell of layouts, one for each.
+
+    peak_bytes, room_bytes  of the fullest chip: what it holds at most, and what is left
+    step_s  seconds that a step does not take less than; 0 where it does not fit
+    paid_s  of as many tokens those of replies with their prompts; None where prompts and replies are not asked for
+    batches  the sequences of a step; 0 where there is no room for any
+    sure    False where a plan has to say whether it fits, and how many sequences do
+    wrong   mesh, by number -> the reason why a call of those that fit has no price
     """
 
     peak_bytes: Any
     room_bytes: Any
+    step_s: Any
+    paid_s: Any
     batches: Any
+    sure: Any
+    wrong: Mapping[int, str]
 
 
 @dataclass
@@ -62,16 +75,41 @@ class Served:
     memo: Memo
     prices: dict[Hashable, Any]
 
-    @cached_property
-    def known(self) -> Known:
-        """What memory tells of each; nothing where plans choose paths of their own, and hold what these make."""
-        count, base = len(self.group.on), self.group.base
-        if base.planner == "cheapest":
-            return Known(np.zeros(count), np.zeros(count), None)
-        if base.inference and base.inference.fills:
-            return Known(np.zeros(count), np.zeros(count), self._largest())
-        peak_bytes, room_bytes = self._held()
-        return Known(peak_bytes, np.where(room_bytes < -self._near, room_bytes, 0), None)
+    def told(self) -> Told:
+        """What is known of each without a plan."""
+        question, count = self.group.example, len(self.group.on)
+        sure, prices = np.ones(count, dtype=bool), self.prices
+        batches = np.full(count, question.workload.global_batch)
+        if question.inference and question.inference.fills:
+            batches, sure = self._largest()
+            question, prices = _of(question, np.maximum(batches, 1)), {}  # each with its own batch
+        peak_bytes, room_bytes = self._held(question)
+        sure &= (batches == 0) | (abs(room_bytes) > self._near)
+        fits = (batches > 0) & ~(sure & (room_bytes < 0))
+        step_s, paid_s, wrong = np.zeros(count), None, dict[int, str]()
+        if fits.any():
+            step_s, wrong = self._step_s(question, prices)
+            if isinstance(fields := question.stated.file.workload, ServeFields):
+                prompt_s, of_prompt = self._step_s(prefill_of(question), prices.setdefault("prompt", {}))
+                wrong |= of_prompt
+                paid_s = (prompt_s + fields.steps * step_s) * question.workload.seq / fields.output * fits
+        return Told(peak_bytes, room_bytes, step_s * fits, paid_s, batches, sure, wrong)
+
+    def _step_s(self, question: Question, prices: dict[Hashable, Any]) -> tuple[Any, dict[int, str]]:
+        """Seconds that a step does not take less than: a batch goes through all stages; and meshes without a price."""
+        figures = self._figures(question, prices)
+        figures.calls.price_all()
+        step_s = np.zeros(len(self.group.on))
+        for alike, cells in self._cells.items():
+            each = [figures.least_s(chunk, "F", ends=True) for chunk in alike.chunks]
+            sent_s = (alike.ranks - 1) * figures.calls.hop_s
+            step_s[cells] = (total(each[sort] for sort in alike.of) + sent_s)[cells]
+        digit = 10.0 ** (np.floor(np.log10(step_s)) - DIGITS)
+        return (np.floor(step_s / digit) - 1) * digit, figures.calls.wrong
+
+    def _figures(self, question: Question, prices: dict[Hashable, Any]) -> Figures:
+        group = self.group
+        return Figures(question, group.meshes, group.on, group.microbatches, self.memo, prices)
 
     @cached_property
     def _cells(self) -> Mapping[Sorts, Any]:
@@ -83,23 +121,17 @@ class Served:
         alike = question.practice, question.model.stack
         return {sorts(*asked, *alike): np.concatenate(some) for asked, some in cells.items()}
 
-    def _held(self, batch: Any = None) -> tuple[Any, Any]:
-        """What the fullest chip holds at most, and what that leaves of it; batch: sequences, if others are asked of."""
-        question = self.group.example
-        if batch is not None:
-            question = replace(question, workload=replace(question.workload, global_batch=batch))
+    def _held(self, question: Question) -> tuple[Any, Any]:
+        """What the fullest chip holds at most, and what that leaves of it."""
         prompt = self._peaks(prefill_of(question)) if question.workload.kind == "serve" else None
         peaks = self._peaks(replace(question, workload=question.workload.at_peak), prompt)
         peak_bytes = np.zeros(len(self.group.on))
         for alike, cells in self._cells.items():
             peak_bytes[cells] = peaks.peak_bytes(cells, "", alike)
-        beside = question.assume.memory.beside(peak_bytes)
-        return peak_bytes, self._capacity - (peak_bytes + beside)
+        return peak_bytes, self._capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
 
     def _peaks(self, question: Question, prompt: Peaks | None = None) -> Peaks:
-        group = self.group
-        figures = Figures(question, group.meshes, group.on, group.microbatches, self.memo, self.prices)
-        return Replied(figures, [*self._cells], prompt)
+        return Replied(self._figures(question, {}), [*self._cells], prompt)
 
     @property
     def _capacity(self) -> float:
@@ -110,17 +142,27 @@ class Served:
         """Bytes: arrays round, and are no further off; where they are nearer to a limit they do not tell."""
         return NEAR * self._capacity
 
-    def _largest(self) -> Any:
-        """The most sequences with room, as `plan` finds them; -1 where it has to be asked."""
+    def _largest(self) -> tuple[Any, Any]:
+        """The most sequences with room, as `plan` finds them, and whether that is sure."""
         units = most(self._rooms)
         left, lacks = self._rooms(np.maximum(units, 1)), self._rooms(units + 1)
-        sure = np.minimum(abs(left), abs(lacks)) > self._near
-        return np.where(sure, units * self._units, -1).astype(int)
+        return (units * self._units).astype(int), np.minimum(abs(left), abs(lacks)) > self._near
 
     def _rooms(self, units: Any) -> Any:
-        return self._held(units * self._units)[1]
+        return self._held(_of(self.group.example, units * self._units))[1]
 
     @cached_property
     def _units(self) -> Any:
         """What a layout splits sequences into."""
         return np.array([unit_of(case) for case in self.group.meshes], dtype=float)[self.group.on]
+
+
+def planned_alone(question: Question) -> bool:
+    """True of inference where only a plan tells: which paths are taken, or whether a forced algorithm can be."""
+    forced = question.force.algorithm is not None and question.cost_model != "book"
+    return bool(question.inference) and (forced or question.planner == "cheapest")
+
+
+def _of(question: Question, batch: Any) -> Question:
+    """The question of so many sequences."""
+    return replace(question, workload=replace(question.workload, global_batch=batch))
