@@ -11,6 +11,7 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tpsim.answers.planned import Planned
     from tpsim.answers.search import SearchResult
 
 HELD = ("microbatches", "recompute", "zero")
@@ -54,6 +55,8 @@ class Again:
         """False where nothing on the mesh that holds least fits so: one mesh is quick to search, and tells of most."""
         if not (result.smallest and result.spaces[0].chips):
             return True
+        if _stands_too_much(result, result.smallest, *vary):
+            return False
         layout = result.smallest.candidate.layout
         alone = [f"{role}={getattr(layout, role)}" for role in ("tp", "cp", "pp")]
         try:
@@ -80,3 +83,16 @@ class Again:
         for doublings in range(least, least + TIMES):
             more = chips * 2**doublings
             yield f"--chips {more}", (), {"chips": more}
+
+
+def _stands_too_much(result: SearchResult, smallest: Planned, part: str) -> bool:
+    """True where the layout that holds least holds too much from step to step, sharded as far as ZeRO is searched.
+
+    Recompute changes nothing of that, and microbatches the format in which gradients wait for each other.
+    """
+    memory, zeros = smallest.plan.memory, [family.group.first.zero for family in result.evaluation.families]
+    stands = {
+        "recompute": memory.static_bytes,
+        "microbatches": memory.parameters_bytes + memory.optimizer_bytes,
+    }
+    return smallest.candidate.layout.zero == max(zeros) and stands.get(part, 0) > memory.capacity_bytes

@@ -100,8 +100,8 @@ def search(
     doubted = best.best and best.best[0].outcome.fits is None
     sure = ranking.best(by, 1, sure=True) if doubted else None
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
-    told = (ranking.smallest(), (*words, *asked), Again(again, vary, flags))
-    result = SearchResult(by, several, questions, evaluation, best, close, sure, *told)
+    told = (*words, *asked), Again(again, vary, flags)
+    result = SearchResult(by, several, questions, ranking, best, close, sure, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
@@ -128,10 +128,10 @@ class SearchResult(Answer):
     """The best layouts of a space. Bytes are of one chip, seconds of one step.
 
     questions    of each space, its layouts left open
+    ranking      all layouts
     ranked       the best plans
     close        how many of those that fit are too close to say
     sure         where that is so of the best: the best that surely fits
-    smallest     the plan of the layout that holds least, where none fits
     front        where they are asked for, those that are not surpassed in speed, or money, and memory together
     asked        the words of the command line that ask for it again
     again        how to ask something else of it
@@ -150,11 +150,10 @@ class SearchResult(Answer):
     by: By
     spaces: Sequence[Space]
     questions: Sequence[Question]
-    evaluation: Evaluation
+    ranking: Ranking
     ranked: Ranked
     close: Count
     sure: Ranked | None
-    smallest: Planned | None
     asked: tuple[str, ...]
     again: Again
     front: Ranked | None = None
@@ -199,6 +198,16 @@ class SearchResult(Answer):
     resolved = Of[Mapping[str, Any]](_of_best("resolved", {}), "what the best layout came to")
     assumptions = Of[Sequence[Assumption]](_of_best("assumptions", ()), "what the plan of the best layout rests on")
     not_modelled = Of[Sequence[str]](_of_best("not_modelled", ()), "what that plan leaves out")
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """All layouts, as far as they are known without a plan."""
+        return self.ranking.evaluation
+
+    @cached_property
+    def smallest(self) -> Planned | None:
+        """Where no layout fits: the plan of the one that holds least."""
+        return self.ranking.smallest()
 
     @cached_property
     def fitting(self) -> Count:
