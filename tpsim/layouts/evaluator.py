@@ -145,6 +145,7 @@ class Evaluator:
         known = np.zeros(len(cells)), told.peak_bytes[cells], room, np.ones(len(cells), dtype=bool), tokens, paid_s
         family = Family(self.group, order, cells, *known, lambda _: told.step_s[cells][family.fitting])
         family.bound()
+        family.may_do &= told.may_do[cells]
         return family
 
     def _asked(self, cell: int, order: Order) -> Question:

@@ -12,7 +12,7 @@ import numpy as np
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import Sorts, sorts
-from tpsim.quantity.room import most
+from tpsim.quantity.room import ends
 from tpsim.quantity.size import total
 from tpsim.question.serving import prefill_of, unit_of
 from tpsim.question.serving_file import ServeFields
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from tpsim.layouts.group import Group
-    from tpsim.layouts.walk import Now
     from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
@@ -40,6 +39,7 @@ class Told(NamedTuple):
     step_s  seconds that a step does not take less than; 0 where it does not fit
     paid_s  of as many tokens those of replies with their prompts; None where prompts and replies are not asked for
     batches  the sequences of a step; 0 where there is no room for any
+    may_do  False where it surely violates what the scenario requires of tokens
     sure    False where a plan has to say whether it fits, and how many sequences do
     wrong   mesh, by number -> the reason why a call of those that fit has no price
     """
@@ -49,6 +49,7 @@ class Told(NamedTuple):
     step_s: Any
     paid_s: Any
     batches: Any
+    may_do: Any
     sure: Any
     wrong: Mapping[int, str]
 
@@ -62,9 +63,11 @@ class Replied(Peaks):
 
     prompt: Peaks | None = None
 
-    def _tops(self, sorts: Sorts, nows: tuple[Now, ...]) -> Any:
-        own = super()._tops(sorts, nows)
-        return own if self.prompt is None else np.maximum(own, self.prompt._tops(sorts, nows))  # noqa: SLF001 - alike
+    def most_bytes(self, cells: Any, sorts: Sorts) -> Any:
+        """What the fullest rank holds, per cell: each runs one action, on one chunk."""
+        forward = tuple((sort, "F") for (sort,) in sorts.ranked)
+        tops = [part._tops(sorts, forward) for part in (self, self.prompt) if part]  # noqa: SLF001 - it is one, too
+        return (self._states(sorts) + np.maximum.reduce(tops))[:, cells].max(axis=0)
 
 
 @dataclass(frozen=True)
@@ -86,14 +89,16 @@ class Served:
         peak_bytes, room_bytes = self._held(question)
         sure &= (batches == 0) | (abs(room_bytes) > self._near)
         fits = (batches > 0) & ~(sure & (room_bytes < 0))
-        step_s, paid_s, wrong = np.zeros(count), None, dict[int, str]()
+        step_s, paid_s, may_do, wrong = np.zeros(count), None, ~fits, dict[int, str]()
         if fits.any():
             step_s, wrong = self._step_s(question, prices)
+            prompt_s = step_s
             if isinstance(fields := question.stated.file.workload, ServeFields):
                 prompt_s, of_prompt = self._step_s(prefill_of(question), prices.setdefault("prompt", {}))
                 wrong |= of_prompt
                 paid_s = (prompt_s + fields.steps * step_s) * question.workload.seq / fields.output * fits
-        return Told(peak_bytes, room_bytes, step_s * fits, paid_s, batches, sure, wrong)
+            may_do |= _may_do(question, step_s, prompt_s)
+        return Told(peak_bytes, room_bytes, step_s * fits, paid_s, batches, may_do, sure, wrong)
 
     def _step_s(self, question: Question, prices: dict[Hashable, Any]) -> tuple[Any, dict[int, str]]:
         """Seconds that a step does not take less than: a batch goes through all stages; and meshes without a price."""
@@ -127,10 +132,10 @@ class Served:
         peaks = self._peaks(replace(question, workload=question.workload.at_peak), prompt)
         peak_bytes = np.zeros(len(self.group.on))
         for alike, cells in self._cells.items():
-            peak_bytes[cells] = peaks.peak_bytes(cells, "", alike)
+            peak_bytes[cells] = peaks.most_bytes(cells, alike)
         return peak_bytes, self._capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
 
-    def _peaks(self, question: Question, prompt: Peaks | None = None) -> Peaks:
+    def _peaks(self, question: Question, prompt: Peaks | None = None) -> Replied:
         return Replied(self._figures(question, {}), [*self._cells], prompt)
 
     @property
@@ -144,8 +149,7 @@ class Served:
 
     def _largest(self) -> tuple[Any, Any]:
         """The most sequences with room, as `plan` finds them, and whether that is sure."""
-        units = most(self._rooms)
-        left, lacks = self._rooms(np.maximum(units, 1)), self._rooms(units + 1)
+        units, left, lacks = ends(self._rooms)
         return (units * self._units).astype(int), np.minimum(abs(left), abs(lacks)) > self._near
 
     def _rooms(self, units: Any) -> Any:
@@ -161,6 +165,13 @@ def planned_alone(question: Question) -> bool:
     """True of inference where only a plan tells: which paths are taken, or whether a forced algorithm can be."""
     forced = question.force.algorithm is not None and question.cost_model != "book"
     return bool(question.inference) and (forced or question.planner == "cheapest")
+
+
+def _may_do(question: Question, step_s: Any, prompt_s: Any) -> Any:
+    """False where demands on tokens cannot hold: steps, and the first token, take no less than that."""
+    least = {"<": {"tpot": step_s, "ttft": prompt_s}, ">": {"tokens_per_s_user": question.workload.seq / step_s}}
+    known = ((limit, least.get(limit.relation[0], {}).get(limit.name)) for limit in question.limits)
+    return np.logical_and.reduce([step_s > 0, *(limit.holds(s) for limit, s in known if s is not None)])
 
 
 def _of(question: Question, batch: Any) -> Question:

@@ -23,6 +23,11 @@ def most(room: Callable[[Any], Any]) -> Any:
     >>> most(lambda units: 10.5 - 3 * units), most(lambda units: 1.0 - 3 * units)
     (3, 0)
     """
+    return ends(room)[0]
+
+
+def ends(room: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
+    """As many, and what is left by them, and by one more; by one, and by some more, where there is no room for one."""
     left = room(1)
     none = where_positive(-left, 1, 0)
     low, high, halved = 1 + 0 * none, largest(_line(1, left, room(TWO)), 0) + TWO, False
@@ -35,7 +40,7 @@ def most(room: Callable[[Any], Any]) -> Any:
         low, left = where_positive(fits, units, low), where_positive(fits, rest, left)
         high, lacks = where_positive(fits, high, units), where_positive(fits, lacks, rest)
         halved = not halved
-    return where_positive(none, 0, low)
+    return where_positive(none, 0, low), left, lacks
 
 
 def _line(between: Any, left: Any, lacks: Any) -> Any:
