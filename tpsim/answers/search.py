@@ -97,11 +97,9 @@ def search(
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
-    doubted = best.best and best.best[0].outcome.fits is None
-    sure = ranking.best(by, 1, sure=True) if doubted else None
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
     told = (*words, *asked), Again(again, vary, flags)
-    result = SearchResult(by, several, questions, ranking, best, close, sure, *told)
+    result = SearchResult(by, several, questions, ranking, best, close, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
@@ -131,7 +129,6 @@ class SearchResult(Answer):
     ranking      all layouts
     ranked       the best plans
     close        how many of those that fit are too close to say
-    sure         where that is so of the best: the best that surely fits
     front        where they are asked for, those that are not surpassed in speed, or money, and memory together
     asked        the words of the command line that ask for it again
     again        how to ask something else of it
@@ -153,7 +150,6 @@ class SearchResult(Answer):
     ranking: Ranking
     ranked: Ranked
     close: Count
-    sure: Ranked | None
     asked: tuple[str, ...]
     again: Again
     front: Ranked | None = None
@@ -208,6 +204,12 @@ class SearchResult(Answer):
     def smallest(self) -> Planned | None:
         """Where no layout fits: the plan of the one that holds least."""
         return self.ranking.smallest()
+
+    @cached_property
+    def sure(self) -> Ranked | None:
+        """Where it is too close to say whether the best fits: the best that surely does."""
+        doubted = self.ranked.best and self.ranked.best[0].outcome.fits is None
+        return self.ranking.best(self.by, 1, sure=True) if doubted else None
 
     @cached_property
     def fitting(self) -> Count:
