@@ -175,6 +175,15 @@ def test_a_layout_whose_call_has_no_price_is_refused_and_no_others():
     assert len(found.rows) == found.fitting > 0
 
 
+def test_a_layout_without_a_price_is_refused_where_it_does_not_fit_either():
+    """On a slice of 2x2x2 a pipeline of 8 has neighbours that no cable joins, and no chip holds an eighth of 405B."""
+    scenario = {**DECODE, "model": "llama-3-405b", "hardware": "tpu-v4"}
+    found, (plans, refused) = search(scenario, chips=8), brute(scenario, 8)
+    assert not any(plan.memory.fits for plan in plans)
+    assert {refusal.reason: refusal.layouts for refusal in found.refused}["no-closed-form"] > 0
+    assert (found.fitting, found.legal, found.considered) == (0, len(plans), len(plans) + refused)
+
+
 def test_the_best_of_inference_can_be_required():
     found = search({**DECODE, "require": {"best": {"tp": 8, "cache": "heads"}}}, chips=8)
     assert found.ok

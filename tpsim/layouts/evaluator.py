@@ -17,7 +17,6 @@ from tpsim.layouts.served import Served, planned_alone
 from tpsim.layouts.sorts import sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
-from tpsim.question.serving import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -124,26 +123,24 @@ class Evaluator:
         served = Served(self.group, self.memo, self.prices)
         told = None if planned_alone(self.group.base) else served.told()
         for mesh, order, _, cells in self.group.turns:
-            try:
-                if told and told.sure[cells].all():
-                    yield self._told(mesh, order, cells, told)
-                else:
+            if told and (reason := told.refused(mesh, cells)):
+                self.refused[reason] += len(cells)
+            elif told and told.sure[cells].all():
+                yield self._told(order, cells, told)
+            else:
+                try:
                     weighed = [self.measure(self._asked(int(cell), order), self.memo) for cell in cells]
                     yield self._each(order, cells, weighed)
-            except InputError as error:
-                self.refused[error.problems[0].slug] += len(cells)
+                except InputError as error:
+                    self.refused[error.problems[0].slug] += len(cells)
 
-    def _told(self, mesh: int, order: Order, cells: Any, told: Told) -> Family:
-        """Layouts that arrays tell of. Raises InputError for those that fit and have no price, or have no room."""
-        batches, room = told.batches[cells], told.room_bytes[cells]
-        if reason := "" if batches.all() else NO_ROOM:
-            raise InputError.one(reason, "as known")
-        if (room >= 0).any() and (reason := told.wrong.get(mesh, "")):
-            raise InputError.one(reason, "as known")
-        tokens = int(batches[0]) * self.group.base.workload.seq
+    def _told(self, order: Order, cells: Any, told: Told) -> Family:
+        """Layouts that arrays tell of."""
+        tokens = int(told.batches[cells[0]]) * self.group.base.workload.seq
+        held, able = (told.peak_bytes[cells], told.room_bytes[cells]), np.ones(len(cells), dtype=bool)
         paid_s = None if told.paid_s is None else told.paid_s[cells]
-        known = np.zeros(len(cells)), told.peak_bytes[cells], room, np.ones(len(cells), dtype=bool), tokens, paid_s
-        family = Family(self.group, order, cells, *known, lambda _: told.step_s[cells][family.fitting])
+        family = Family(self.group, order, cells, np.zeros(len(cells)), *held, able, tokens, paid_s)
+        family.nearer = lambda _: told.step_s[cells][family.fitting]
         family.bound()
         family.may_do &= told.may_do[cells]
         return family

@@ -14,7 +14,7 @@ from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import Sorts, sorts
 from tpsim.quantity.room import ends
 from tpsim.quantity.size import total
-from tpsim.question.serving import prefill_of, unit_of
+from tpsim.question.serving import NO_ROOM, prefill_of, unit_of
 from tpsim.question.serving_file import ServeFields
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Told(NamedTuple):
     batches  the sequences of a step; 0 where there is no room for any
     may_do  False where it surely violates what the scenario requires of tokens
     sure    False where a plan has to say whether it fits, and how many sequences do
-    wrong   mesh, by number -> the reason why a call of those that fit has no price
+    wrong   mesh, by number -> the reason why a call has no price
     """
 
     peak_bytes: Any
@@ -52,6 +52,11 @@ class Told(NamedTuple):
     may_do: Any
     sure: Any
     wrong: Mapping[int, str]
+
+    def refused(self, mesh: int, cells: Any) -> str:
+        """Why a plan refuses some on a mesh; "" if it does not."""
+        none = self.sure[cells].all() and not self.batches[cells].all()
+        return NO_ROOM if none else self.wrong.get(mesh, "")
 
 
 @dataclass
@@ -89,28 +94,32 @@ class Served:
         peak_bytes, room_bytes = self._held(question)
         sure &= (batches == 0) | (abs(room_bytes) > self._near)
         fits = (batches > 0) & ~(sure & (room_bytes < 0))
-        step_s, paid_s, may_do, wrong = np.zeros(count), None, ~fits, dict[int, str]()
+        priced = self._priced(question, prices)
+        step_s, paid_s, may_do, wrong = np.zeros(count), None, ~fits, priced.calls.wrong
         if fits.any():
-            step_s, wrong = self._step_s(question, prices)
-            prompt_s = step_s
+            prompt_s = step_s = self._step_s(priced)
             if isinstance(fields := question.stated.file.workload, ServeFields):
-                prompt_s, of_prompt = self._step_s(prefill_of(question), prices.setdefault("prompt", {}))
-                wrong |= of_prompt
+                of_prompt = self._priced(prefill_of(question), prices.setdefault("prompt", {}))
+                prompt_s, wrong = self._step_s(of_prompt), wrong | of_prompt.calls.wrong
                 paid_s = (prompt_s + fields.steps * step_s) * question.workload.seq / fields.output * fits
             may_do |= _may_do(question, step_s, prompt_s)
         return Told(peak_bytes, room_bytes, step_s * fits, paid_s, batches, may_do, sure, wrong)
 
-    def _step_s(self, question: Question, prices: dict[Hashable, Any]) -> tuple[Any, dict[int, str]]:
-        """Seconds that a step does not take less than: a batch goes through all stages; and meshes without a price."""
+    def _priced(self, question: Question, prices: dict[Hashable, Any]) -> Figures:
+        """Figures that know which meshes have no price."""
         figures = self._figures(question, prices)
         figures.calls.price_all()
+        return figures
+
+    def _step_s(self, figures: Figures) -> Any:
+        """Seconds that a step does not take less than: a batch goes through all stages."""
         step_s = np.zeros(len(self.group.on))
         for alike, cells in self._cells.items():
             each = [figures.least_s(chunk, "F", ends=True) for chunk in alike.chunks]
             sent_s = (alike.ranks - 1) * figures.calls.hop_s
             step_s[cells] = (total(each[sort] for sort in alike.of) + sent_s)[cells]
         digit = 10.0 ** (np.floor(np.log10(step_s)) - DIGITS)
-        return (np.floor(step_s / digit) - 1) * digit, figures.calls.wrong
+        return (np.floor(step_s / digit) - 1) * digit
 
     def _figures(self, question: Question, prices: dict[Hashable, Any]) -> Figures:
         group = self.group
