@@ -14,7 +14,7 @@ from tpsim.answers.plan import plan
 from tpsim.answers.verdict import percent
 from tpsim.claims.shrink import shrink
 from tpsim.claims.verify import verify
-from tpsim.cost.ran import Ran
+from tpsim.cost.ran import Message, Ran
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
@@ -120,7 +120,8 @@ def test_what_a_rank_waits_for_on_its_way_is_of_the_send_that_brings_it():
         flights = Counter()
         for late, before in zip(step.ran.late[stage.rank], [0, *step.ran.ends[stage.rank]], strict=True):
             if late:
-                flights[late.channel.act] += late.end - max(late.start, before)
+                message = Message(*late)
+                flights[message.way.channel.act] += message.end - max(message.start, before)
         sends = {row.call.where.act: row.exposed_s for row in stage.rows if row.collective == "send"}
         assert sends == pytest.approx(flights)
         assert flights["F"] != flights["B"]

@@ -271,6 +271,12 @@ def test_the_critical_path_is_as_long_as_the_step(one, f, b, w, c):
     assert sum(seconds) == pytest.approx(found.end, rel=1e-9)
 
 
+def test_a_message_hangs_on_the_rank_that_comes_last_for_it_and_of_two_at_once_on_its_receiver():
+    way = ran("1f1b", 3, 3, (1, 1, 1), 0.5, blocking=True).ways["F", 0, 1]
+    assert (way.gives, way.takes) == ([1, 2.5, 4], [0, 2.5, 8.5])
+    assert [Message(way, number).cause for number in range(3)] == [0, 1, 1]
+
+
 @given(asked(), durations, durations, durations, st.floats(0, 3))
 def test_work_flights_and_waits_of_a_rank_fill_its_time(one, f, b, w, c):
     name, p, v, m = one

@@ -71,7 +71,8 @@ def as_forwards(right):
     """Backwards go through the chunks in the order of the forwards."""
 
     def in_turn(forwards, _backwards, warm):
-        return right(forwards, [schedules._bw(part.chunk, part.microbatch) for (part,) in forwards], warm)
+        chunks, microbatches = zip(*((part.chunk, part.microbatch) for (part,) in forwards), strict=True)
+        return right(forwards, schedules._backwards(chunks, microbatches), warm)
 
     return in_turn
 

@@ -120,8 +120,7 @@ def _events(step: Pipelined, plan: PlanResult, window: int) -> Iterator[Event]:
         for name, start, end, *_ in updates(step, stage):
             yield _lasting(name, stage.rank, COMPUTE, start, end)
         yield from _memory(step, stage.rank, chip, told)
-    messages = zip(step.ran.passes, step.ran.messages, strict=True)
-    sent = [(of, message) for of, message in messages if of.microbatch in told]
+    sent = [(of, message) for of, message in step.ran.sent if of.microbatch in told]
     takers = _takers(step)
     for number, (of, message) in enumerate(sent):
         yield from _message(of, message, number, *takers[of])
@@ -177,7 +176,7 @@ def _takers(step: Pipelined) -> dict[Any, tuple[int, Any]]:
 
 def _message(of: Pass, message: Message, number: int, receiver: int, start: Any) -> Iterator[Event]:
     """A message of a pass on its sender's lane, and the flow from there to the action that reads it when it starts."""
-    sender = message.channel.sender
+    sender = message.way.channel.sender
     args = {"chunk": of.chunk, "microbatch": of.microbatch, "to": receiver}
     yield _lasting(f"send {of.act} {of.microbatch}", sender, SENDS[of.act], message.start, message.end, **args)
     flow = {"name": "message", "cat": "message", "id": number}

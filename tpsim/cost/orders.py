@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MOST_ACTIONS = 300_000
-"""Actions of all ranks beyond which a schedule is refused: they take a second and more."""
+"""Actions of all ranks beyond which a schedule is refused: they take half a second and more."""
 
 
 def run(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.program.schedules import Act, Pass, acts_of
@@ -31,16 +31,72 @@ class Channel(NamedTuple):
     receiver: int
 
 
-class Message(NamedTuple):
-    """What one pass sends to the chunk behind or before it: when it sets off and arrives.
+@dataclass(slots=True, eq=False)
+class Way:
+    """The messages of a channel in a pass over orders, by number.
 
-    cause  what sets it off: the rank whose action ends then, or the message before it
+    gives   when the sender comes to give it
+    takes   when the receiver comes to take it
+    seconds  on the way
+    free    the first that sets off whether its receiver has come or not, and the first after it that does not
+    starts  when it sets off: not before the one before it has arrived
+    ends    when it arrives
     """
 
     channel: Channel
-    start: Any
-    end: Any
-    cause: int | Message
+    gives: list[Any] = field(default_factory=list)
+    takes: list[Any] = field(default_factory=list)
+    seconds: list[Any] = field(default_factory=list)
+    free: tuple[int, int] = (0, 0)
+    starts: list[Any] = field(default_factory=list)
+    ends: list[Any] = field(default_factory=list)
+
+    def arrival(self, number: int) -> Any:
+        """When a message arrives; None if it cannot set off yet: it, or one before it, lacks who must have come."""
+        ends = self.ends
+        while (count := len(ends)) <= number:
+            if count >= len(self.gives):
+                return None
+            start, (since, until) = self.gives[count], self.free
+            if not since <= count < until:
+                if count >= len(self.takes):
+                    return None
+                came = self.takes[count]
+                if came > start:  # noqa: PLR1730 - max would take a tenth of the whole pass
+                    start = came
+            if count and ends[-1] > start:
+                start = ends[-1]
+            self.starts.append(start)
+            ends.append(start + self.seconds[count])
+        return ends[number]
+
+
+class Message(NamedTuple):
+    """What one pass sends to the chunk behind or before it."""
+
+    way: Way
+    number: int
+
+    @property
+    def start(self) -> Any:
+        """When it sets off."""
+        return self.way.starts[self.number]
+
+    @property
+    def end(self) -> Any:
+        """When it arrives."""
+        return self.way.ends[self.number]
+
+    @property
+    def cause(self) -> int | Message:
+        """What sets it off: the rank that comes last for it, of two at once its receiver, or the message before it."""
+        (way, number), start = self, self.start
+        since, until = way.free
+        if not since <= number < until and way.takes[number] == start:
+            return way.channel.receiver
+        if way.gives[number] == start:
+            return way.channel.sender
+        return Message(way, number - 1)
 
 
 class Waits(NamedTuple):
@@ -56,21 +112,21 @@ class Waits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A schedule as it ran: per rank start and end of every action in seconds, and all messages as they set off.
+    """A schedule as it ran: per rank start and end of every action in seconds, and all messages.
 
-    late  per rank the message that ends the gap before each action, and behind the last one
+    late  per rank the way and the number of the message that ends the gap before each action, and behind the last one
     """
 
     schedule: PipelineSchedule
     starts: Sequence[Sequence[Any]]
     ends: Sequence[Sequence[Any]]
-    late: Sequence[Sequence[Message | None]]
-    messages: Sequence[Message]
+    late: Sequence[Sequence[tuple[Way, int] | None]]
+    ways: Mapping[Channel, Way]
 
     def done(self, rank: int) -> Any:
         """When a rank has ended its last action and sent what it made there."""
         late = self.late[rank][-1]
-        return self.ends[rank][-1] if late is None else late.end
+        return self.ends[rank][-1] if late is None else Message(*late).end
 
     @property
     def end(self) -> Any:
@@ -90,12 +146,13 @@ class Ran:
         waits, flights = [], defaultdict[Act, list[Any]](list)
         for late, before in zip(self.late[rank], [opened, *self.ends[rank]], strict=True):
             if late is not None:
-                channel, away, end, _ = late
+                message = Message(*late)
+                away = message.start
                 if away > before:
                     waits.append(away - before)
                 else:
                     away = before
-                flights[channel[0]].append(end - away)
+                flights[message.way.channel.act].append(message.end - away)
         return Waits(total(waits), {act: total(seconds) for act, seconds in flights.items()})
 
     def critical(self, rank: int, place: int | None = None) -> Iterator[Place | Message]:
@@ -115,18 +172,17 @@ class Ran:
 
     def _before(self, rank: int, place: int) -> Place | Message | None:
         """What an action starts upon: a message, else the action before it."""
-        return self.late[rank][place] or ((rank, place - 1) if place else None)
+        late = self.late[rank][place]
+        return Message(*late) if late else (rank, place - 1) if place else None
 
     @property
-    def passes(self) -> Iterator[Pass]:
-        """The pass that makes each message."""
-        of = defaultdict[Channel, deque[Pass]](deque)
-        for order in self.schedule.orders:
-            for action in order:
-                for part in action:
-                    if (channel := channel_of(self.schedule, part)) is not None:
-                        of[channel].append(part)
-        return (of[message.channel].popleft() for message in self.messages)
+    def sent(self) -> Iterator[tuple[Pass, Message]]:
+        """Every pass that makes a message, rank by rank, and what it sends."""
+        before: Counter[Channel] = Counter()
+        for part in (part for order in self.schedule.orders for action in order for part in action):
+            if (channel := channel_of(self.schedule, part)) is not None:
+                yield part, Message(self.ways[channel], before[channel])
+                before[channel] += 1
 
 
 def channel_of(schedule: PipelineSchedule, part: Pass | None) -> Channel | None:
@@ -216,7 +272,7 @@ class Path:
 
     def _sort(self, task: Place | Message) -> int | Channel:
         """The channel of a message, the kind of an action."""
-        return task.channel if isinstance(task, Message) else self.ran.schedule.kinds.of[task[0]][task[1]]
+        return task.way.channel if isinstance(task, Message) else self.ran.schedule.kinds.of[task[0]][task[1]]
 
     def _named(self, kind: int) -> tuple[str, Any]:
         """An action by its acts and its chunk's place in the stack."""

@@ -1,66 +1,40 @@
 """Ranks that take turns through their orders of actions, message by message.
 
-An action starts when the one before it has ended and its message has arrived. Blocking sends are exchanges: what a rank
-sends and receives between two actions is one exchange; a message flies once both its ranks are in theirs, and an
-exchange lasts until its last message has arrived. Sends that do not block leave when their action ends.
+An action starts when the one before it has ended and its message has arrived. Between two actions is a gap. Messages
+that block hold a rank up in it: those that it gives there set off once their receivers have come to take them, too, and
+the gap lasts until the last of what is given and taken there has arrived. Sends that do not block leave when their
+action ends.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections import Counter
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.ran import Channel, Message, Ran, channel_of
-from tpsim.program.schedules import made
+from tpsim.cost.ran import Channel, Ran, Way, channel_of
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
 
-@dataclass(slots=True)
-class ChannelState:
-    """A channel in a pass over the orders.
+Exchanged = tuple[Way, list[Any], Any]
+"""What a rank gives or takes: the way, the list of it where the rank is noted when it comes; of a gift its seconds."""
 
-    ahead   messages that its sender has come to give, less those that its receiver has come to take
-    latest  the last that has set off; of them `coming` have not been taken
-
-    Where messages hold ranks up but in steady state, in order:
-
-    caught  whether each is taken where its rank is held up
-    there   when ranks have come to take such ones, and which
-    given   those that have not set off
-    """
-
-    channel: Channel
-    ahead: int = 0
-    latest: Message | None = None
-    coming: deque[Message] = field(default_factory=deque)
-    caught: deque[bool] = field(default_factory=deque)
-    there: deque[tuple[Any, int]] = field(default_factory=deque)
-    given: deque[Given] = field(default_factory=deque)
-
-
-Given = tuple[Any, int, Any, bool]
-"""A message that has not set off: from when on it could, and its rank; its seconds on the way, if its rank waits."""
-
-
-Gap = list[tuple[ChannelState, Any, int, int]]
-"""What a rank exchanges between two actions: channels, seconds on the way, 1 if it gives or -1, the other ranks."""
+Doing = tuple[list[Exchanged], list[Exchanged], Any, Any]
+"""What an action takes and what it gives, its seconds, and when it has ended at the earliest, whenever it begins."""
 
 
 class RanksInTurn:
-    """The ranks in turn: one whose messages have all set off ends its gap, runs its next action, and opens a gap again.
+    """The ranks in turn: each goes on until it must wait for a message.
 
-    gives    what actions of each kind give, and nothing for the one that is before the first and behind the last
-    takes    likewise
-    opened   when the gap began in which each rank is, and the number of the action that is behind it in `places`
-    missing  messages that it waits for there and that have not set off
-    holds    of each of its gaps, whether it is held up there by what it gives
-    due      by kind when actions end at the earliest, whenever they begin
+    does    what actions of each kind do; behind the last one a rank does nothing, which takes no time
+    kinds   per rank the kinds of what it does, that one, too
+    free    per rank the gaps in which messages do not hold it up, and those that it takes do not wait for it
+    starts, ends, late  as `Ran` has them, of what has been run
     """
 
     def __init__(
@@ -71,120 +45,74 @@ class RanksInTurn:
         sends: Callable[[Pass], Any],
         due: Mapping[int, Any],
     ) -> None:
-        self.schedule, self.blocking, self.seconds, self.sends = schedule, blocking, seconds, sends
-        self.due = dict(due)
-        self.ways = dict[Channel, ChannelState]()
+        self.schedule, self.blocking = schedule, blocking
+        self.ways = dict[Channel, Way]()
         kinds: list[Action] = [*schedule.kinds.examples, ()]
-        self.gives = [[pair for part in kind for pair in self._meant(part)] for kind in kinds]
-        self.takes = [[pair for part in kind for pair in self._meant(schedule.wanted(part))] for kind in kinds]
+        takes = [[(way, way.takes, 0) for _, way in self._sent(map(schedule.wanted, kind))] for kind in kinds]
+        gives = [[(way, way.gives, sends(part)) for part, way in self._sent(kind)] for kind in kinds]
+        dues = [due.get(kind, 0) for kind in range(len(kinds))]
+        self.does: list[Doing] = [*zip(takes, gives, [*seconds, 0], dues, strict=True)]
         self.kinds = [[*kinds, len(seconds)] for kinds in schedule.kinds.of]
-        self.holds = [[bool(blocking) for _ in kinds] for kinds in self.kinds]
-        self.opened: list[Any] = [0 for _ in self.kinds]
-        self.places, self.missing = ([0 for _ in self.kinds] for _ in range(2))
-        self.ready: list[int] = []
-        self.messages: list[Message] = []
+        self.free = [self.freely(rank) for rank in range(len(self.kinds))]
+        for kinds_of, free in zip(self.kinds, self.free, strict=True):
+            before = self._taken(kinds_of[: free.start])
+            for way, count in self._taken(kinds_of[free.start : free.stop]).items():
+                way.free = before[way], before[way] + count
+        self.starts, self.ends, self.late = ([list[Any]() for _ in self.kinds] for _ in range(3))
 
-    def _meant(self, part: Pass | None) -> list[tuple[ChannelState, Any]]:
-        """The message that a pass makes, if it makes one: its channel, and the seconds on its way."""
-        channel = channel_of(self.schedule, part)
-        return [(self.ways.setdefault(channel, ChannelState(channel)), self.sends(part))] if part and channel else []
+    def _sent(self, parts: Iterable[Pass | None]) -> Iterator[tuple[Pass, Way]]:
+        """Those passes that make a message, and its way."""
+        for part in parts:
+            if part and (channel := channel_of(self.schedule, part)):
+                yield part, self.ways.setdefault(channel, Way(channel))
+
+    def freely(self, rank: int) -> range:
+        """The gaps in which a rank is free: all, or none."""
+        return range(0 if self.blocking else len(self.kinds[rank]))
+
+    def _taken(self, kinds: list[int]) -> Counter[Way]:
+        """How many messages actions of these kinds take from each way."""
+        taken: Counter[Way] = Counter()
+        for kind, count in Counter(kinds).items():
+            for way, *_ in self.does[kind][0]:
+                taken[way] += count
+        return taken
 
     def ran(self) -> Ran:
         """All of it. Raises InputError where no rank can go on."""
-        open_, gives, takes = self.opener(), self.gives, self.takes
-        opened, ranks, holds, places, seconds = self.opened, self.kinds, self.holds, self.places, self.seconds
-        due = self.due
-        starts, ends, lates = ([list[Any]() for _ in ranks] for _ in range(3))
-        for rank in range(len(ranks)):
-            open_(rank, 0)
-        while self.ready:
-            rank = self.ready.pop()
-            kinds, place, start, late = ranks[rank], places[rank], opened[rank], None
-            for way, _ in gives[kinds[place - 1]] if holds[rank][place] else ():
-                if way.latest[2] > start:  # type: ignore[index]  # it has set off
-                    late, start = way.latest, way.latest[2]  # type: ignore[index]
-            for way, _ in takes[kinds[place]]:
-                message = way.coming.popleft()
-                if message[2] > start:
-                    late, start = message, message[2]
-            lates[rank].append(late)
-            if place + 1 < len(kinds):
-                starts[rank].append(start)
-                end = start + seconds[kinds[place]]
-                if kinds[place] in due:
-                    end = max(end, due[kinds[place]])
-                opened[rank] = end
-                ends[rank].append(end)
-                open_(rank, place + 1)
-        if stuck := [rank for rank, missing in enumerate(self.missing) if missing]:
-            raise self._deadlock(stuck)
-        return Ran(self.schedule, starts, ends, lates, self.messages)
+        waiting, before = {rank: self._turns(rank) for rank in range(len(self.kinds))}, -1
+        while waiting and before < (now := sum(map(len, self.starts))):
+            waiting, before = {rank: turns for rank, turns in waiting.items() if not next(turns, True)}, now
+        if waiting:
+            raise self._deadlock([*waiting])
+        return Ran(self.schedule, self.starts, self.ends, self.late, self.ways)
 
-    def opener(self) -> Callable[[int, int], None]:
-        """What opens a gap of a rank."""
-        return self._meeting() if self.blocking else self._leave
-
-    def _leave(self, rank: int, place: int) -> None:
-        """A gap opens: what the last action made leaves, and what the next one wants is waited for."""
-        kinds, missing = self.kinds[rank], 0
-        self.places[rank] = place
-        for way, _ in self.takes[kinds[place]]:
-            way.ahead -= 1
-            missing += way.ahead < 0
-        self.missing[rank] = missing
-        if not missing:
-            self.ready.append(rank)
-        for way, flight in self.gives[kinds[place - 1]]:
-            way.ahead += 1
-            self.set_off(way, flight, self.opened[rank], rank)
-            if way.ahead <= 0:
-                self.released(way.channel[2])
-
-    def _meeting(self) -> Callable[[int, int], None]:
-        """Opens an exchange: each message leaves as soon as both its ranks have come for it."""
-        ranks, opened, places, missing, ready = self.kinds, self.opened, self.places, self.missing, self.ready
-        gaps, set_off, released = dict[tuple[int, int], Gap](), self.set_off, self.released
-
-        def meet(rank: int, place: int) -> None:
-            kinds, here, lacks = ranks[rank], opened[rank], 0
-            places[rank] = place
-            pair = kinds[place - 1], kinds[place]
-            if (gap := gaps.get(pair)) is None:
-                gaps[pair] = gap = self._gap(*pair)
-            for way, flight, sign, other in gap:
-                ahead = way.ahead = way.ahead + sign
-                if ahead * sign > 0:  # the other rank has not come
-                    lacks += 1
-                    continue
-                late = other if opened[other] > here else rank
-                set_off(way, flight, opened[late], late)
-                released(other)
-            missing[rank] = lacks
-            if not lacks:
-                ready.append(rank)
-
-        return meet
-
-    def _gap(self, before: int, after: int) -> Gap:
-        """What a rank exchanges between two actions of these kinds."""
-        gives = [(way, flight, 1, way.channel.receiver) for way, flight in self.gives[before]]
-        return [*gives, *((way, flight, -1, way.channel.sender) for way, flight in self.takes[after])]
-
-    def set_off(self, way: ChannelState, flight: Any, start: Any, rank: int) -> None:
-        """A message flies, behind others of its channel, when the later of its ranks is there."""
-        latest = way.latest
-        cause: int | Message = rank
-        if latest is not None and latest[2] > start:
-            start, cause = latest[2], latest
-        way.latest = message = made(Message, (way.channel, start, start + flight, cause))
-        way.coming.append(message)
-        self.messages.append(message)
-
-    def released(self, rank: int) -> None:
-        """A rank waits for one message less."""
-        self.missing[rank] -= 1
-        if not self.missing[rank]:
-            self.ready.append(rank)
+    def _turns(self, rank: int) -> Iterator[None]:
+        """A rank gap by gap, action by action; when it must wait for a message others have their turn."""
+        starts, ends, lates, free = self.starts[rank], self.ends[rank], self.late[rank], self.free[rank]
+        held = chain(repeat(True, free.start), repeat(False, len(free)), repeat(True))
+        gives: list[Exchanged] = []
+        opened: Any = 0
+        does = map(self.does.__getitem__, self.kinds[rank])
+        for holds, (takes, makes, seconds, due) in zip(held, does, strict=False):
+            for way, mine, flight in gives:
+                mine.append(opened)
+                way.seconds.append(flight)
+            for _, mine, _ in takes:
+                mine.append(opened)
+            start, late = opened, None
+            for way, mine, _ in gives + takes if holds else takes:
+                number = len(mine) - 1
+                while (arrives := way.arrival(number)) is None:
+                    yield
+                if arrives > start:
+                    start, late = arrives, (way, number)
+            lates.append(late)
+            starts.append(start)
+            opened = max(start + seconds, due) if due else start + seconds
+            ends.append(opened)
+            gives = makes
+        del starts[-1], ends[-1]  # of nothing
 
     def _deadlock(self, stuck: list[int]) -> InputError:
         """What every rank that is left would run next, in vain."""
@@ -195,17 +123,14 @@ class RanksInTurn:
 
     def _first(self, rank: int) -> str:
         """The first message that a rank lacks, and what it would run then."""
-        schedule, order, place = self.schedule, self.schedule.orders[rank], self.places[rank]
+        schedule, order, place = self.schedule, self.schedule.orders[rank], len(self.starts[rank])
         wanted = order[place] if place < len(order) else ()
         actions = order[max(0, place - 2) : place][::-1] if self.blocking else ()  # two where they are given together
-        meant: list[tuple[Pass | None, int]] = [(part, 1) for action in actions for part in action]
-        meant += [(schedule.wanted(part), -1) for action in order[place : place + 2] for part in action]
-        lacking = next(part for part, sign in meant for way, _ in self._meant(part) if self.lacks(way, sign))
+        given = [(part, way, way.gives) for part, way in self._sent(chain.from_iterable(actions))]
+        wants = map(schedule.wanted, chain.from_iterable(order[place : place + 2]))
+        exchanged = [*given, *((part, way, way.takes) for part, way in self._sent(wants))]
+        lacking = next(part for part, way, mine in exchanged if mine and way.arrival(len(mine) - 1) is None)
         return f"the message of {lacking} before {wanted[0] if wanted else 'its end'}"
-
-    def lacks(self, way: ChannelState, sign: int) -> bool:
-        """True if a rank in a gap waits for a message that it gives (1) or takes (-1)."""
-        return way.ahead * sign > 0
 
 
 SHOWN = 4

@@ -19,10 +19,10 @@ from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Sequence
 
     from tpsim.layouts.figures import Figures
-    from tpsim.layouts.sorts import Sorts
+    from tpsim.layouts.sorts import Alike, Sorts
     from tpsim.program.stages import Chunk
     from tpsim.question.question import Question
 
@@ -68,20 +68,30 @@ class Bounds(Once):
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
         return pipe.step_s(waits, together=together)
 
-    def rough_s(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
-        """Seconds that no step takes less than: less than `step_s` says, and quick to come by.
+    def rough_s(self, some: Sequence[Alike]) -> Any:
+        """Seconds that no step takes less than, per layout: less than `step_s` says, and quick to come by.
 
         Some rank works no less than their mean. To the last one the first microbatch has to come, and from there its
         last one back; of a backward in two parts the second may run meanwhile.
         """
-        actions = named(schedule)
-        return self._once(("rough", sorts, actions), partial(self._rough_s, sorts, actions))[cells]
+        told: dict[Hashable, Any] = {}
+        for split in (False, True):
+            sorts = [*dict.fromkeys(alike.sorts for alike in some if (named(alike.schedule) == SPLIT) == split)]
+            told |= {(each, split): seconds for each, seconds in zip(sorts, self._rough_s(sorts, split), strict=True)}
+        return np.concatenate([told[each, named(schedule) == SPLIT][cells] for schedule, each, cells in some])
 
-    def _rough_s(self, sorts: Sorts, actions: tuple[str, ...]) -> Any:
-        figures, hop, acts = self.figures, self.figures.calls.hop_s, "FB" if actions == SPLIT else "FBW"
-        m, p, worked = figures.microbatches, sorts.ranks, partial(figures.worked_s, ends=False)
-        away = worked(sorts.ahead, acts) + 2 * (p - 1) * hop
-        return np.maximum(m * worked(sorts.all, "FBW") / p, m * worked(sorts.wholes[-1], acts) + away)
+    def _rough_s(self, every: Sequence[Sorts], split: bool) -> Any:
+        if not every:
+            return []
+        figures, acts = self.figures, "FB" if split else "FBW"
+        m, hop, p = figures.microbatches, figures.calls.hop_s, np.array([[sorts.ranks] for sorts in every])
+
+        def worked(chunks: Sequence[Chunk], acts: str) -> Any:
+            return figures.worked_s(chunks, acts, ends=False)
+
+        away = worked([sorts.ahead for sorts in every], acts) + 2 * (p - 1) * hop
+        last = m * worked([sorts.wholes[-1] for sorts in every], acts)
+        return np.maximum(m * worked([sorts.all for sorts in every], "FBW") / p, last + away)
 
     def _stack(self, name: str, sorts: Sorts, of: Callable[[Chunk], Any], ends: bool) -> Any:
         """Seconds of every sort of chunk, in all cells."""

@@ -14,14 +14,14 @@ from tpsim.layouts.figures import Figures
 from tpsim.layouts.orders import BALANCED
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.served import Served, planned_alone
-from tpsim.layouts.sorts import sorts
+from tpsim.layouts.sorts import Alike, sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from tpsim.layouts.family import Measure, Weighed
+    from tpsim.layouts.family import Held, Measure, Weighed
     from tpsim.layouts.group import Group
     from tpsim.layouts.layout import Order
     from tpsim.layouts.served import Told
@@ -63,10 +63,27 @@ class Evaluator:
             else:
                 pp, space = self.group.sites[mesh].ways.pp, id(self.group.spaces[mesh])
                 alike[space, order, pp, split or (self.group.example.model.layers,)].append(cells)
-        several = [self._sorts(pp, split) for *_, pp, split in alike]
+        several = [
+            Alike(order.schedule, self._sorts(pp, split), np.concatenate(members))
+            for (_, order, pp, split), members in alike.items()
+        ]
+        yield from self._together([order for _, order, *_ in alike], several)
+
+    def _together(self, orders: Sequence[Order], several: Sequence[Alike]) -> list[Family]:
+        """Families of layouts whose stages take turns so: bytes, and least seconds of those that fit, at once."""
         peaks = Peaks(self.figures, several)
-        for ((_, order, *_), members), each in zip(alike.items(), several, strict=True):
-            yield self._family(order, each, np.concatenate(members), peaks)
+        states = self._held(peaks.least_bytes, several)
+        families = [self._family(*each, peaks) for each in zip(orders, several, states, strict=True)]
+        able = [at for at, family in enumerate(families) if family.fitting.any()]
+        for at, held in zip(able, self._held(peaks.peak_bytes, [several[at] for at in able]), strict=True):
+            families[at].hold(held)
+        able = [at for at in able if families[at].fitting.any()]
+        for at, step_s in zip(able, _each(self.bounds.rough_s, [several[at] for at in able]), strict=True):
+            fits = families[at].fitting
+            families[at].step_s[fits] = step_s[fits]
+            if self.group.example.limits:
+                families[at].bound()
+        return families
 
     def _sorts(self, pp: int, split: Split) -> Sorts:
         question = self.group.example
@@ -75,39 +92,25 @@ class Evaluator:
             self.prices[key] = sorts(split, pp, question.practice, question.model.stack)
         return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
-    def _family(self, order: Order, sorts: Sorts, cells: Any, peaks: Peaks) -> Family:
-        schedule, overlap = order.schedule, self.group.example.practice.overlap
+    def _family(self, order: Order, alike: Alike, states: Held, peaks: Peaks) -> Family:
+        """One of which is known what it holds from step to step."""
+        schedule, sorts, cells = alike
+        overlap = self.group.example.practice.overlap
         blocking = bool(schedule) and overlap.blocks_stages(usual=SCHEDULES[schedule].blocking) is True
-        least = peaks.least_bytes(cells, sorts)
 
         def seconds(some: Any) -> Any:
             return self.bounds.step_s(some, schedule, sorts, blocking=blocking)
 
-        family = Family(
-            self.group,
-            order,
-            cells,
-            np.zeros(len(cells)),
-            *self._held(least),
-            np.ones(len(cells), dtype=bool),
-            self.group.base.workload.tokens,
-            None,
-            seconds,
-            lambda: self._held(peaks.peak_bytes(cells, schedule, sorts)),
-        )
-        if family.fitting.any():
-            family.hold()
-        if (fits := family.fitting).any():
-            family.step_s[fits] = self.bounds.rough_s(cells[fits], schedule, sorts)
-            if self.group.example.limits:
-                family.bound()
-        return family
+        may_do, tokens = np.ones(len(cells), dtype=bool), self.group.base.workload.tokens
+        known = np.zeros(len(cells)), *states, may_do, tokens, None
+        return Family(self.group, order, cells, *known, seconds, lambda: next(self._held(peaks.peak_bytes, [alike])))
 
-    def _held(self, peak_bytes: Any) -> tuple[Any, Any]:
-        """What a chip holds, and what that leaves of it."""
+    def _held(self, bytes_of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> Iterator[Held]:
+        """Of each of some what a chip holds, and what that leaves of it."""
         question = self.group.example
-        beside = question.assume.memory.beside(peak_bytes)
-        return peak_bytes, float(question.machine.chip.memory.capacity.value) - (peak_bytes + beside)
+        capacity = float(question.machine.chip.memory.capacity.value)
+        for held in _each(bytes_of, some):
+            yield held, capacity - (held + question.assume.memory.beside(held))
 
     def _one_by_one(self, order: Order, cells: Any) -> Family:
         """Layouts whose layers seconds split: each is asked for itself, and kernels are the bound."""
@@ -151,3 +154,8 @@ class Evaluator:
     def _each(self, order: Order, cells: Any, weighed: Sequence[Weighed]) -> Family:
         peak_bytes, room, _, steps, paid, may_do = map(np.array, zip(*weighed, strict=True))
         return Family(self.group, order, cells, steps, peak_bytes, room, may_do, weighed[0].tokens, paid)
+
+
+def _each(of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> list[Any]:
+    """What is asked of several at once, of each of them."""
+    return np.split(of(some), np.cumsum([len(alike.cells) for alike in some])[:-1]) if some else []

@@ -40,6 +40,9 @@ class Weighed(NamedTuple):
     may_do: bool = True
 
 
+Held = tuple[Any, Any]
+"""What chips hold, and what that leaves of them."""
+
 Measure = Callable[["Question", "Memo"], Weighed]
 
 
@@ -68,7 +71,7 @@ class Family:
     tokens: int
     paid_s: Any = None
     nearer: Callable[[Any], Any] | None = None
-    peaked: Callable[[], tuple[Any, Any]] | None = None
+    peaked: Callable[[], Held] | None = None
 
     @property
     def space(self) -> Space:
@@ -106,10 +109,10 @@ class Family:
         base = self.group.base
         return base.price.value * self.chips / HOUR_S if base.price else 0.0
 
-    def hold(self) -> None:
-        """Work out what they hold at most."""
+    def hold(self, held: Held | None = None) -> None:
+        """Work out what they hold at most, and what that leaves, where it is not told."""
         if self.peaked:
-            self.peak_bytes, self.room_bytes = self.peaked()
+            self.peak_bytes, self.room_bytes = held or self.peaked()
             self.peaked = None
 
     @property

@@ -25,7 +25,7 @@ from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls
 from tpsim.layouts.sent import Sent, SentCalls
 from tpsim.layouts.stragglers import Stragglers
-from tpsim.program.kinds import ALIKE
+from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.lifetimes import in_microbatch
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.once import Once
@@ -144,7 +144,7 @@ class Figures(Once):
         joined = total(
             many * self._sent_calls.joined_s(chunk, "", beside=False) for chunk, many in Counter(chunks).items()
         )
-        return self.whole(self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), rank) + joined)
+        return self._stacked(f"once {ends}", lambda: self._once_each(ends=ends), [rank])[0] + joined
 
     def _once_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         kernels = (kernel for kernel in self.lowered.kernels if not in_microbatch(kernel.where))
@@ -154,24 +154,28 @@ class Figures(Once):
 
     def shared_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
-        return self.whole(self._stacked(f"shared {ends}", lambda: self._shared_each(ends=ends), rank))
+        return self._stacked(f"shared {ends}", lambda: self._shared_each(ends=ends), [rank])[0]
 
     def _shared_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         for call in self.lowered.collectives:
             if ends and call.shared and not self._actions[0].beside_once(call):
                 yield call.where, self.calls.call_s(call)
 
-    def worked_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
+    def worked_s(self, chunks: Sequence[Chunk], acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least: its kernels with what holds them up, or all calls on one lane.
 
         ends  True: calls on weights and gradients of both ends count; without stages these may be joined otherwise
+
+        [chunk, cell], as is all that is asked of several chunks.
         """
-        compute, *lanes = (self._lane_s(chunk, acts, lane, ends=ends) for lane in self._lanes)
-        return self.whole(reduce(np.maximum, lanes, compute + self._sent_calls.joined_s(chunk, acts, beside=False)))
+        compute, *lanes = (self._lane_s(chunks, acts, lane, ends=ends) for lane in self._lanes)
+        for at, chunk in enumerate(chunks):
+            compute[at] += self._sent_calls.joined_s(chunk, acts, beside=False)
+        return reduce(np.maximum, lanes, compute)
 
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
-        worked, late = self.worked_s(chunk, acts, ends=ends), self.stragglers.late_s(chunk, acts)
+        worked, late = self.worked_s([chunk], acts, ends=ends)[0], self.stragglers.late_s(chunk, acts)
         return (np.maximum(worked, self._chain_s(chunk, acts)) if self._waits and acts != "W" else worked) + late
 
     @cached_property
@@ -179,7 +183,7 @@ class Figures(Once):
         """What its actions wait for the last rank."""
 
         def works_s(chunk: Chunk, acts: str) -> Any:
-            return self.whole(self._stacked(f"kernels {acts}", lambda: self.works(acts), chunk))
+            return self._stacked(f"kernels {acts}", lambda: self.works(acts), [chunk])[0]
 
         ranks = self.column(lambda case: case.tied)
         return Stragglers(self.example.machine, self._sent, self.calls.call_s, works_s, self._sent_calls.buckets, ranks)
@@ -187,7 +191,7 @@ class Figures(Once):
     def _chain_s(self, chunk: Chunk, acts: str) -> Any:
         stack = [(kind, many) for kind, many in chunk.stack if many]
         layers = [self._once(("layers", acts, *each), partial(self._layers, acts, *each)) for each in stack]
-        ends = self._lane_s(Chunk(0, (), chunk.first, chunk.last), acts, "", ends=False)
+        (ends,) = self._lane_s([Chunk(0, (), chunk.first, chunk.last)], acts, "", ends=False)
         return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1]).max(axis=(0, 1)) if layers else 0)
 
     def _layers(self, acts: str, kind: str, many: int) -> Any:
@@ -206,8 +210,8 @@ class Figures(Once):
         """True if calls that microbatches wait for run beside compute."""
         return any(sent.often and sent.beside and sent.lane in (TENSOR, ROWS) for sent in self._sent)
 
-    def _lane_s(self, chunk: Chunk, acts: str, lane: str, *, ends: bool) -> Any:
-        return self._stacked(f"{acts} {lane} {ends}", partial(self._acts_s, acts, lane, ends=ends), chunk)
+    def _lane_s(self, chunks: Sequence[Chunk], acts: str, lane: str, *, ends: bool) -> Any:
+        return self._stacked(f"{acts} {lane} {ends}", partial(self._acts_s, acts, lane, ends=ends), chunks)
 
     def _acts_s(self, acts: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         if lane:
@@ -233,7 +237,7 @@ class Figures(Once):
         }[name]
         calls = (self._sent_calls.own_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
         joined = total(self._sent_calls.joined_s(chunk, acts, lane, beside=beside) for acts, lane, beside in lanes)
-        return self.whole(self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), chunk) + joined)
+        return self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), [chunk])[0] + joined
 
     @cached_property
     def _sent_calls(self) -> SentCalls:
@@ -264,32 +268,43 @@ class Figures(Once):
         """True for a call of the whole step that holds its rank up."""
         return not (call.per_microbatch or call.shared or self._actions[0].beside_once(call))
 
-    def _stacked(self, name: str, seconds: Callable[[], Iterable[tuple[Where, Any]]], chunk: Chunk) -> Any:
-        """Of what stands at some places: all that a chunk runs, its ends and its layers."""
-        layers, others = self._once(name, lambda: _by_place(seconds()))
+    def _stacked(self, name: str, figures: Callable[[], Iterable[tuple[Where, Any]]], chunks: Sequence[Chunk]) -> Any:
+        """Of what stands at some places all that chunks run, their ends and their layers: [chunk, cell]."""
+        layers, others = self._once(name, lambda: _by_place(figures()))
 
-        def ended() -> Any:
+        def around(chunk: Chunk) -> Any:
             ends = Chunk(0, (), chunk.first, chunk.last)
-            return total(s * ANYWHERE.times(where, ends) for where, s in others)
+            of_ends = partial(total, [each * ANYWHERE.times(where, ends) for where, each in others])
+            return self._once((name, chunk.first, chunk.last), of_ends)
 
-        around = self._once((name, chunk.first, chunk.last), ended)
-        return around + total([n * layers[kind] for kind, n in chunk.stack if n and kind in layers])
+        counts, stacks = [counted(chunk.stack) for chunk in chunks], np.zeros((len(chunks), len(self.on)))
+        for kind, each in layers.items():
+            stacks += np.array([[count.get(kind, 0)] for count in counts]) * each
+        for at, chunk in enumerate(chunks):
+            stacks[at] += around(chunk)
+        return stacks
 
     # Bytes --------------------------------------------------------------------------------------------------------
 
-    def standing_bytes(self, rank: Chunk) -> Any:
-        """What a chip of a rank with all of this holds from step to step, its stack's copies among them."""
-        example, keeps = self.example, dict(self.example.practice.keeps)
+    def standing_bytes(self, ranks: Sequence[Chunk]) -> Any:
+        """What a chip of ranks with all of that holds from step to step, its stack's copies among them."""
         stands = self.lowered.standing
-        here = {array: where for array, where in stands.parameters.items() if ANYWHERE.times(where, rank) > 0}
-        spare = spare_bytes(here, self.sizes, keeps, last=rank.last, tied=example.model.tie_embeddings)
-        parameters = self._stacked("parameters", lambda: self._bytes(stands, stands.parameters), rank)
+        parameters = self._stacked("parameters", lambda: self._bytes(stands, stands.parameters), ranks)
         others = (stands.gradients, stands.optimizer, stands.caches)
         states = self._stacked(
-            "states", lambda: chain.from_iterable(self._bytes(stands, some) for some in others), rank
+            "states", lambda: chain.from_iterable(self._bytes(stands, some) for some in others), ranks
         )
         buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
-        return self.whole(parameters + states + spare + buckets)
+        states += parameters + buckets
+        for at, rank in enumerate(ranks):
+            has = tuple(kind for kind, many in rank.stack if many), rank.first, rank.last
+            states[at] += self._once(("spare", *has), partial(self._spare_bytes, rank))
+        return states
+
+    def _spare_bytes(self, rank: Chunk) -> Any:
+        keeps, parameters = dict(self.example.practice.keeps), self.lowered.standing.parameters
+        here = {array: where for array, where in parameters.items() if ANYWHERE.times(where, rank) > 0}
+        return spare_bytes(here, self.sizes, keeps, last=rank.last, tied=self.example.model.tie_embeddings)
 
     def _bytes(self, stands: Standing, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
         """Where arrays stand, and bytes of each on one device."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 
     from tpsim.cost.peak import Changes
     from tpsim.layouts.figures import Figures
-    from tpsim.layouts.sorts import Sorts
-    from tpsim.layouts.walk import Now
+    from tpsim.layouts.sorts import Alike, Sorts
     from tpsim.program.kinds import Layers
+
+T = TypeVar("T")
+
+CELLS = 2048
+"""Cells whose courses are worked out at once: as many as a processor keeps at hand."""
+
+NOTHING: Changes = ()
 
 MORE = 2
 """Layers of a kind, beyond those that are gathered ahead, whose changes of memory are read: the others do alike."""
@@ -29,15 +36,96 @@ MORE = 2
 
 @dataclass
 class Peaks(Once):
-    """Bytes of layouts of one program.
+    """Bytes of layouts of one program; what is asked of several is told as one array, of one behind the other.
 
-    They are asked for by cells: numbers of those of `figures`, all with chunks of the same sorts.
-
-    sorts  all that are asked for
+    every  all that are asked for
     """
 
     figures: Figures
-    sorts: Iterable[Sorts]
+    every: Sequence[Alike]
+
+    def least_bytes(self, some: Sequence[Alike]) -> Any:
+        """What the fullest rank holds from step to step, per layout: at its peak it holds no less."""
+        return np.concatenate([self._least(alike.sorts)[alike.cells] for alike in some])
+
+    def _least(self, sorts: Sorts) -> Any:
+        ranks = [self._ranks[whole] for whole in sorts.ranked.values()]
+        return self._once(("least", sorts), lambda: self._states[ranks].max(axis=0))
+
+    def peak_bytes(self, some: Sequence[Alike]) -> Any:
+        """What the fullest rank holds at its peak, per layout."""
+        return np.concatenate([*map(self._peaks, some)])
+
+    def _peaks(self, alike: Alike) -> Any:
+        schedule, sorts, cells = alike
+        p, many = sorts.ranks, self.figures.microbatches[cells]
+        orders, of = ordered(schedule, p, len(sorts.of) // p, many)
+        places = together(schedule, p, orders, sorts.of)
+        chunks, (rank, now) = np.array([self._chunks[chunk] for chunk in sorts.chunks]), places.at
+        ranks = np.array([self._ranks[sorts.ranked[sort]] for sort in places.ranks])
+        nows = np.array([self._acts[acts] * len(self._chunks) + chunks[sort] for sort, acts in places.nows])
+        columns = [*chunks, *(chunks + len(self._chunks) if named(schedule) == SPLIT else ())]
+        states, tops = self._states[ranks[rank][:, None], cells], self._tops[nows[now][:, None], cells]
+        left = self._left[np.array(columns)[:, None], cells]
+        level = states + tops + _beside(places.counts, left, of) - places.never[:, of]
+        if places.more is not None:
+            level = level + _beside(places.more, left, of) * (many - 1)
+        return level.max(axis=0)
+
+    # What stands there ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _sorts(self) -> list[Sorts]:
+        """All that are asked for."""
+        return [*dict.fromkeys(alike.sorts for alike in self.every)]
+
+    @cached_property
+    def _ranks(self) -> Mapping[Chunk, int]:
+        """All chunks of a rank as one, each with its number."""
+        return _numbered(whole for sorts in self._sorts for whole in sorts.ranked.values())
+
+    @cached_property
+    def _chunks(self) -> Mapping[Chunk, int]:
+        """The chunks, each with its number: those that are traced alike stand side by side."""
+        return _numbered(chain.from_iterable(self._traced.values()))
+
+    @cached_property
+    def _traced(self) -> Mapping[Chunk, list[Chunk]]:
+        """The chunks by how they are traced: with so few layers."""
+        traced: defaultdict[Chunk, list[Chunk]] = defaultdict(list)
+        for chunk in dict.fromkeys(chunk for sorts in self._sorts for chunk in sorts.chunks):
+            few = _some(chunk.stack)
+            if self._repeats(few):
+                few = tuple((kind, self._ahead + MORE) for kind, _ in few)
+            traced[Chunk(0, few, chunk.first, chunk.last)].append(chunk)
+        return traced
+
+    def _repeats(self, stack: Layers) -> bool:
+        """True where layers of a kind gather alike: not where some do for another kind that is not the next layer."""
+        ahead = self._ahead
+        return ahead <= 1 or (len(stack) == 1 and stack[0][1] >= ahead)
+
+    @cached_property
+    def _acts(self) -> Mapping[str, int]:
+        """The acts of their actions, each with its number."""
+        return _numbered(acts for alike in self.every for acts in named(alike.schedule))
+
+    @cached_property
+    def _states(self) -> Any:
+        """What ranks hold from step to step: [rank, cell]."""
+        return self.figures.standing_bytes([*self._ranks])
+
+    @property
+    def _tops(self) -> Any:
+        """What actions hold at most: [action, cell]; all chunks of an act stand side by side."""
+        return self._actions[0]
+
+    @property
+    def _left(self) -> Any:
+        """What a microbatch leaves behind F, in every chunk; then, where backward is split, behind B, which W takes."""
+        return self._actions[1]
+
+    # What actions do -----------------------------------------------------------------------------------------------
 
     @cached_property
     def courses(self) -> Mapping[frozenset[str], Courses]:
@@ -53,123 +141,96 @@ class Peaks(Once):
     def _ahead(self) -> int:
         return self.figures.lowered.program.ahead
 
-    def peak_bytes(self, cells: Any, schedule: str, sorts: Sorts) -> Any:
-        """What the fullest rank holds at its peak, per cell."""
-        many = self.figures.microbatches[cells]
-        orders, of = ordered(schedule, sorts.ranks, len(sorts.of) // sorts.ranks, many)
-        left = self._left(sorts, split=named(schedule) == SPLIT)[:, cells]
-        places = together(schedule, sorts.ranks, orders, sorts.of)
-        ranked, now = places.at[:, :, None]
-        states, tops = self._states(sorts)[ranked, cells], self._tops(sorts, places.nows)[now, cells]
-        level = states + tops + _beside(places.counts, left, of) - places.never[:, of]
-        if places.more is not None:
-            level = level + _beside(places.more, left, of) * (many - 1)
-        return level.max(axis=0)
-
-    def least_bytes(self, cells: Any, sorts: Sorts) -> Any:
-        """What the fullest rank holds from step to step, per cell: at its peak it holds no less."""
-        return self._states(sorts)[:, cells].max(axis=0)
-
-    def _states(self, sorts: Sorts) -> Any:
-        """What ranks hold from step to step, [rank that differs, cell]."""
-
-        def each(whole: Chunk) -> Any:
-            return self._once(("states", whole), partial(self.figures.standing_bytes, whole))
-
-        return self._once(("states", sorts), lambda: np.stack([*map(each, sorts.ranked.values())]))
-
-    def _tops(self, sorts: Sorts, nows: tuple[Now, ...]) -> Any:
-        """What actions hold at most, [action, cell]."""
-        return np.stack([self._course(acts)[0][self._numbers[sorts.chunks[sort]]] for sort, acts in nows])
-
-    def _left(self, sorts: Sorts, *, split: bool) -> Any:
-        """What a microbatch of each sort leaves behind F; then, where backward is split, behind B, which W takes."""
-
-        def compute() -> Any:
-            numbers = [self._numbers[chunk] for chunk in sorts.chunks]
-            left = self._course("F")[1][numbers]
-            return np.concatenate([left, -self._course("W")[1][numbers]]) if split else left
-
-        return self._once((sorts, split), compute)
-
-    def _course(self, acts: str) -> tuple[Any, Any]:
-        """Bytes where an action holds most, and those that it leaves: [chunk, cell]."""
-
-        def course(courses: Courses) -> list[Any]:
-            folded = [self._folded(courses, few, stacks, acts) for few, stacks in self._traced.items()]
-            return [np.concatenate(each) for each in zip(*folded, strict=True)]
-
-        def compute() -> Any:
-            known = {axes: at for at, axes in enumerate(self.courses)}
-            here = np.array([known[axes] for axes in self.figures.alone])[self.figures.on]
-            return [np.choose(here, each) for each in zip(*map(course, self.courses.values()), strict=True)]
-
-        return self._once(acts, compute)  # type: ignore[no-any-return]  # two of them
-
     @cached_property
-    def _traced(self) -> Mapping[Chunk, list[Layers]]:
-        """As chunks are traced, with so few layers, the stacks that they have."""
-        traced: defaultdict[Chunk, list[Layers]] = defaultdict(list)
-        for chunk in dict.fromkeys(chunk for sorts in self.sorts for chunk in sorts.chunks):
-            few = tuple((kind, many) for kind, many in chunk.stack if many)
-            if self._repeats(few):
-                few = tuple((kind, self._ahead + MORE) for kind, _ in few)
-            traced[Chunk(0, few, chunk.first, chunk.last)].append(chunk.stack)
-        return traced
+    def _actions(self) -> tuple[Any, Any]:
+        """What all of them hold at most, and what those of `_left` leave."""
+        known = {axes: at for at, axes in enumerate(self.courses)}
+        here = np.array([known[axes] for axes in self.figures.alone])[self.figures.on]
+        folded = zip(*map(self._folded, self.courses.values()), strict=True)
+        tops, left = (np.choose(here, each) for each in folded)
+        many = len(self._chunks)
+        split = [-left[at * many :][:many] for acts, at in self._acts.items() if acts == SPLIT[-1]]
+        forward = self._acts[SPLIT[0]] * many
+        return tops, np.concatenate([left[forward:][:many], *split])
 
-    def _repeats(self, stack: Layers) -> bool:
-        """True where layers of a kind gather alike: not where some do for another kind that is not the next layer."""
-        ahead = self._ahead
-        return ahead <= 1 or (len(stack) == 1 and stack[0][1] >= ahead)
+    def _folded(self, courses: Courses) -> tuple[Any, Any]:
+        """Where actions hold most, and what they leave: [action, cell].
 
-    @cached_property
-    def _numbers(self) -> Mapping[Chunk, int]:
-        """The number of every chunk."""
-        every = ((few, stack) for few, stacks in self._traced.items() for stack in stacks)
-        return {Chunk(0, stack, few.first, few.last): number for number, (few, stack) in enumerate(every)}
-
-    def _folded(self, courses: Courses, few: Chunk, stacked: Sequence[Layers], acts: str) -> tuple[Any, Any]:
-        """The parts of an action one behind the other: where one repeats, its highest point is in the first or last.
-
-        Both of chunks with such stacks: [chunk, cell].
+        The parts of each stand one behind the other: where one repeats, its highest point is in its first or last.
         """
-        stacks = [[many for _, many in stack if many] for stack in stacked]
-        many = np.array(stacks).T[:, :, None]
-        runs = [*self._runs(courses, few, acts)]
-        often = [times for *_, times in runs]
-        if self._repeats(few.stack):
-            ahead, kinds = self._ahead, many if acts == "F" else many[::-1]
-            often[3:-2] = [times for n in kinds for times in ((n - ahead, ahead) if ahead else (n,))]
-        level, top = 0, 0  # type: Any, Any
-        for (net, most, _), times in zip(runs, often, strict=True):
-            if most is not None:
-                highest = np.maximum(top, level + most)
-                if np.ndim(times) or times > 1:
-                    last = level + (times - 1) * net + most
-                    highest = np.where(times > 0, np.maximum(highest, last), top)
-                level, top = level + times * net, highest
-        shape = len(stacks), len(self.figures.on)
-        return np.broadcast_to(top, shape), np.broadcast_to(level, shape)
+        every = [part for acts in self._acts for part in self._parts_of(courses, acts)]
+        most = max(len(runs) for runs, _ in every)
+        unlike = {id(run): run for runs, _ in every for run in (*runs, NOTHING)}
+        numbers = {key: number for number, key in enumerate(unlike)}
+        parts = [[numbers[id(run)] for run in (*runs, *[NOTHING] * (most - len(runs)))] for runs, _ in every]
+        which = np.repeat(parts, [len(times) for _, times in every], axis=0).T
+        often = np.array([[*times, *[0] * (most - len(times))] for _, alike in every for times in alike]).T
+        sums = [self._summed(courses, run) for run in unlike.values()]
+        nets, mosts = (np.stack([self.figures.whole(each) for each in some]) for some in zip(*sums, strict=True))
+        few = (slice(start, start + CELLS) for start in range(0, len(self.figures.on), CELLS))
+        folded = [_fold(nets[:, cells], mosts[:, cells], which, often[:, :, None]) for cells in few]
+        tops, left = (np.concatenate(each, axis=1) for each in zip(*folded, strict=True))
+        return tops, left
 
-    def _runs(self, courses: Courses, chunk: Chunk, acts: str) -> Iterator[tuple[Any, Any, int]]:
-        """What each part of an action adds, where that is most, and how often it follows itself; none without ops."""
-        for run, times in courses.changes(chunk, acts):
-            net, most = self._once(("run", id(run)), partial(self._summed, courses, run))[:2] if run else (0, None)
-            yield net, most, times
+    def _parts_of(self, courses: Courses, acts: str) -> Iterator[tuple[list[Changes], list[list[int]]]]:
+        """What an action changes before its layers, in each kind of these, and behind them: of chunks traced alike.
 
-    def _summed(self, courses: Courses, changes: Changes) -> tuple[Any, Any, Changes]:
-        """What changes come to, where that is most, and they: as long as they live, their identity is theirs."""
+        Then of every chunk how often each of that follows itself.
+        """
+        for few, chunks in self._traced.items():
+            runs = courses.changes(few, acts)
+            before, behind = ([*chain.from_iterable(run for run, _ in some)] for some in (runs[:3], runs[-2:]))
+            layers, as_traced = zip(*runs[3:-2], strict=True) if runs[3:-2] else ((), ())
+            often = (self._often(_some(chunk.stack), acts) or as_traced for chunk in chunks)
+            yield [before, *layers, behind], [[1, *times, 1] for times in often]
+
+    def _often(self, stack: Layers, acts: str) -> list[int]:
+        """How often parts of layers follow themselves where these gather alike."""
+        many, ahead = [many for _, many in (stack if acts == "F" else stack[::-1])], self._ahead
+        alike = many if self._repeats(stack) else ()
+        return [times for n in alike for times in ((n - ahead, ahead) if ahead else (n,))]
+
+    def _summed(self, courses: Courses, run: Changes) -> tuple[Any, Any]:
+        """What changes come to, and where that is most."""
         level, most, grows = 0, 0, False  # type: Any, Any, bool
-        for what, sign in changes:
+        for what, sign in run:
             if sign > 0:
                 level = level + courses.bytes_of(what)
             else:  # before what grows shrinks again it is most
                 most = np.maximum(most, level) if grows else most
                 level = level - courses.bytes_of(what)
             grows = sign > 0
-        return level, np.maximum(most, level) if grows else most, changes
+        return level, np.maximum(most, level) if grows else most
+
+
+def _fold(nets: Any, mosts: Any, which: Any, often: Any) -> tuple[Any, Any]:
+    """Where parts one behind the other hold most, and what they come to: [chunk, cell].
+
+    nets, mosts   of each: [run, cell]
+    which, often  of every chunk its parts in turn, and how often each follows itself: [part, chunk]
+    """
+    level, top = 0, 0  # type: Any, Any
+    for part, times in zip(which, often, strict=True):
+        net, highest = nets[part], level + mosts[part]
+        if (times > 1).any():
+            highest += np.maximum(times - 1, 0) * np.maximum(net, 0)
+        if (times != 1).any():
+            highest *= times > 0
+            net *= times
+        top, level = np.maximum(top, highest), level + net
+    return top, level
 
 
 def _beside(counts: Any, left: Any, of: Any) -> Any:
     """Bytes of what stands beside an action, [place, cell]; of: the order of each cell."""
     return np.einsum("pcs,sc->pc", counts[:, of, : len(left)], left)
+
+
+def _some(stack: Layers) -> Layers:
+    """The kinds of which there are any."""
+    return tuple((kind, many) for kind, many in stack if many)
+
+
+def _numbered(some: Iterable[T]) -> dict[T, int]:
+    """Each of what is told, with its number."""
+    return {one: number for number, one in enumerate(dict.fromkeys(some))}

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.peaks import Peaks
-from tpsim.layouts.sorts import Sorts, sorts
+from tpsim.layouts.sorts import Alike, sorts
 from tpsim.quantity.room import ends
 from tpsim.quantity.size import total
 from tpsim.question.serving import NO_ROOM, prefill_of, unit_of
@@ -68,11 +68,17 @@ class Replied(Peaks):
 
     prompt: Peaks | None = None
 
-    def most_bytes(self, cells: Any, sorts: Sorts) -> Any:
-        """What the fullest rank holds, per cell: each runs one action, on one chunk."""
-        forward = tuple((sort, "F") for (sort,) in sorts.ranked)
-        tops = [part._tops(sorts, forward) for part in (self, self.prompt) if part]  # noqa: SLF001 - it is one, too
-        return (self._states(sorts) + np.maximum.reduce(tops))[:, cells].max(axis=0)
+    @cached_property
+    def _acts(self) -> Mapping[str, int]:
+        return {"F": 0}
+
+    def most_bytes(self, alike: Alike) -> Any:
+        """What the fullest rank holds, per layout: each runs one action, on one chunk."""
+        sorts = alike.sorts
+        ranks = [self._ranks[whole] for whole in sorts.ranked.values()]
+        chunks = [self._chunks[sorts.chunks[sort]] for (sort,) in sorts.ranked]
+        tops = [part._tops[chunks] for part in (self, self.prompt) if part]  # noqa: SLF001 - it is one, too
+        return (self._states[ranks] + np.maximum.reduce(tops))[:, alike.cells].max(axis=0)
 
 
 @dataclass(frozen=True)
@@ -114,10 +120,10 @@ class Served:
     def _step_s(self, figures: Figures) -> Any:
         """Seconds that a step does not take less than: a batch goes through all stages."""
         step_s = np.zeros(len(self.group.on))
-        for alike, cells in self._cells.items():
-            each = [figures.least_s(chunk, "F", ends=True) for chunk in alike.chunks]
-            sent_s = (alike.ranks - 1) * figures.calls.hop_s
-            step_s[cells] = (total(each[sort] for sort in alike.of) + sent_s)[cells]
+        for _, cut, cells in self._alike:
+            each = [figures.least_s(chunk, "F", ends=True) for chunk in cut.chunks]
+            sent_s = (cut.ranks - 1) * figures.calls.hop_s
+            step_s[cells] = (total(each[sort] for sort in cut.of) + sent_s)[cells]
         digit = 10.0 ** (np.floor(np.log10(step_s)) - DIGITS)
         return (np.floor(step_s / digit) - 1) * digit
 
@@ -126,26 +132,26 @@ class Served:
         return Figures(question, group.meshes, group.on, group.microbatches, self.memo, prices)
 
     @cached_property
-    def _cells(self) -> Mapping[Sorts, Any]:
-        """The cells whose stages have layers alike."""
+    def _alike(self) -> list[Alike]:
+        """The layouts whose stages have layers alike."""
         question, group = self.group.example, self.group
         cells: defaultdict[tuple[Split, int], list[Any]] = defaultdict(list)
         for turns in group.turns:
             cells[turns.split or (question.model.layers,), group.sites[turns.mesh].ways.pp].append(turns.cells)
         alike = question.practice, question.model.stack
-        return {sorts(*asked, *alike): np.concatenate(some) for asked, some in cells.items()}
+        return [Alike("", sorts(*asked, *alike), np.concatenate(some)) for asked, some in cells.items()]
 
     def _held(self, question: Question) -> tuple[Any, Any]:
         """What the fullest chip holds at most, and what that leaves of it."""
         prompt = self._peaks(prefill_of(question)) if question.workload.kind == "serve" else None
         peaks = self._peaks(replace(question, workload=question.workload.at_peak), prompt)
         peak_bytes = np.zeros(len(self.group.on))
-        for alike, cells in self._cells.items():
-            peak_bytes[cells] = peaks.most_bytes(cells, alike)
+        for alike in self._alike:
+            peak_bytes[alike.cells] = peaks.most_bytes(alike)
         return peak_bytes, self._capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
 
     def _peaks(self, question: Question, prompt: Peaks | None = None) -> Replied:
-        return Replied(self._figures(question, {}), [*self._cells], prompt)
+        return Replied(self._figures(question, {}), self._alike, prompt)
 
     @property
     def _capacity(self) -> float:

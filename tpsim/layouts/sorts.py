@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -88,6 +88,14 @@ class Sorts:
     def _count(self, some: Callable[[int], Sequence[int]]) -> Any:
         """Of some chunks for each rank that tells those of every sort, [rank, sort]."""
         return np.array([np.bincount(some(rank), minlength=len(self.chunks)) for rank in self.telling])
+
+
+class Alike(NamedTuple):
+    """Layouts whose stages take turns alike, with chunks of the same sorts; cells: their numbers."""
+
+    schedule: str
+    sorts: Sorts
+    cells: Any
 
 
 def sorts(layers: Sequence[int], ranks: int, practice: Practice, stack: Layers) -> Sorts:

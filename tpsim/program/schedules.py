@@ -10,7 +10,7 @@ import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -145,14 +145,13 @@ class PipelineSchedule:
 def gpipe(p: int, _v: int, m: int) -> Iterator[Order]:
     """All forwards, then all backwards. Source: Huang et al. 2018, arXiv 1811.06965."""
     for i in range(p):
-        yield (*(_f(i, j) for j in range(m)), *(_bw(i, j) for j in range(m)))
+        yield (*_alone("F", repeat(i), range(m)), *_backwards(repeat(i), range(m)))
 
 
 def one_forward_one_backward(p: int, _v: int, m: int) -> Iterator[Order]:
     """One forward, one backward in turn behind p - i - 1 forwards. Source: Narayanan et al. 2021, arXiv 2104.04473."""
     for i in range(p):
-        forwards, backwards = [_f(i, j) for j in range(m)], [_bw(i, j) for j in range(m)]
-        yield _in_turn(forwards, backwards, p - i - 1)
+        yield _in_turn(_alone("F", repeat(i), range(m)), _backwards(repeat(i), range(m)), p - i - 1)
 
 
 def interleaved(p: int, v: int, m: int) -> Iterator[Order]:
@@ -161,10 +160,11 @@ def interleaved(p: int, v: int, m: int) -> Iterator[Order]:
     Warm-up 2(p - i - 1) + (v - 1)p forwards. Source: Narayanan et al. 2021, section 2.2; Megatron-LM's schedules.
     """
     in_groups(p, m)
-    turns = [(chunk, start + j) for start in range(0, m, p) for chunk in range(v) for j in range(p)]
+    chunks = [chunk for _ in range(0, m, p) for chunk in range(v) for _ in range(p)]
+    microbatches = [start + j for start in range(0, m, p) for _ in range(v) for j in range(p)]
     for i in range(p):
-        forwards = [_f(chunk * p + i, j) for chunk, j in turns]
-        backwards = [_bw((v - 1 - chunk) * p + i, j) for chunk, j in turns]
+        forwards = _alone("F", [chunk * p + i for chunk in chunks], microbatches)
+        backwards = _backwards([(v - 1 - chunk) * p + i for chunk in chunks], microbatches)
         yield _in_turn(forwards, backwards, 2 * (p - i - 1) + (v - 1) * p)
 
 
@@ -210,12 +210,18 @@ made = tuple.__new__
 """A named tuple of its values: in less than half the time that its own constructor takes, which orders need often."""
 
 
-def _f(chunk: int, microbatch: int) -> Action:
-    return (made(Pass, ("F", chunk, microbatch)),)
+def _passes(act: Act, chunks: Iterable[int], microbatches: Iterable[int]) -> Iterator[Pass]:
+    return map(made, repeat(Pass), zip(repeat(act), chunks, microbatches, strict=False))
 
 
-def _bw(chunk: int, microbatch: int) -> Action:
-    return (made(Pass, ("B", chunk, microbatch)), made(Pass, ("W", chunk, microbatch)))
+def _alone(act: Act, chunks: Iterable[int], microbatches: Iterable[int]) -> list[Action]:
+    """Actions of one pass each."""
+    return [*zip(_passes(act, chunks, microbatches), strict=True)]
+
+
+def _backwards(chunks: Iterable[int], microbatches: Iterable[int]) -> list[Action]:
+    """Actions of the whole backward."""
+    return [*zip(_passes("B", chunks, microbatches), _passes("W", chunks, microbatches), strict=True)]
 
 
 def _in_turn(forwards: list[Action], backwards: list[Action], warm: int) -> Order:
@@ -228,12 +234,13 @@ def _in_turn(forwards: list[Action], backwards: list[Action], warm: int) -> Orde
 def _split(chunk: int, m: int, *, warm: int, late: int) -> Order:
     """`warm` forwards, then a B, a W that is `late` microbatches behind it, and a forward in turn."""
     warm = min(warm, m)
-    order = [_f(chunk, j) for j in range(warm)]
+    forwards, backwards, gradients = (_alone(act, repeat(chunk), range(m)) for act in STEP)
+    order = forwards[:warm]
     for j in range(m):
-        order.append((Pass("B", chunk, j),))
-        order += [(Pass("W", chunk, j - late),)] if j >= late else []
-        order += [_f(chunk, warm + j)] if warm + j < m else []
-    return (*order, *((Pass("W", chunk, j),) for j in range(max(0, m - late), m)))
+        order.append(backwards[j])
+        order += gradients[j - late : j - late + 1] if j >= late else []
+        order += forwards[warm + j : warm + j + 1]
+    return (*order, *gradients[max(0, m - late) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +296,8 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
 
 def forward_only(p: int = 1) -> PipelineSchedule:
     """Ranks that run one microbatch forward, one after the other, as inference does with one batch on its way."""
-    return PipelineSchedule("forward", 1, 1, tuple((_f(rank, 0),) for rank in range(p)), blocking=True)
+    orders = tuple((action,) for action in _alone("F", range(p), repeat(0)))
+    return PipelineSchedule("forward", 1, 1, orders, blocking=True)
 
 
 def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, until_w: float = 0) -> float:

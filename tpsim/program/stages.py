@@ -83,8 +83,7 @@ class Stages:
             return int(not (chunk.last if where.act == "F" else chunk.first))
         if where.place == "side":
             return int(not (chunk.last, chunk.first)[where.chunks[0]])
-        ends = (chunk.first, chunk.last)
-        return int(any(ends[of_stage] for of_stage in where.chunks))
+        return int((chunk.first and 0 in where.chunks) or (chunk.last and 1 in where.chunks))
 
     def count(self, where: Where, rank: int) -> int:
         """How often a rank runs it, per microbatch: in each of its layers, at each of its cuts, or where it is."""
