@@ -30,7 +30,13 @@ SERVED = {
     "as many sequences as memory has room for": ("llama-3-8b", "dgx-h100", LARGEST, {}, 8),
     "experts": ("mixtral-8x7b", "dgx-h100", DECODING, {}, 16),
     "experts, as many as memory has room for": ("mixtral-8x7b", "dgx-h100", LARGEST, {}, 16),
-    "windows and sinks": ("gpt-oss-120b", "dgx-h100", DECODING, {}, 8),
+    "windows and sinks, in blocks with scales": (
+        "gpt-oss-120b",
+        "dgx-h100",
+        {**DECODING, "expert_dtype": "mxfp4"},
+        {},
+        8,
+    ),
     "latents, of experts on nodes": (
         LATENT,
         "superpod-h100",

@@ -307,8 +307,9 @@ class Figures(Once):
         return spare_bytes(here, self.sizes, keeps, last=rank.last, tied=self.example.model.tie_embeddings)
 
     def _bytes(self, stands: Standing, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
-        """Where arrays stand, and bytes of each on one device."""
-        yield from ((where, stands.bytes_each(array, self.sizes)) for array, where in arrays.items())
+        """Where arrays stand, and bytes of each on one device: formats of blocks have shares of bytes."""
+        each = ((where, stands.bytes_each(array, self.sizes)) for array, where in arrays.items())
+        return ((where, np.asarray(size, dtype=float)) for where, size in each)
 
     @cached_property
     def buffers(self) -> Mapping[BufferSize, Any]:
