@@ -167,7 +167,7 @@ class Peaks(Once):
         often = np.array([[*times, *[0] * (most - len(times))] for _, alike in every for times in alike]).T
         sums = [self._summed(courses, run) for run in unlike.values()]
         nets, mosts = (
-            np.stack([self.figures.whole(each) for each in some], dtype=float) for some in zip(*sums, strict=True)
+            np.stack([self.figures.whole(each) for each in some]).astype(float) for some in zip(*sums, strict=True)
         )
         few = (slice(start, start + CELLS) for start in range(0, len(self.figures.on), CELLS))
         folded = [_fold(nets[:, cells], mosts[:, cells], which, often[:, :, None]) for cells in few]
