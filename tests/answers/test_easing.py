@@ -144,3 +144,16 @@ def test_what_helps_nothing_on_the_mesh_that_holds_least_is_not_searched_on_all(
     assert {text.partition("=")[0] for text in one_mesh} == {"recompute", "microbatches", "tp", "cp", "pp"}
     assert more  # without --zero, and more chips
     assert ["recompute=none", "microbatches"] not in asked
+
+
+def test_what_changes_no_states_is_not_freed_where_these_alone_are_too_much():
+    found, asked = tpsim.search("llama3-70b-h100", chips=8), []
+
+    def again(*, vary, **flags):
+        asked.append((list(vary), flags))
+        return found
+
+    assert Again(again, [], {}).eased(found) is None
+    assert not found.smallest.plan.memory.states_fit
+    assert asked == [([], {"chips": chips}) for chips in (32, 64)]
+    assert tpsim.search("llama3-70b-h100", chips=8, vary=["microbatches", "recompute"]).fitting == 0

@@ -12,6 +12,7 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tpsim.answers.planned import Planned
     from tpsim.answers.search import SearchResult
     from tpsim.layouts.layout import Layout
 
@@ -79,6 +80,8 @@ class Again:
         self, result: SearchResult, mesh: Sequence[str], vary: Sequence[str], changed: Mapping[str, Any]
     ) -> bool:
         """False where nothing on one mesh fits so; where layouts fit, where none does what is required."""
+        if vary and result.smallest and _stands_too_much(result, result.smallest, *vary):
+            return False
         try:
             found = self.search(vary=[*self.vary, *vary, *mesh], **{**self.flags, **changed})
         except InputError:
@@ -122,3 +125,16 @@ def _fastest(result: SearchResult) -> Layout | None:
     )
     first = min(fitting, key=lambda candidate: candidate.step_s, default=None)
     return first.layout if first else None
+
+
+def _stands_too_much(result: SearchResult, smallest: Planned, part: str) -> bool:
+    """True where the layout that holds least holds too much from step to step, sharded as far as ZeRO is searched.
+
+    Recompute changes nothing of that, and microbatches the format in which gradients wait for each other.
+    """
+    memory, zeros = smallest.plan.memory, [family.group.first.zero for family in result.evaluation.families]
+    stands = {
+        "recompute": memory.static_bytes,
+        "microbatches": memory.parameters_bytes + memory.optimizer_bytes,
+    }
+    return smallest.candidate.layout.zero == max(zeros) and stands.get(part, 0) > memory.capacity_bytes

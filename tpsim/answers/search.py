@@ -17,6 +17,7 @@ from tpsim.answers.ranking import Ranked, Ranking, measurable, measured, spare_b
 from tpsim.answers.search_verdict import lines_of
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
+from tpsim.layouts.served import planned_alone
 from tpsim.layouts.space import spaces
 from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError, unknown
@@ -68,8 +69,8 @@ def search(
     by         step, tokens_per_s, tokens_per_s_chip, memory (the peak), or money (of a token, where a chip hour has a
                price)
     top        how many are listed
-    plans      how many are planned at most; where that ends a search, the answer says how near it came; of inference
-               all that fit are
+    plans      how many are planned at most; where that ends a search, the answer says how near it came; it ends none of
+               inference, of which bounds are all but plans
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     workers   processes that share the programs, forked where the platform can; the answer is the same for any number
@@ -92,16 +93,13 @@ def search(
     asked += [] if plans == PLANS else ["--plans", str(plans)]
     words = [str(scenario)] if isinstance(scenario, str | Path) else []
     spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
-    most = max(plans, evaluation.fitting) if questions[0].inference else plans  # of these all are planned by now
+    most = max(plans, evaluation.fitting) if questions[0].inference else plans
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
-    filled = any(question.inference and question.inference.fills for question in questions)  # to the last byte
-    doubted = best.best and best.best[0].outcome.fits is None and not filled
-    sure = ranking.best(by, 1, sure=True) if doubted else None
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
-    told = (ranking.smallest(), (*words, *asked), Again(again, vary, flags))
-    result = SearchResult(by, several, questions, evaluation, best, close, sure, *told)
+    told = (*words, *asked), Again(again, vary, flags)
+    result = SearchResult(by, several, questions, ranking, best, close, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
@@ -129,10 +127,9 @@ class SearchResult(Answer):
     """The best layouts of a space. Bytes are of one chip, seconds of one step.
 
     questions    of each space, its layouts left open
+    ranking      all layouts
     ranked       the best plans
     close        how many of those that fit are too close to say
-    sure         where that is so of the best: the best that surely fits
-    smallest     the plan of the layout that holds least, where none fits
     front        where they are asked for, those that are not surpassed in speed, or money, and memory together
     asked        the words of the command line that ask for it again
     again        how to ask something else of it
@@ -151,11 +148,9 @@ class SearchResult(Answer):
     by: By
     spaces: Sequence[Space]
     questions: Sequence[Question]
-    evaluation: Evaluation
+    ranking: Ranking
     ranked: Ranked
     close: Count
-    sure: Ranked | None
-    smallest: Planned | None
     asked: tuple[str, ...]
     again: Again
     front: Ranked | None = None
@@ -167,8 +162,8 @@ class SearchResult(Answer):
     covered = Of[Count]("evaluation.covered", "not looked at: they split sequences that more data shards can take")
     held = Of[Mapping[str, Any]](lambda result: result.spaces[0].held, "what was held, as it is stated")
     plans = Of[Count](
-        lambda result: result.fitting if result.questions[0].inference else result.ranked.made,
-        "layouts that were planned to know the best: of inference all that fit",
+        lambda result: result.fitting if planned_alone(result.questions[0]) else result.ranked.made,
+        "layouts that were planned to know the best",
     )
     complete = Of[bool]("ranked.complete", "true if no layout that is not listed can be better than one that is")
     pareto_complete = Of[bool | None](
@@ -205,6 +200,26 @@ class SearchResult(Answer):
     resolved = Of[Mapping[str, Any]](_of_best("resolved", {}), "what the best layout came to")
     assumptions = Of[Sequence[Assumption]](_of_best("assumptions", ()), "what the plan of the best layout rests on")
     not_modelled = Of[Sequence[str]](_of_best("not_modelled", ()), "what that plan leaves out")
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """All layouts, as far as they are known without a plan."""
+        return self.ranking.evaluation
+
+    @cached_property
+    def smallest(self) -> Planned | None:
+        """Where no layout fits: the plan of the one that holds least."""
+        return self.ranking.smallest()
+
+    @cached_property
+    def sure(self) -> Ranked | None:
+        """Where it is too close to say whether the best fits: the best that surely does.
+
+        None does of largest batches, which fill a chip to the last byte.
+        """
+        doubted = self.ranked.best and self.ranked.best[0].outcome.fits is None
+        filled = any(question.inference and question.inference.fills for question in self.questions)
+        return self.ranking.best(self.by, 1, sure=True) if doubted and not filled else None
 
     @cached_property
     def fitting(self) -> Count:

@@ -46,8 +46,7 @@ def lines_of(result: SearchResult) -> Iterator[Line]:
     if result.sensitivity and result.by != "memory":
         yield Line(_bought(result), "buy")
     known = known_of(result.gap, complete=result.complete)
-    planned = "all of these" if plan.serve else f"{result.plans:,}"
-    yield Line(f"{counts}; {planned} planned: {known}", "space")
+    yield Line(f"{counts}; {result.plans:,} planned: {known}", "space")
     if result.front and not result.front.complete:
         unknown = "some that no other surpasses may be missing, and some of these be surpassed"
         yield Line(f"{result.front.made:,} planned: {unknown}", "pareto")

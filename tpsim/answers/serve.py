@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import floor, lcm
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.memory import ChipMemory, chips, fullest, peaks
@@ -15,9 +14,10 @@ from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.op import Leaf
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.room import most
 from tpsim.quantity.size import product, total
 from tpsim.question.prices import sizes_of
-from tpsim.question.serving import prefill_of
+from tpsim.question.serving import NO_ROOM, prefill_of, unit_of
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
@@ -194,28 +194,19 @@ def filled_up(question: Question, memo: Memo) -> Question:
     most, at = largest_batch(question, memo.lowered(question), memo), question.stated.at("workload", "batch")
     if not most:
         message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
-        raise InputError.one("no-room", message, at, "take more chips, or fewer bytes: workload.param_dtype")
+        raise InputError.one(NO_ROOM, message, at, "take more chips, or fewer bytes: workload.param_dtype")
     return replace(question, workload=replace(work, global_batch=most, fills=False))
 
 
 def largest_batch(question: Question, lowered: Lowered, memo: Memo) -> int:
     """The most sequences with room in memory, a multiple of what the layout splits them into; 0 if not even these.
 
-    Room falls with every sequence, and by about as much: a secant finds where it ends.
+    Room falls with every sequence, and by about as much.
     """
-    unit = lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
+    unit = unit_of(question)
 
     def room(units: int) -> float:
         work = replace(question.workload, global_batch=units * unit)
         return float(fullest(chips_at_most(replace(question, workload=work), lowered, memo)).room_bytes)
 
-    none = room(1)
-    if none < 0:
-        return 0
-    falls = none - room(2)
-    units = max(1, floor(1 + none / falls))
-    while units > 1 and room(units) < 0:
-        units -= 1
-    while room(units + 1) >= 0:
-        units += 1
-    return units * unit
+    return most(room) * unit  # type: ignore[no-any-return]  # of a number of units

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     metavar="N",
     default=200,
     show_default=True,
-    help="Layouts that are planned at most; of inference all are.",
+    help="Layouts planned at most; of inference as many as it takes.",
 )
 @click.option("--pareto", metavar="A,memory", default="", help="Also what no other surpasses in both: step,memory.")
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")

@@ -13,6 +13,7 @@ from tpsim.layouts.family import Family
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.orders import BALANCED
 from tpsim.layouts.peaks import Peaks
+from tpsim.layouts.served import Served, planned_alone
 from tpsim.layouts.sorts import Alike, sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
@@ -20,12 +21,14 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from tpsim.layouts.family import Held, Measure
+    from tpsim.layouts.family import Held, Measure, Weighed
     from tpsim.layouts.group import Group
     from tpsim.layouts.layout import Order
+    from tpsim.layouts.served import Told
     from tpsim.layouts.sorts import Sorts
     from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
+    from tpsim.question.question import Question
 
 
 @dataclass
@@ -49,11 +52,7 @@ class Evaluator:
     def families(self) -> Iterator[Family]:
         """All of them."""
         if self.group.base.inference:
-            for _, order, _, cells in self.group.turns:
-                try:
-                    yield self._one_by_one(order, cells)
-                except InputError as error:
-                    self.refused[error.problems[0].slug] += len(cells)
+            yield from self._of_inference()
             return
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, order, split, cells in self.group.turns:
@@ -114,16 +113,47 @@ class Evaluator:
             yield held, capacity - (held + question.assume.memory.beside(held))
 
     def _one_by_one(self, order: Order, cells: Any) -> Family:
-        """Layouts that are each asked for itself; of training, where seconds split layers, kernels are the bound."""
-        layouts = (self.group.layout(int(cell), order) for cell in cells)
-        space = self.group.spaces[int(self.group.on[cells[0]])]
-        asked = [space.question(layout, self.memo) for layout in layouts]
-        weighed = [self.measure(question, self.memo) for question in asked]
+        """Layouts whose layers seconds split: each is asked for itself, and kernels are the bound."""
+        asked = [self._asked(int(cell), order) for cell in cells]
+        steps = np.array([self.bounds.worked_s(*each) for each in zip(cells, asked, strict=True)])
+        weighed = [self.measure(question, self.memo)._replace(step_s=0, paid_s=0) for question in asked]
+        family = self._each(order, cells, weighed)
+        family.step_s = family.paid_s = steps
+        return family
+
+    def _of_inference(self) -> Iterator[Family]:
+        """Layouts of inference; where plans alone tell, or arrays are not sure, each is asked for itself."""
+        served = Served(self.group, self.memo, self.prices)
+        told = None if planned_alone(self.group.base) else served.told()
+        for mesh, order, _, cells in self.group.turns:
+            if told and (reason := told.refused(mesh, cells)):
+                self.refused[reason] += len(cells)
+            elif told and told.sure[cells].all():
+                yield self._told(order, cells, told)
+            else:
+                try:
+                    weighed = [self.measure(self._asked(int(cell), order), self.memo) for cell in cells]
+                    yield self._each(order, cells, weighed)
+                except InputError as error:
+                    self.refused[error.problems[0].slug] += len(cells)
+
+    def _told(self, order: Order, cells: Any, told: Told) -> Family:
+        """Layouts that arrays tell of."""
+        tokens = int(told.batches[cells[0]]) * self.group.base.workload.seq
+        held, able = (told.peak_bytes[cells], told.room_bytes[cells]), np.ones(len(cells), dtype=bool)
+        paid_s = None if told.paid_s is None else told.paid_s[cells]
+        family = Family(self.group, order, cells, np.zeros(len(cells)), *held, able, tokens, paid_s)
+        family.nearer = lambda _: told.step_s[cells][family.fitting]
+        family.bound()
+        family.may_do &= told.may_do[cells]
+        return family
+
+    def _asked(self, cell: int, order: Order) -> Question:
+        return self.group.spaces[int(self.group.on[cell])].question(self.group.layout(cell, order), self.memo)
+
+    def _each(self, order: Order, cells: Any, weighed: Sequence[Weighed]) -> Family:
         peak_bytes, room, _, steps, paid, may_do = map(np.array, zip(*weighed, strict=True))
-        if not self.group.base.inference:
-            steps = paid = np.array([self.bounds.worked_s(*each) for each in zip(cells, asked, strict=True)])
-        known = steps, peak_bytes, room, may_do, weighed[0].tokens, paid
-        return Family(self.group, order, cells, *known)
+        return Family(self.group, order, cells, steps, peak_bytes, room, may_do, weighed[0].tokens, paid)
 
 
 def _each(of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> list[Any]:

@@ -101,7 +101,7 @@ class Figures(Once):
         work, model = self.example.workload, self.example.model
         batch = work.global_batch / self.microbatches
         axes = {axis: self.column(lambda case, axis=axis: case.mesh.axes[axis]) for axis in self.example.mesh.order}  # type: ignore[misc]  # mypy sees no default
-        dims, peaks = routed(self.example, {**model.dims(sequences=work.sequences, seq=work.seq), "b": batch}, axes)
+        dims, peaks = routed(self.example, {**work.dims(model), "b": batch}, axes)
         loops = {ALIKE: 1, "microbatches": self.microbatches, "chunks": 1}
         return Sizes(dims, axes, loops, self.example.layout.roles, peaks=peaks)
 
@@ -316,8 +316,9 @@ class Figures(Once):
         return spare_bytes(here, self.sizes, keeps, last=rank.last, tied=self.example.model.tie_embeddings)
 
     def _bytes(self, stands: Standing, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
-        """Where arrays stand, and bytes of each on one device."""
-        yield from ((where, stands.bytes_each(array, self.sizes)) for array, where in arrays.items())
+        """Where arrays stand, and bytes of each on one device: formats of blocks have shares of bytes."""
+        each = ((where, stands.bytes_each(array, self.sizes)) for array, where in arrays.items())
+        return ((where, np.asarray(size, dtype=float)) for where, size in each)
 
     @cached_property
     def buffers(self) -> Mapping[BufferSize, Any]:

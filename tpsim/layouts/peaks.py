@@ -166,7 +166,9 @@ class Peaks(Once):
         which = np.repeat(parts, [len(times) for _, times in every], axis=0).T
         often = np.array([[*times, *[0] * (most - len(times))] for _, alike in every for times in alike]).T
         sums = [self._summed(courses, run) for run in unlike.values()]
-        nets, mosts = (np.stack([self.figures.whole(each) for each in some]) for some in zip(*sums, strict=True))
+        nets, mosts = (
+            np.stack([self.figures.whole(each) for each in some]).astype(float) for some in zip(*sums, strict=True)
+        )
         few = (slice(start, start + CELLS) for start in range(0, len(self.figures.on), CELLS))
         folded = [_fold(nets[:, cells], mosts[:, cells], which, often[:, :, None]) for cells in few]
         tops, left = (np.concatenate(each, axis=1) for each in zip(*folded, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dims import HELD
@@ -66,6 +67,15 @@ def prefill_of(question: Question) -> Question:
     prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, steps=1, serving=serving)
     force = question.force if question.stated.file.collectives.launch else question.force._replace(launch=None)
     return replace(question, workload=prompt, force=force)
+
+
+def unit_of(question: Question) -> int:
+    """What its layout splits sequences into: a batch is a multiple of that."""
+    return lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
+
+
+NO_ROOM = "no-room"
+"""Why a batch as large as memory has room for is refused: that of no sequence."""
 
 
 def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:
