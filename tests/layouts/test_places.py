@@ -55,6 +55,24 @@ def test_no_order_of_the_axes_is_faster_than_the_best(found):
     assert max(steps) > 1.01 * min(steps)
 
 
+@pytest.mark.parametrize(("hardware", "cp"), [("tpu-v6e", 1), ("tpu-v5e", 2)])
+def test_on_a_torus_axes_lie_along_others_of_it(hardware, cp):
+    """An axis that takes a whole one goes round a ring; experts lie over the tensor axis, too, where that is better."""
+    work = {"global_batch": 64, "seq": 1024, "microbatches": 2, "grad_dtype": "f32"}
+    asked = {**ASKED, "hardware": hardware, "practice": "xla", "workload": work}
+    vary = ["zero=1", "recompute=full", "pp=1", f"cp={cp}", "ep=4,8", "sp=true", "tp=2"]
+    best = search(asked, vary=vary).best
+    assert best.placement["expert"] in {("ici.0",), ("ici.1",)}
+    one = best.planned.candidate
+    laid = {name: value for name, value in one.space.asked(one.layout).data.items() if name != "placement"}
+    memo, steps = Memo(), []
+    for order in permutations([axis for axis in best.mesh if axis != "tensor"]):
+        mesh = {axis: best.mesh[axis] for axis in (*order, "tensor")}
+        steps.append(float(priced(resolve({**laid, "mesh": mesh}, memo=memo), memo).step.time_s))
+    assert best.step_s == pytest.approx(min(steps), rel=1e-9)
+    assert max(steps) > 1.01 * min(steps)
+
+
 def test_stages_do_not_come_into_nodes_when_experts_leave_them():
     vary = ["zero=1", "recompute=none", "schedule=1f1b", "pp=8", "cp=1", "ep=8", "tp=1"]
     model = {**EXPERTS, "layers": [{"repeat": 8, "of": ["attention", "experts"]}]}

@@ -1,5 +1,8 @@
 """Where the mesh of a layout lies: by the rule, and with some axes outside the innermost level, so that others go in.
 
+On a torus also along other axes of it: what lies along a whole one goes round a ring. Which of several that share one
+lie side by side there follows from the mesh, and is not looked at.
+
 Looked at where experts have axes of their own. Rows go over these, keys and values over those that split sequences,
 and gradients of experts over what is left of the data shards: which of them should lie inside nodes hangs on all three.
 What splits layers lies innermost in any case, and stages outermost; without experts what lies on data shards goes over
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import place
+from tpsim.fabric.wires import joined
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import EXPERTS, STAGES
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.layout import Bound
     from tpsim.question.layout import Cut
 
-    Spread = Mapping[str, Mapping[str, int]]
+    Spread = Mapping[str, Mapping[str, tuple[int, int]]]
     Lies = tuple[Bound, Placement]
 
 
@@ -39,7 +43,8 @@ def placed(levels: Sequence[Wires], laid: Cut, binding: Binding) -> Placement:
 def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[Lies]:
     """Axes that are bound to levels, and the mesh on wires then: as in all orders of its axes, no two alike."""
     roles, mesh = laid.layout.roles, laid.mesh
-    if mesh.size(*roles.get(EXPERTS, ())) == 1 or len(levels) == 1:
+    reached = len(levels) == 1 and joined(levels[0].topology)  # each by each: no order is another
+    if mesh.size(*roles.get(EXPERTS, ())) == 1 or reached:
         return
     fixed = {*roles.get("tp", ()), *roles.get(STAGES, ())}
     parts = defaultdict(list)
@@ -56,27 +61,35 @@ def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[
                 continue
             known.append(asked)
             moved = [whole for whole in free if any(asked[axis] != known[0][axis] for axis in parts[whole])]
-            yield from _bound(levels, laid, asked, {whole: parts[whole] for whole in moved})
+            yield from _bound(levels, laid, asked, parts, moved)
         except InputError:
             continue  # an order that no slice has takes nothing from those that one has
 
 
-def _bound(levels: Sequence[Wires], laid: Cut, asked: Spread, moved: Mapping[str, Sequence[str]]) -> Iterator[Lies]:
-    """The fewest axes of those that move, with levels, by which the mesh lies as is asked; none if no binding does."""
-    lies = {whole: tuple(dict.fromkeys(chain(*(asked[axis] for axis in axes)))) for whole, axes in moved.items()}
+def _bound(
+    levels: Sequence[Wires], laid: Cut, asked: Spread, parts: Mapping[str, Sequence[str]], moved: Sequence[str]
+) -> Iterator[Lies]:
+    """The fewest axes of those that move, or all, with levels, by which the mesh lies as is asked; none if none do."""
+    every = {whole: tuple(dict.fromkeys(chain(*(asked[axis] for axis in axes)))) for whole, axes in parts.items()}
+    lies = {whole: every[whole] for whole in moved}
     outside = {whole: names for whole, names in lies.items() if levels[0].name not in names}
-    for bound in (outside, lies):
-        found = placed(levels, laid, bound)
+    for bound in (outside, lies, {whole: names for whole, names in every.items() if names}):
+        try:
+            found = placed(levels, laid, bound)
+        except InputError:
+            continue  # what is left has no room for the others
         if _spread(found) == asked:
             yield (*bound.items(),), found
             return
 
 
 def _spread(placement: Placement) -> Spread:
-    """How many devices of every axis lie on which level."""
-    spread: dict[str, dict[str, int]] = {axis: {} for axis in placement.mesh.axes}
+    """How many devices of every axis lie on which level, or along which axis of a torus, and how far apart there."""
+    spread: dict[str, dict[str, tuple[int, int]]] = {axis: {} for axis in placement.mesh.axes}
     for axis, pieces in placement.pieces.items():
         for piece in pieces:
-            level = placement.levels[placement.carriers[piece.carrier].level]
-            spread[axis][level] = spread[axis].get(level, 1) * piece.n
+            carrier = placement.carriers[piece.carrier]
+            level = placement.levels[carrier.level]
+            name, stride = (level, 1) if joined(carrier.topology) else (piece.carrier, piece.stride)
+            spread[axis][name] = spread[axis].get(name, (1, 1))[0] * piece.n, stride
     return spread
