@@ -8,9 +8,9 @@ import pytest
 
 from tests.models import GPT, LLAMA
 from tpsim.algebra.sharding import Sharding, ShardingError
-from tpsim.program.cache import append, cache_row
+from tpsim.program.cache import append
 from tpsim.program.dtypes import Dtypes
-from tpsim.program.layout import Layout, layout
+from tpsim.program.layout import Layout, cache_row, layout
 from tpsim.program.lower import ROOT
 from tpsim.program.op import Array, Max, Reshard
 from tpsim.program.practice import Practice

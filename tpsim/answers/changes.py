@@ -7,7 +7,7 @@ from math import ceil, log2
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
-from tpsim.program.cache import CacheLayout
+from tpsim.program.layout import CacheLayout
 from tpsim.program.practice import FULL
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total

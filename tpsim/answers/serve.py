@@ -14,7 +14,6 @@ from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.op import Leaf
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.room import most
 from tpsim.quantity.size import product, total
 from tpsim.question.prices import sizes_of
 from tpsim.question.serving import NO_ROOM, prefill_of, unit_of
@@ -203,6 +202,8 @@ def largest_batch(question: Question, lowered: Lowered, memo: Memo) -> int:
 
     Room falls with every sequence, and by about as much.
     """
+    from tpsim.quantity.room import most
+
     unit = unit_of(question)
 
     def room(units: int) -> float:

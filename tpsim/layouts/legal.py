@@ -19,7 +19,7 @@ from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
 from tpsim.layouts.orders import orders
 from tpsim.layouts.places import otherwise, placed
 from tpsim.layouts.space import CHUNKED, WHOLE
-from tpsim.program.cache import CacheLayout
+from tpsim.program.layout import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.errors import InputError

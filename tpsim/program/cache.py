@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
-from tpsim.program.blocks import latent
 from tpsim.program.blocks.attention import headed, weights
 from tpsim.program.blocks.norm import norm
 from tpsim.program.blocks.vocabulary import head
@@ -22,7 +21,6 @@ from tpsim.program.saved import STATISTIC
 from tpsim.program.text import Text
 
 if TYPE_CHECKING:
-    from tpsim.algebra.moves import Axes
     from tpsim.program.trace import Trace
 
 
@@ -43,22 +41,6 @@ Sampling = Literal["gather", "argmax"]
 
 PAIR = "f64"
 """The dtype of a logit beside its place in the vocabulary: one number of eight bytes, whose maximum is taken."""
-
-CacheLayout = Literal["heads", "batch", "sequence"]
-
-
-def cache_row(by: CacheLayout, *, tp: Axes, dp: Axes) -> Mapping[str, Axes]:
-    """The row of region `cache` that a word is short for; by heads it is as attention's heads are.
-
-    >>> cache_row("sequence", tp=("X",), dp=("D",))
-    {'b': ('D',), 't': ('X',), 'g': (), 'r': ()}
-    """
-    rows: Mapping[CacheLayout, Mapping[str, Axes]] = {
-        "heads": {},
-        "batch": {"b": (*dp, *tp), "g": (), "r": ()},
-        "sequence": {"b": dp, "t": tp, "g": (), "r": ()},
-    }
-    return rows[by]
 
 
 def rows_type(cache: Sharding) -> Sharding:
@@ -120,6 +102,8 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
     Absorbed: queries are brought to where latents lie, and what attention makes of these is brought to values; so no
     key and no value of an earlier token is made again (DeepSeek-V2 2024, 2.1.2).
     """
+    from tpsim.program.blocks import latent
+
     trace = text.trace
     with text.inside("attention", "block"):
         q, q_rope, own, k_rope = heads = latent.headed(text, block, x)

@@ -21,6 +21,9 @@ LINES = ("flat", "rows")
 
 Table = Mapping[str, Mapping[str, Axes]]
 
+CacheLayout = Literal["heads", "batch", "sequence"]
+"""What tp splits of what inference keeps of keys and values; by batch and by sequence, each has all heads."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
@@ -195,3 +198,17 @@ def layout(
     zeroed = {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     default = {"b": dp, "g": tp[:kv], "r": tp[kv:], "f": tp, "v": tp, **some}
     return Layout({"*": default, **{name: dict(row) for name, row in rows.items() if row}, **zeroed})
+
+
+def cache_row(by: CacheLayout, *, tp: Axes, dp: Axes) -> Mapping[str, Axes]:
+    """The row of region `cache` that a word is short for; by heads it is as attention's heads are.
+
+    >>> cache_row("sequence", tp=("X",), dp=("D",))
+    {'b': ('D',), 't': ('X',), 'g': (), 'r': ()}
+    """
+    rows: Mapping[CacheLayout, Mapping[str, Axes]] = {
+        "heads": {},
+        "batch": {"b": (*dp, *tp), "g": (), "r": ()},
+        "sequence": {"b": dp, "t": tp, "g": (), "r": ()},
+    }
+    return rows[by]

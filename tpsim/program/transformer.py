@@ -7,11 +7,12 @@ axis.
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.blocks import attention, latent, mlp, moe, norm, vocabulary
+from tpsim.program.blocks import norm, vocabulary
 from tpsim.program.dims import DIMS
 from tpsim.program.kinds import counted, further, model_kind
 from tpsim.program.model import Attention, Latent, Mlp, Moe
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tpsim.program.op import Array, Where
     from tpsim.program.text import Parameter, Text
 
-WRITTEN: Mapping[type, ModuleType] = {Attention: attention, Latent: latent, Mlp: mlp, Moe: moe}
-"""Block of a kind -> its parameters and its text."""
+WRITTEN: Mapping[type, str] = {Attention: "attention", Latent: "latent", Mlp: "mlp", Moe: "moe"}
+"""Block of a kind -> the module of `blocks` that has its parameters and its text: loaded for models that have it."""
 
 WORDS: Mapping[type, str] = {Latent: "latent attention", Moe: "a mixture of experts"}
 """What blocks are called that may have no text."""
@@ -38,7 +39,7 @@ SIDES: Mapping[str, tuple[str, ...]] = {"pre": ("",), "post": ("_out",), "both":
 def layer_parameters(model: Model, kind: LayerKind, practice: Practice = Practice()) -> Iterator[Parameter]:  # noqa: B008 - frozen
     """The parameters of one layer."""
     for block in (kind.attention, kind.ffn):
-        yield from WRITTEN[type(block)].parameters(block, practice)
+        yield from _module(block).parameters(block, practice)
     for name in ("attention",) if model.shared_norm else ("attention", "mlp"):
         for side in SIDES[model.norms]:
             yield from norm.parameters(model, f"{name}{side}", "layer")
@@ -71,9 +72,7 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "ALiBi beside a window or a latent"
     sizes: dict[str, int] = {}
     for kind in model.kinds.values():
-        yield from (
-            WORDS[type(block)] for block in (kind.attention, kind.ffn) if not hasattr(WRITTEN[type(block)], "write")
-        )
+        yield from (WORDS[type(block)] for block in (kind.attention, kind.ffn) if not hasattr(_module(block), "write"))
         for dim, size in kind.sizes.items():
             if sizes.setdefault(dim, size) != size:
                 yield f"blocks that differ in {DIMS[dim].meaning}"
@@ -139,8 +138,13 @@ def _read(text: Text, x: Array, name: str) -> Array:
     return x if text.model.norms == "post" else norm.norm(text, x, name)
 
 
+def _module(block: Attention | Latent | Mlp | Moe) -> ModuleType:
+    """The parameters and the text of a block."""
+    return import_module(f"tpsim.program.blocks.{WRITTEN[type(block)]}")
+
+
 def _written(text: Text, block: Attention | Latent | Mlp | Moe, reads: Array) -> Array:
-    write = text.others.get(type(block), WRITTEN[type(block)].write)
+    write = text.others.get(type(block)) or _module(block).write
     output: Array = write(text, block, reads)
     return output
 

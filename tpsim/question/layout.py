@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.cache import cache_row
 from tpsim.program.dims import DIMS
-from tpsim.program.layout import REGIONS, Layout, layout
+from tpsim.program.layout import REGIONS, Layout, cache_row, layout
 from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
