@@ -368,6 +368,15 @@ def test_of_what_is_alive_only_that_is_listed_which_nothing_surpasses():
     assert _most(np.array([[4, 0], [7, 0]])).tolist() == [[7, 0]]
 
 
+def test_copies_of_weights_that_nobody_gathers_do_not_stand():
+    """Experts over all data shards have no copy of their weights for backward; on fewer, stages share one."""
+    model = {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}
+    scenario = {"model": model, "hardware": "dgx-h100", "practice": {"base": "ideal", "ahead": {"layers": 3}}}
+    vary = ["tp=1", "pp=2,4", "cp=1", "ep", "zero=3", "recompute=none", "microbatches=4", "schedule=1f1b,zb-h2"]
+    work = {"global_batch": 64, "seq": 1024, "grad_dtype": "bf16"}
+    test_memory_is_that_of_the_plan(weighed(scenario, work, 16, vary, 1))
+
+
 def test_tokens_that_choose_experts_by_chance_fill_as_many_rows_as_in_the_plan():
     memo, asked = Memo(), {"flags": {"chips": 16, "tp": 1, "pp": 1, "cp": 1}, "vary": ["microbatches=8,16", "ep"]}
     overrides = ["assume.routing.load=uniform", "layout.zero=1", "recompute=full"]

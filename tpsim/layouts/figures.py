@@ -301,14 +301,23 @@ class Figures(Once):
             "states", lambda: chain.from_iterable(self._bytes(stands, some) for some in others), ranks
         )
         if stands.copies:
-            several = self.column(lambda case: case.mesh.size(*case.layout.stages) > 1)
-            states += several * self._stacked("copies", lambda: self._bytes(stands, stands.copies), ranks)
+            states += self._stacked("copies", self._copies, ranks)
         buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
         states += parameters + buckets
         for at, rank in enumerate(ranks):
             has = tuple(kind for kind, many in rank.stack if many), rank.first, rank.last
             states[at] += self._once(("spare", *has), partial(self._spare_bytes, rank))
         return states
+
+    def _copies(self) -> Iterator[tuple[Where, Any]]:
+        """Copies of weights that microbatches of stages share: none of what is gathered over axes of one device."""
+        several = self.column(lambda case: case.mesh.size(*case.layout.stages) > 1)
+        shared = {axes: self.lowered.turnover(axes).lifetimes.shared for axes in self.alone}
+        for op in self.lowered.program.ops:
+            if any(op.output in arrays for arrays in shared.values()):
+                here = np.array([op.output in shared[axes] for axes in self.alone])[self.on]
+                size = self.lowered.standing.bytes_each(op.output, self.sizes)
+                yield op.where.outside("microbatches"), several * here * np.asarray(size, dtype=float)
 
     def _spare_bytes(self, rank: Chunk) -> Any:
         keeps, parameters = dict(self.example.practice.keeps), self.lowered.standing.parameters
