@@ -5,8 +5,8 @@
 Seconds are those of the processor: of legality, tracing, memory, bounds, and planning.
 
 --brute     plans every layout that fits, one by one, which takes minutes; counts ties of the tenth, and what deadlocks.
-            The best ten of llama3-70b-h100 on 64 chips were those of 7,456 plans, of llama3-8b-v5e on 256 of 4,038, of
-            gpt3-175b-a100-interleaved on 1,024 of 2,924, of mixtral-8x22b-h100 on 64 of 1,714; none tied with a tenth
+            The best ten of llama3-70b-h100 on 64 chips were those of 7,456 plans, of llama3-8b-v5e on 256 of 4,079, of
+            gpt3-175b-a100-interleaved on 1,024 of 2,924, of mixtral-8x22b-h100 on 64 of 1,720; none tied with a tenth
 --million   a million layouts of more than 500 structures (schedule, stages, chunks, ZeRO, sequence parallelism,
             recompute) with more than 100 numbers of microbatches
 --blocks    ten times as many, four numbers of chips and a length of sequences at a time, in two processes: 12.0
