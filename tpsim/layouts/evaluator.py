@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.layouts.bounds import Bounds
-from tpsim.layouts.family import Family
+from tpsim.layouts.family import Family, held
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.orders import BALANCED
 from tpsim.layouts.peaks import Peaks
@@ -75,10 +75,10 @@ class Evaluator:
         states = self._held(peaks.least_bytes, several)
         families = [self._family(*each, peaks) for each in zip(orders, several, states, strict=True)]
         able = [at for at, family in enumerate(families) if family.fitting.any()]
-        for at, held in zip(able, self._held(peaks.peak_bytes, [several[at] for at in able]), strict=True):
-            families[at].hold(held)
+        for at, known in zip(able, self._held(peaks.peak_bytes, [several[at] for at in able]), strict=True):
+            families[at].hold(known)
         able = [at for at in able if families[at].fitting.any()]
-        for at, step_s in zip(able, _each(self.bounds.rough_s, [several[at] for at in able]), strict=True):
+        for at, step_s in zip(able, _apart(self.bounds.rough_s, [several[at] for at in able]), strict=True):
             fits = families[at].fitting
             families[at].step_s[fits] = step_s[fits]
             if self.group.example.limits:
@@ -107,17 +107,14 @@ class Evaluator:
 
     def _held(self, bytes_of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> Iterator[Held]:
         """Of each of some what a chip holds, and what that leaves of it."""
-        question = self.group.example
-        capacity = float(question.machine.chip.memory.capacity.value)
-        for held in _each(bytes_of, some):
-            yield held, capacity - (held + question.assume.memory.beside(held))
+        return (held(self.group.example, each) for each in _apart(bytes_of, some))
 
     def _one_by_one(self, order: Order, cells: Any) -> Family:
         """Layouts whose layers seconds split: each is asked for itself, and kernels are the bound."""
         asked = [self._asked(int(cell), order) for cell in cells]
         steps = np.array([self.bounds.worked_s(*each) for each in zip(cells, asked, strict=True)])
         weighed = [self.measure(question, self.memo)._replace(step_s=0, paid_s=0) for question in asked]
-        family = self._each(order, cells, weighed)
+        family = self._alone(order, cells, weighed)
         family.step_s = family.paid_s = steps
         return family
 
@@ -133,16 +130,16 @@ class Evaluator:
             else:
                 try:
                     weighed = [self.measure(self._asked(int(cell), order), self.memo) for cell in cells]
-                    yield self._each(order, cells, weighed)
+                    yield self._alone(order, cells, weighed)
                 except InputError as error:
                     self.refused[error.problems[0].slug] += len(cells)
 
     def _told(self, order: Order, cells: Any, told: Told) -> Family:
         """Layouts that arrays tell of."""
         tokens = int(told.batches[cells[0]]) * self.group.base.workload.seq
-        held, able = (told.peak_bytes[cells], told.room_bytes[cells]), np.ones(len(cells), dtype=bool)
+        told_of, able = (told.peak_bytes[cells], told.room_bytes[cells]), np.ones(len(cells), dtype=bool)
         paid_s = None if told.paid_s is None else told.paid_s[cells]
-        family = Family(self.group, order, cells, np.zeros(len(cells)), *held, able, tokens, paid_s)
+        family = Family(self.group, order, cells, np.zeros(len(cells)), *told_of, able, tokens, paid_s)
         family.nearer = lambda _: told.step_s[cells][family.fitting]
         family.bound()
         family.may_do &= told.may_do[cells]
@@ -151,11 +148,12 @@ class Evaluator:
     def _asked(self, cell: int, order: Order) -> Question:
         return self.group.spaces[int(self.group.on[cell])].question(self.group.layout(cell, order), self.memo)
 
-    def _each(self, order: Order, cells: Any, weighed: Sequence[Weighed]) -> Family:
+    def _alone(self, order: Order, cells: Any, weighed: Sequence[Weighed]) -> Family:
+        """Layouts of which each was asked for itself."""
         peak_bytes, room, _, steps, paid, may_do = map(np.array, zip(*weighed, strict=True))
         return Family(self.group, order, cells, steps, peak_bytes, room, may_do, weighed[0].tokens, paid)
 
 
-def _each(of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> list[Any]:
+def _apart(of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> list[Any]:
     """What is asked of several at once, of each of them."""
     return np.split(of(some), np.cumsum([len(alike.cells) for alike in some])[:-1]) if some else []

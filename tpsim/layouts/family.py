@@ -169,6 +169,12 @@ class Candidate:
         return float(self.family.room_bytes[self.at])
 
 
+def held(question: Question, peak_bytes: Any) -> Held:
+    """What chips hold of layouts of a question, of which so much is planned, and what that leaves of them."""
+    capacity = float(question.machine.chip.memory.capacity.value)
+    return peak_bytes, capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
+
+
 def _may_do(limits: Sequence[Limit], step_s: Any, peak_bytes: Any, tokens: int) -> Any:
     """False where demands cannot hold, since the step takes no less than that."""
     with np.errstate(divide="ignore"):

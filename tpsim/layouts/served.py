@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tpsim.layouts.family import held
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.peaks import Peaks
 from tpsim.layouts.sorts import Alike, sorts
@@ -148,19 +149,15 @@ class Served:
         peak_bytes = np.zeros(len(self.group.on))
         for alike in self._alike:
             peak_bytes[alike.cells] = peaks.most_bytes(alike)
-        return peak_bytes, self._capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
+        return held(question, peak_bytes)
 
     def _peaks(self, question: Question, prompt: Peaks | None = None) -> Replied:
         return Replied(self._figures(question, {}), self._alike, prompt)
 
     @property
-    def _capacity(self) -> float:
-        return float(self.group.example.machine.chip.memory.capacity.value)
-
-    @property
     def _near(self) -> float:
         """Bytes: arrays round, and are no further off; where they are nearer to a limit they do not tell."""
-        return NEAR * self._capacity
+        return NEAR * float(self.group.example.machine.chip.memory.capacity.value)
 
     def _largest(self) -> tuple[Any, Any]:
         """The most sequences with room, as `plan` finds them, and whether that is sure."""
