@@ -152,7 +152,8 @@ def test_frameworks_hand_on_the_heads_that_are_made_of_latents_and_make_them_of_
 def test_heads_of_other_devices_tokens_are_made_and_kept_only_where_latents_are_handed_on():
     """Of 62 layers both products of a latent of 512, once forward and twice backward, for the tokens of seven others.
 
-    What these make, and the rotated key of each, attention keeps of all tokens: no sharing makes that less.
+    What these make, and one rotated key, attention keeps of all tokens: no sharing makes that less. Of heads each has
+    a rotated key of its own, of a device's tokens.
     """
     latents, heads = (
         shared(
@@ -164,7 +165,17 @@ def test_heads_of_other_devices_tokens_are_made_and_kept_only_where_latents_are_
     )
     others, made = 62 * SEQ * 7 // 8, 128 * (128 + 128)
     assert latents.compute.flops - heads.compute.flops == 3 * 2 * others * 512 * made
-    assert latents.memory.kept_bytes - heads.memory.kept_bytes == 2 * others * (made + 64)
+    kept = 62 * SEQ * (made + 64), 62 * SEQ // 8 * (made + 128 * 64)
+    assert latents.memory.kept_bytes - heads.memory.kept_bytes == 2 * (kept[0] - kept[1])
+
+
+def test_each_head_keeps_a_rotated_key_of_its_own_where_attention_is_handed_those_of_heads():
+    """Frameworks expand k_pe to all 128 heads, and lay it beside the rest of a key: 62 layers keep 64 of each token."""
+    one, every = (
+        shared("deepseek-v3", practice={"base": "megatron", "handed": handed}, mesh={"one": 1})[0]
+        for handed in ("latents", "heads")
+    )
+    assert every.memory.kept_bytes - one.memory.kept_bytes == 62 * SEQ * (128 - 1) * 64 * 2
 
 
 def test_a_window_would_need_a_hundredth_of_what_is_gathered_for_it_and_the_plan_says_so():

@@ -390,6 +390,19 @@ def test_tokens_that_choose_experts_by_chance_fill_as_many_rows_as_in_the_plan()
         assert one.peak_bytes == pytest.approx(float(plan.memory.peak_bytes), rel=1e-9)
 
 
+def test_experts_that_lie_otherwise_on_the_same_mesh_fill_rows_of_their_own():
+    """Over tp, where a tensor rank has rows of its own tokens, or beside it: seconds of one were taken for both."""
+    model = {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}
+    practice = {"base": "megatron", "overlap": {"tensor": "none", "gradients": "none"}}
+    scenario = {"model": model, "hardware": "dgx-h100", "practice": practice}
+    scenario |= {"assume": {"routing": {"load": "uniform"}}}
+    vary = ["pp=1,2", "cp=1", "ep", "zero=0", "recompute=none", "microbatches=1", "schedule=1f1b"]
+    plans = weighed(scenario, {"global_batch": 16, "seq": 1024}, 8, [*vary, "tp=2,4", "sequence_parallel"], 1)
+    for one, _ in plans:
+        one.family.bound()
+    test_no_step_takes_less_than_its_bound(plans)
+
+
 def test_a_wire_that_there_is_not_is_refused_in_every_group_of_layouts():
     """The sum that the ends of a pipeline share has no way between them where only neighbours are joined."""
     document = {
@@ -460,6 +473,18 @@ def _told(found):
             {"chips": 32, "batch": 8},
             ["microbatches=2,4", "zero=0,1,2,3", "recompute=selective,full", "schedule=1f1b"],
             1.2,
+        ),
+        (
+            {
+                "tpsim": "scenario/1",
+                "model": {"extends": "deepseek-v3", "layers": [{"repeat": 4, "of": ["latent", "dense"]}], "mtp": None},
+                "hardware": "dgx-h100",
+                "practice": "fsdp2",
+                "workload": {"seq": 512, "global_batch": 4},
+            },
+            {"chips": 16},
+            ["cp=1,2", "tp=2", "pp=2", "zero=1", "microbatches=1,2", "schedule=1f1b"],
+            2,
         ),
     ],
 )

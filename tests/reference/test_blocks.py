@@ -241,7 +241,7 @@ def test_keys_and_values_made_of_latents_where_their_tokens_are_may_travel_in_pl
     practice = Practice(context=context, order="zigzag", handed="heads", latents=latents, regather=True)
     where = layout(tp=("X",), sequence_parallel=True, **roles)
     sharded = run(NARROW, where, practice, CUBE)
-    assert difference(sharded, unsharded(NARROW, Practice())) < 1e-10
+    assert difference(sharded, unsharded(NARROW, Practice(handed="heads"))) < 1e-10
     moves = [
         (op.output.name.rpartition(".")[2], move.kind, move.streamed)
         for op in sharded.program.ops

@@ -237,7 +237,7 @@ def lacks(
         "cast": ("parameters wider than activations", dtypes.narrows(dtypes.at_rest)),
         "settled": ("gradients that are sent as no parameter is stored", dtypes.at_rest != dtypes.gradients),
         "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),
-        "handed": ("latents of a shared sequence", "cp" in roles and model.has_latents),
+        "handed": ("latent attention", model.has_latents),
     }
     lacking, has = needs.get(switch, ("", True))
     return "" if has else lacking

@@ -230,9 +230,10 @@ class Practice:
     latents                latents are made from the tokens that attention has gathered, and what heads owe of them is
                            carried to that gather (block), or from those that a device has of the stream: they travel
                            in its place, and what heads owe of them is settled at them (stream)
-    handed                 of latent attention devices that share a sequence hand each other latents, of which each
-                           makes keys and values of all tokens (latents), or keys and values of heads, made where their
-                           tokens are (heads)
+    handed                 latent attention is handed latents and one rotated key of a token (latents), or keys and
+                           values of every head, each with a rotated key of its own laid beside it (heads): devices
+                           that share a sequence hand each other the same, and make keys and values of all tokens
+                           from latents, or those of heads where their tokens are
     causal                 a fused kernel leaves out the scores that the mask hides (skip), or computes all (whole)
     clip                   gradients are scaled down by the norm of all of them, which every device waits for (norm), or
                            what stages sum of it comes behind the update, beside the next step's warm-up (deferred)
@@ -311,13 +312,13 @@ class Practice:
         as keys and values must be; they have an array of their own. Where heads are not split nobody owes latents.
         """
         shared = bool(layout.roles.get("cp"))
-        context, order, handed = (self.context, self.order, self.handed) if shared else (None, None, "latents")
+        context, order = (self.context, self.order) if shared else (None, None)
         regions = [name for name, region in REGIONS.items() if region.weights]
         apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
         qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
         latents = self.latents if layout.roles.get("tp") else "block"
         staged = self.staged if layout.stages else "each"
-        return replace(self, qkv=qkv, context=context, order=order, latents=latents, handed=handed, staged=staged)
+        return replace(self, qkv=qkv, context=context, order=order, latents=latents, staged=staged)
 
 
 SWITCHES = tuple(field.name for field in fields(Practice) if field.name not in ("levels", "buffers"))

@@ -121,7 +121,7 @@ class PracticeFields(Strict):
         default=None, description="compressed behind attention's gather of the stream, or where the stream lies"
     )
     handed: Literal["latents", "heads"] | None = Field(
-        default=None, description="over a shared sequence: latents, or keys and values of heads that are made of them"
+        default=None, description="to latent attention: latents, or keys and values of heads that are made of them"
     )
     causal: Literal["skip", "whole"] | None = None
     padding: Literal["flat", "rows", "none"] | None = Field(

@@ -81,7 +81,8 @@ def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]
 def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array]:
     """Keys without positions, rotated keys, and values: of all tokens that heads read, or of a device's own.
 
-    Every head has a rotated key of its own, as frameworks lay it beside the other part.
+    Handed heads, attention is given a rotated key of each, as frameworks lay it beside the other part; else it reads
+    one for all.
     """
     trace, handed = text.trace, text.practice.handed == "heads"
     own = trace.layout.type_in(latent.dims, "block").renamed({"s": "t"})
@@ -96,7 +97,8 @@ def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array
         k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
         v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
         yield k
-        yield trace.bcast(k_rope.name, k_rope, k.type.renamed({"d": "a"}))
+        k_rope = trace.bcast(k_rope.name, k_rope, k.type.renamed({"d": "a"}))
+        yield trace.lin(k_rope.name, k_rope) if handed else k_rope
         yield v
 
 
