@@ -664,3 +664,21 @@ def test_calls_beside_compute_that_kernels_wait_for_are_in_a_bound():
         one.family.bound()
     near = [one.step_s / plan.step.time_s for one, plan in found]
     assert (min(near) > 0.9, max(near) <= 1 + 1e-9) == (True, True), near
+
+
+@pytest.mark.parametrize(
+    ("vary", "least"),
+    [
+        (["tp=4", "cp=4", "pp=2", "schedule=1f1b,zb-h1", "microbatches=32"], 0.93),
+        (["tp=1", "cp=2", "pp=2", "schedule=interleaved", "chunks=4", "microbatches=2,4"], 0.95),
+    ],
+    ids=["full links", "each chunk waits for its first weights"],
+)
+def test_what_links_carry_in_all_and_the_weights_that_an_action_begins_with_are_in_a_bound(vary, least):
+    scenario = {"model": {"extends": "llama-3-70b", "layers": 8}, "hardware": "tpu-v4", "practice": "xla"}
+    work = {"global_batch": 64, "seq": 4096, "grad_dtype": "f32"}
+    found = weighed(scenario, work, 64, [*vary, "zero=3", "recompute=none,selective,full", "sp=true,false"], 1)
+    for one, _ in found:
+        one.family.bound()
+    near = [one.step_s / plan.step.time_s for one, plan in found]
+    assert (min(near) > least, max(near) <= 1 + 1e-9) == (True, True), near

@@ -55,3 +55,16 @@ def test_calls_that_hold_a_layer_up_count():
     nodes = (Node(fetch, ()), Node(stream, (0,)), Node(own, (1,)), Node(call, (2,)))
     one = in_line.layer(Part(nodes, frozenset({1}), (1,)), {fetch: 5, stream: 2, own: 1, call: 4}.__getitem__)
     assert one[..., 0].tolist() == [[12, 7], [7, 2]]
+
+
+def test_a_layer_that_an_action_begins_with_waits_for_its_own_weights_and_the_others_do_not():
+    """Gathers of 5 and 4 s beside kernels of 2 and 1 s that read them: the second waits until 9."""
+    weights = SimpleNamespace(op="param", streamed=False)
+    fetches = [Piece(act="F", call=weights, blocks=False) for _ in range(2)]  # type: ignore[arg-type]
+    first, second = Piece(act="F"), Piece(act="F")
+    part = Part(
+        (*(Node(fetch, ()) for fetch in fetches), Node(first, (0,)), Node(second, (1, 2))), frozenset({2}), (3,)
+    )
+    seconds = dict(zip((*fetches, first, second), (5, 4, 2, 1), strict=True)).__getitem__
+    assert in_line.layer(part, seconds, begins=True)[..., 0].tolist() == [[10, 3], [10, 3]]
+    assert in_line.layer(part, seconds)[..., 0].tolist() == [[3, 3], [3, 3]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
@@ -145,12 +145,8 @@ class Ranking:
         """Where no layout fits: the plan of the one that wants the least room."""
         if self.evaluation.fitting:
             return None
-        queue = _queue(
-            self.evaluation.families,
-            lambda family: (-family.room_bytes, family.step_s),
-            lambda family: family.room_bytes < 0,
-        )
-        return next((self._plan([candidate])[0] for _, candidate in queue), None)
+        most = max(_held(self.evaluation.families), key=lambda one: one.room_bytes, default=None)
+        return self._plan([most])[0] if most else None
 
     def surely(self, family: Family) -> Any:
         """Whether each fits though its peak were off by as much as it may be."""
@@ -211,6 +207,9 @@ class Ranking:
 SEVERAL = 3
 """Layouts that each process plans, once as many are known as are listed, before it is asked whether any is worth it."""
 
+MANY = 16
+"""Families of which is worked out at once what they hold, where none fits."""
+
 NEAR, EACH = 16, 2
 """Families of which some are looked at nearer beside the one whose turn it is, if other processes know them."""
 
@@ -269,6 +268,19 @@ def _at_once(families: Sequence[Family], first: int, others: Sequence[int]) -> l
     for at in some:
         families[at].bound()
     return some
+
+
+def _held(families: Sequence[Family]) -> Iterator[Candidate]:
+    """Of some families the layouts that may have the most room: one of each that may have more than those before."""
+    most, left = -inf, deque(sorted(families, key=lambda family: family.room_bytes.max(), reverse=True))
+    while left and left[0].room_bytes.max() >= most:
+        several = [left.popleft() for _ in range(min(MANY, len(left)))]
+        for family in several:
+            family.begin_to_hold()
+        for family in sorted(several, key=lambda family: family.copy is not None):
+            family.hold()
+            yield Candidate(family, int(family.room_bytes.argmax()))
+        most = max(most, *(family.room_bytes.max() for family in several))
 
 
 def _front(planned: list[Planned], by: By) -> list[Planned]:

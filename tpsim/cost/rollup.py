@@ -107,14 +107,7 @@ class Row(Record):
     @property
     def wires_s(self) -> dict[str, Any]:
         """Seconds in which all calls fill the links of each level, or of each axis of a torus."""
-        asked = self.timing.asked
-        places = [(segment.level, segment.axis) for segment in asked.route] if asked else []
-        return {
-            axis: seconds * self.count
-            for filled, seconds in self.timing.fills
-            for level, axis in places
-            if level == filled
-        }
+        return {axis: seconds * self.count for axis, seconds in self.timing.wires_s.items()}
 
     @property
     def hidden_s(self) -> Seconds:

@@ -64,10 +64,11 @@ class Bounds(Once):
         m, hop = figures.microbatches[cells], figures.calls.hop_s[cells]
         shared = wholes("shared", figures.shared_s)
         once, updates = (wholes(f"once {late}", partial(figures.once_s, late=late)) for late in (False, True))
+        links = wholes("links", figures.links_s) - (updates + lead.max(axis=0) if ends else 0)
         behind = lane("reduced"), lane("last"), late(actions[-1])
         pipe = _Pipe(schedule, sorts, m, hop, works, fresh, lead, *behind, once, shared, updates)
         waits = _Gaps(m, hop) if blocking and 1 < sorts.ranks == len(sorts.of) else None
-        return pipe.step_s(waits, together=together)
+        return np.maximum(pipe.step_s(waits, together=together), links.max(axis=0))
 
     def rough_s(self, some: Sequence[Alike]) -> Any:
         """Seconds that no step takes less than, per layout: less than `step_s` says, and quick to come by.

@@ -34,11 +34,13 @@ class _Priced(NamedTuple):
     seconds  of one; 0 where it has no price
     shares   what one step of it brings of all
     wrong    mesh, by number -> the reason why it has no price
+    timings  cells that are priced together, and what that came to
     """
 
     seconds: Any
     shares: Any
     wrong: Mapping[int, str]
+    timings: Sequence[tuple[Any, Timing]]
 
 
 @dataclass
@@ -78,6 +80,14 @@ class Calls:
         self.wrong |= priced.wrong
         return priced.seconds
 
+    def wires_s(self, call: Collective) -> Mapping[str, Any]:
+        """Seconds in which one call fills the links of each level, in every cell."""
+        by_links: dict[str, Any] = {}
+        for here, timing in self._priced(call).timings:
+            for links, seconds in timing.wires_s.items():
+                by_links.setdefault(links, np.zeros(len(self.on)))[here] = seconds
+        return by_links
+
     def share(self, call: Collective) -> Any:
         """What one step of a call brings of all."""
         return self._priced(call).shares
@@ -98,6 +108,7 @@ class Calls:
         """A call in all cells: those whose wires are the same are priced together."""
         move, volumes = call.parts[0].move, self._volumes(call, layers)
         seconds, shares, wrong = np.zeros(len(self.on)), np.zeros(len(self.on)), {}
+        timings: list[tuple[Any, Timing]] = []
         ways: defaultdict[Any, list[int]] = defaultdict(list)
         for at, mesh in enumerate(self.meshes):
             if mesh.mesh.size(*move.axes) > 1:
@@ -114,7 +125,8 @@ class Calls:
                 else:
                     seconds[here] = timing.time_s
                     shares[here] = step_share(self.meshes[meshes[0]].mesh.size(*move.axes), timing)
-        return _Priced(seconds, shares, wrong)
+                    timings.append((here, timing))
+        return _Priced(seconds, shares, wrong, timings)
 
     def _alike(self, move: Move, cells: Any, volumes: Any) -> list[Any]:
         """Cells that are priced together: of blocks that go to a neighbour those where these are as large."""

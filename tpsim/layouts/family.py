@@ -115,6 +115,11 @@ class Family:
             self.peak_bytes, self.room_bytes = held or self.peaked()
             self.peaked = None
 
+    def begin_to_hold(self) -> None:
+        """Have a copy begin to work out what `hold` asks it for."""
+        if isinstance(self.peaked, Remote):
+            self.peaked.begin()
+
     @property
     def copy(self) -> int | None:
         """The copy of this process that works out more of them; None if this one does."""

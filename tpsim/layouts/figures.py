@@ -22,8 +22,8 @@ from tpsim.cost.meeting import behind
 from tpsim.cost.memory import bucket_bytes, held_in, spare_bytes
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
-from tpsim.layouts import in_line
 from tpsim.layouts.calls import Calls
+from tpsim.layouts.in_line import InLine
 from tpsim.layouts.sent import Sent, SentCalls
 from tpsim.layouts.stacked import ANYWHERE, Stacked
 from tpsim.layouts.stragglers import Stragglers
@@ -178,6 +178,21 @@ class Figures(Once):
             if ends and call.shared and not self._actions[0].beside_once(call):
                 yield call.where, self.calls.call_s(call)
 
+    def links_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
+        """Seconds in which a rank with all of these fills the links that it fills longest, by what it sends alone."""
+        axes = sorted({axis for sent in self._sent for axis in self._wires_s(sent)})
+        each = (self._stacked(f"links {axis} {ends}", partial(self._links_s, axis, ends=ends), [rank]) for axis in axes)
+        return reduce(np.maximum, (of_rank for (of_rank,) in each), np.zeros(len(self.on)))
+
+    def _links_s(self, axis: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
+        for sent in self._sent:
+            if (ends or sent.inside) and axis in (wires := self._wires_s(sent)):
+                yield sent.call.where, wires[axis] * (self.microbatches if sent.often else 1)
+
+    def _wires_s(self, sent: Sent) -> Mapping[str, Any]:
+        joined = self._sent_calls.buckets.joins(sent.call)
+        return {} if joined else self._once(("wires", id(sent.call)), lambda: self.calls.wires_s(sent.call))
+
     def worked_s(self, chunks: Sequence[Chunk], acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least: its kernels with what holds them up, or all calls on one lane.
 
@@ -206,26 +221,17 @@ class Figures(Once):
         return Stragglers(self.example.machine, self._sent, self.calls.call_s, works_s, self._sent_calls.buckets, ranks)
 
     def _chain_s(self, chunk: Chunk, acts: str) -> Any:
-        stack = [(kind, many) for kind, many in chunk.stack if many]
-        layers = [self._once(("layers", acts, *each), partial(self._layers, acts, *each)) for each in stack]
         (ends,) = self._lane_s([Chunk(0, (), chunk.first, chunk.last)], acts, "", ends=False)
-        return ends + (reduce(in_line.then, layers if acts == "F" else layers[::-1]).max(axis=(0, 1)) if layers else 0)
+        return ends + self._in_line.layers_s(chunk, acts)
 
-    def _layers(self, acts: str, kind: str, many: int) -> Any:
-        return in_line.times(self._once(("layer", acts, kind), partial(self._layer, acts, kind)), many)
-
-    def _layer(self, acts: str, kind: str) -> Any:
-        """One layer in line, in every cell as its mesh issues it: what nobody takes part in would hold others up."""
-        parties = self._parties[self.on]
-        numbers = np.unique(parties).tolist()
-        own = [self._actions[party].layer(kind, acts) for party in numbers]
-        each = [np.broadcast_to(in_line.layer(part, self.piece_s), (2, 2, len(self.on))) for part in own]
-        return np.select([parties == party for party in numbers], each)
+    @cached_property
+    def _in_line(self) -> InLine:
+        return InLine(self._actions, self._parties[self.on], self.piece_s)
 
     @cached_property
     def _waits(self) -> bool:
         """True if calls that microbatches wait for run beside compute."""
-        return any(sent.often and sent.beside and sent.lane in (TENSOR, ROWS) for sent in self._sent)
+        return any(sent.often and sent.beside and sent.lane in (TENSOR, ROWS, WEIGHTS) for sent in self._sent)
 
     def _lane_s(self, chunks: Sequence[Chunk], acts: str, lane: str, *, ends: bool) -> Any:
         return self._stacked(f"{acts} {lane} {ends}", partial(self._acts_s, acts, lane, ends=ends), chunks)

@@ -9,23 +9,75 @@ and plus, [to, from, cell].
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.cost.issue import Issue
+from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from tpsim.cost.actions import Actions
     from tpsim.cost.piece import Part, Piece
+    from tpsim.program.stages import Chunk
 
 
-def layer(part: Part, seconds: Callable[[Piece], Any]) -> Any:
-    """The matrix of one layer; what reads of it only what came in leaves at once, before what its last layer left."""
+@dataclass
+class InLine(Once):
+    """Actions of one program.
+
+    issued   by party: what nobody takes part in would hold others up
+    party    of every cell
+    seconds  of a kernel, of a part of a product, or of one call, in every cell
+    """
+
+    issued: Sequence[Actions]
+    party: Any
+    seconds: Callable[[Piece], Any]
+
+    def layers_s(self, chunk: Chunk, acts: str) -> Any:
+        """Seconds of an action's layers, and of what its first kernels wait for."""
+        stack = [(kind, many) for kind, many in chunk.stack if many][:: 1 if acts == "F" else -1]
+        at_end, end = (chunk.first, "embedding") if acts == "F" else (chunk.last, "head")
+        entered = self._once(("entered", end, acts), partial(self._entered_s, end, acts)) if at_end else 0
+        each = [self._layers(acts, *row, begins=not (at_end or at)) for at, row in enumerate(stack)]
+        return entered + (reduce(then, each).max(axis=(0, 1)) if each else 0)
+
+    def _entered_s(self, end: str, acts: str) -> Any:
+        """What an end of the stack waits for that an action begins with."""
+        began, plain = (self._one(end, acts, begins=begins)[0, 0] for begins in (True, False))
+        return began - plain
+
+    def _layers(self, acts: str, kind: str, many: int, *, begins: bool) -> Any:
+        if not begins:
+            return self._once((acts, kind, many), lambda: times(self._one(kind, acts, begins=False), many))
+        first = self._one(kind, acts, begins=True)
+        return then(first, self._layers(acts, kind, many - 1, begins=False)) if many > 1 else first
+
+    def _one(self, place: str, acts: str, *, begins: bool) -> Any:
+        """One run of a part of the stack, in every cell as its mesh issues it."""
+
+        def matrix() -> Any:
+            numbers = np.unique(self.party).tolist()
+            parts = [self.issued[number].alone(place, acts) for number in numbers]
+            shape = 2, 2, len(self.party)
+            each = [np.broadcast_to(layer(part, self.seconds, begins=begins), shape) for part in parts]
+            return np.select([self.party == number for number in numbers], each)
+
+        return self._once((place, acts, begins), matrix)
+
+
+def layer(part: Part, seconds: Callable[[Piece], Any], *, begins: bool = False) -> Any:
+    """The matrix of one layer; what reads of it only what came in leaves at once, before what its last layer left.
+
+    begins  True where an action begins with it: its weights are gathered beside compute from there, as they are read
+    """
     compute, taken = np.array([[0], [-np.inf]]), np.array([[-np.inf], [0]])
-    never = np.full((2, 1), -np.inf)
+    fetched, never = compute, np.full((2, 1), -np.inf)
     free: defaultdict[str, Any] = defaultdict(lambda: never)
     ends: dict[int, Any] = {}
     issue = Issue(part.nodes, frozenset({0}))
@@ -35,8 +87,11 @@ def layer(part: Part, seconds: Callable[[Piece], Any]) -> Any:
         if piece.settles and piece.beside:
             continue
         for read in reads:
-            if (fetch := part.nodes[read].piece).fetches and not fetch.beside and read not in ends:
-                ends[read] = compute = compute + seconds(fetch)
+            if (fetch := part.nodes[read].piece).fetches and read not in ends:
+                if not fetch.beside:
+                    ends[read] = compute = compute + seconds(fetch)
+                elif begins:
+                    ends[read] = fetched = fetched + seconds(fetch)
         there = [ends[read] for read in reads if read in ends] + [taken] * (at in part.takes)
         if there and piece.beside and at_once.issuperset(reads):
             at_once.add(at)

@@ -125,6 +125,12 @@ class Timing(Derived):
         return 0 if self.asked is None else wire(self.asked.kind, self.asked.V, ranks(self.asked.route))
 
     @property
+    def wires_s(self) -> dict[str, Any]:
+        """Seconds in which it fills the links of each level, or of each axis of a torus."""
+        places = [(segment.level, segment.axis) for segment in self.asked.route] if self.asked else []
+        return {axis: seconds for filled, seconds in self.fills for level, axis in places if level == filled}
+
+    @property
     def forced(self) -> tuple[str, ...]:
         """Algorithm and protocol, as far as they were not chosen."""
         return () if self.asked is None else self.asked.choice.forced
