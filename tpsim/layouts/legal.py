@@ -21,6 +21,7 @@ from tpsim.layouts.places import otherwise, placed
 from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.program.layout import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
+from tpsim.program.practice import ALL_SHARDED
 from tpsim.program.schedules import DEFAULT, SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import divisors
@@ -160,17 +161,20 @@ class Legal:
                 self.considered += times * len(some)
                 for reason, count in refused.items():
                     self.refused[reason] += times * count
-                apart = self._shared_by_ends and ways.pp == ALONE
+                apart = ways.pp == ALONE and self._share(zero)
                 for laid in laids if legal else ():
                     lies = layout._replace(placement=laid.bound)
                     known[zero, sp, served, apart, laid.table].append((lies, laid, split, legal))
         for cut_alike, members in known.items():
             self.groups += self._groups(cut_alike, recomputes, members)
 
-    @property
-    def _shared_by_ends(self) -> bool:
-        """True where both ends of the stack use an embedding: whether they are one rank is another program then."""
-        return self.base.model.tie_embeddings or self.base.model.mtp is not None
+    def _share(self, zero: int) -> bool:
+        """True where the ends of the stack have something in common, so that those of one rank are another program.
+
+        Both use an embedding, or weights that microbatches gather for both are freed at once.
+        """
+        model, units = self.base.model, self.base.practice.units
+        return model.tie_embeddings or model.mtp is not None or (units == "root" and zero == ALL_SHARDED)
 
     def _laid(self, layout: Layout, parts: Parts) -> tuple[Sequence[Laid], Split, Parts, Mapping[str, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
