@@ -380,7 +380,8 @@ def test_copies_of_weights_that_nobody_gathers_do_not_stand():
 def test_weights_of_both_ends_that_are_freed_at_once_are_held_together_without_stages():
     """FSDP2's root has the embedding and the head: at a peak in the loss one chip has both, a stage one."""
     model = {"extends": "llama-3-8b", "hidden": 1024, "vocab": 32000, "layers": 6, "heads": 8, "kv_heads": 8}
-    scenario = {"model": model, "hardware": "dgx-h100", "practice": {"base": "fsdp2", "overlap": {"weights": "zero3"}}}
+    practice = {"base": "fsdp2", "overlap": {"weights": "zero3"}, "gradients": "per_microbatch"}
+    scenario = {"model": model, "hardware": "dgx-h100", "practice": practice}
     vary = ["tp=1", "pp=1,2", "cp=1", "zero=3", "recompute=none", "microbatches=1,2", "schedule=1f1b,gpipe"]
     work = {"global_batch": 32, "seq": 4096, "grad_dtype": "bf16"}
     test_memory_is_that_of_the_plan(weighed(scenario, work, 8, vary, 1))
