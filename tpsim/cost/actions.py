@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from tpsim.program.practice import Practice
     from tpsim.program.stages import Stages
 
-ENDS = "embedding", "head"
-"""Parts of the stack that are no layers."""
-
 FEW = 4
 """Equal layers that are issued for all: what is issued for those in the middle is the same for each by then."""
 
@@ -75,10 +72,9 @@ class Actions(Once):
         key = ("action", chunk.stack, chunk.first, chunk.last, acts, once, early)
         return self._once(key, partial(self._action, chunk, acts, once=once, early=early))
 
-    def alone(self, place: str, acts: str) -> Part:
-        """One run of a layer of a kind, or of an end of the stack."""
-        ends = place in ENDS
-        return self._part(Chunk(0, () if ends else ((place, 1),), first=ends, last=ends), acts, place, once=False)
+    def layer(self, kind: str, acts: str) -> Part:
+        """One run of a layer of a kind."""
+        return self._part(Chunk(0, ((kind, 1),), first=False, last=False), acts, kind, once=False)
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""

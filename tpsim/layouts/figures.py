@@ -180,18 +180,12 @@ class Figures(Once):
 
     def links_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds in which a rank with all of these fills the links that it fills longest, by what it sends alone."""
-        axes = sorted({axis for sent in self._sent for axis in self._wires_s(sent)})
-        each = (self._stacked(f"links {axis} {ends}", partial(self._links_s, axis, ends=ends), [rank]) for axis in axes)
-        return reduce(np.maximum, (of_rank for (of_rank,) in each), np.zeros(len(self.on)))
-
-    def _links_s(self, axis: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
-        for sent in self._sent:
-            if (ends or sent.inside) and axis in (wires := self._wires_s(sent)):
-                yield sent.call.where, wires[axis] * (self.microbatches if sent.often else 1)
-
-    def _wires_s(self, sent: Sent) -> Mapping[str, Any]:
-        joined = self._sent_calls.buckets.joins(sent.call)
-        return {} if joined else self._once(("wires", id(sent.call)), lambda: self.calls.wires_s(sent.call))
+        sent = self._sent_calls
+        each = (
+            self._stacked(f"links {axis} {ends}", partial(sent.fills_s, axis, ends=ends), [rank])[0]
+            for axis in sent.filling_s
+        )
+        return reduce(np.maximum, each, np.zeros(len(self.on)))
 
     def worked_s(self, chunks: Sequence[Chunk], acts: str, *, ends: bool) -> Any:
         """Seconds that an action takes at least: its kernels with what holds them up, or all calls on one lane.
@@ -203,6 +197,8 @@ class Figures(Once):
         compute, *lanes = (self._lane_s(chunks, acts, lane, ends=ends) for lane in self._lanes)
         for at, chunk in enumerate(chunks):
             compute[at] += self._sent_calls.joined_s(chunk, acts, beside=False)
+        if "F" in acts:
+            compute += self._entered_s(chunks)
         return reduce(np.maximum, lanes, compute)
 
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
@@ -222,7 +218,13 @@ class Figures(Once):
 
     def _chain_s(self, chunk: Chunk, acts: str) -> Any:
         (ends,) = self._lane_s([Chunk(0, (), chunk.first, chunk.last)], acts, "", ends=False)
-        return ends + self._in_line.layers_s(chunk, acts)
+        (entered,) = self._entered_s([chunk]) if acts == "F" else (0,)
+        return ends + entered + self._in_line.layers_s(chunk, acts)
+
+    def _entered_s(self, chunks: Sequence[Chunk]) -> Any:
+        """What the first kernel of all waits for: a table of embeddings that microbatches gather beside compute."""
+        gathers = partial(self._sent_calls.own_s, "F", WEIGHTS, ends=True, beside=True, place="embedding")
+        return self._stacked("entered", gathers, chunks)
 
     @cached_property
     def _in_line(self) -> InLine:

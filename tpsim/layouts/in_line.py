@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,17 +40,11 @@ class InLine(Once):
     seconds: Callable[[Piece], Any]
 
     def layers_s(self, chunk: Chunk, acts: str) -> Any:
-        """Seconds of an action's layers, and of what its first kernels wait for."""
+        """Seconds of an action's layers; if it begins with one, of the weights that this waits for, too."""
         stack = [(kind, many) for kind, many in chunk.stack if many][:: 1 if acts == "F" else -1]
-        at_end, end = (chunk.first, "embedding") if acts == "F" else (chunk.last, "head")
-        entered = self._once(("entered", end, acts), partial(self._entered_s, end, acts)) if at_end else 0
-        each = [self._layers(acts, *row, begins=not (at_end or at)) for at, row in enumerate(stack)]
-        return entered + (reduce(then, each).max(axis=(0, 1)) if each else 0)
-
-    def _entered_s(self, end: str, acts: str) -> Any:
-        """What an end of the stack waits for that an action begins with."""
-        began, plain = (self._one(end, acts, begins=begins)[0, 0] for begins in (True, False))
-        return began - plain
+        inside = chunk.first if acts == "F" else chunk.last
+        each = [self._layers(acts, *row, begins=not (inside or at)) for at, row in enumerate(stack)]
+        return reduce(then, each).max(axis=(0, 1)) if each else 0
 
     def _layers(self, acts: str, kind: str, many: int, *, begins: bool) -> Any:
         if not begins:
@@ -58,17 +52,19 @@ class InLine(Once):
         first = self._one(kind, acts, begins=True)
         return then(first, self._layers(acts, kind, many - 1, begins=False)) if many > 1 else first
 
-    def _one(self, place: str, acts: str, *, begins: bool) -> Any:
-        """One run of a part of the stack, in every cell as its mesh issues it."""
+    def _one(self, kind: str, acts: str, *, begins: bool) -> Any:
+        """One layer, in every cell as its mesh issues it."""
 
         def matrix() -> Any:
             numbers = np.unique(self.party).tolist()
-            parts = [self.issued[number].alone(place, acts) for number in numbers]
+            parts = [self.issued[number].layer(kind, acts) for number in numbers]
+            if begins and not any(piece.fetches and piece.beside for part in parts for piece, _ in part.nodes):
+                return self._one(kind, acts, begins=False)
             shape = 2, 2, len(self.party)
             each = [np.broadcast_to(layer(part, self.seconds, begins=begins), shape) for part in parts]
             return np.select([self.party == number for number in numbers], each)
 
-        return self._once((place, acts, begins), matrix)
+        return self._once((kind, acts, begins), matrix)
 
 
 def layer(part: Part, seconds: Callable[[Piece], Any], *, begins: bool = False) -> Any:

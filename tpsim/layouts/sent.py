@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,7 @@ from tpsim.quantity.once import Once
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.cost.collectives import Collective
     from tpsim.layouts.calls import Calls
@@ -58,16 +59,29 @@ class SentCalls(Once):
         return Buckets(*elements, lambda call: call.elements(self.calls.sizes))
 
     def own_s(
-        self, acts: str, lane: str = "", *, ends: bool, beside: bool | None = None
+        self, acts: str, lane: str = "", *, ends: bool, beside: bool | None = None, place: str = ""
     ) -> Iterator[tuple[Where, Any]]:
-        """Where calls stand that each layer sends for itself, and their seconds; see `chosen`."""
-        return (
-            (sent.call.where, self.alone_s(sent.call)) for sent in self.chosen(acts, lane, ends=ends, beside=beside)
-        )
+        """Where calls stand that each layer sends for itself, and their seconds; of a place alone; see `chosen`."""
+        calls = (sent.call for sent in self.chosen(acts, lane, ends=ends, beside=beside))
+        return ((call.where, self.alone_s(call)) for call in calls if place in ("", call.where.place))
 
     def alone_s(self, call: Collective) -> Any:
         """Seconds of one call; none of what layers send together, which is counted by the chunk."""
         return 0 if self.buckets.joins(call) else self.calls.call_s(call)
+
+    def fills_s(self, axis: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
+        """Where calls stand, and seconds of a step in which they fill the links of a level, or of an axis."""
+        return ((sent.call.where, seconds) for sent, seconds in self.filling_s[axis] if ends or sent.inside)
+
+    @cached_property
+    def filling_s(self) -> Mapping[str, list[tuple[Sent, Any]]]:
+        """By the level, or axis, of links: the calls that fill them, and for how long; not those of several layers."""
+        by_axis: defaultdict[str, list[tuple[Sent, Any]]] = defaultdict(list)
+        for sent in self.sent:
+            filled = {} if self.buckets.joins(sent.call) else self.calls.wires_s(sent.call)
+            for axis, seconds in filled.items():
+                by_axis[axis].append((sent, seconds * (self.calls.microbatches if sent.often else 1)))
+        return by_axis
 
     def joined_s(self, chunk: Chunk, acts: str, lane: str = "", *, beside: bool | None = None) -> Any:
         """Seconds of the calls that layers of a chunk send together; see `chosen`."""
