@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.layouts.walk import SPLIT, begins, named
+from tpsim.layouts.walk import FUSED, SPLIT, begins, named
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.once import Once
+from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -85,7 +86,7 @@ class Bounds(Once):
     def _rough_s(self, every: Sequence[Sorts], split: bool) -> Any:
         if not every:
             return []
-        figures, acts = self.figures, "FB" if split else "FBW"
+        figures, acts, actions = self.figures, "FB" if split else "FBW", SPLIT if split else FUSED
         m, hop, p = figures.microbatches, figures.calls.hop_s, np.array([[sorts.ranks] for sorts in every])
 
         def worked(chunks: Sequence[Chunk], acts: str) -> Any:
@@ -93,7 +94,26 @@ class Bounds(Once):
 
         away = worked([sorts.ahead for sorts in every], acts) + 2 * (p - 1) * hop
         last = m * worked([sorts.wholes[-1] for sorts in every], acts)
-        return np.maximum(m * worked([sorts.all for sorts in every], "FBW") / p, last + away)
+        told = {whole: self._mean_s(whole, actions) for whole in dict.fromkeys(sorts.all for sorts in every)}
+        return reduce(np.maximum, (np.stack([told[sorts.all] for sorts in every]) / p, last + away))
+
+    def _mean_s(self, whole: Chunk, actions: Sequence[str]) -> Any:
+        """Seconds that all ranks take, one behind the other.
+
+        Where products are cut to run beside calls, what hangs on each other in line is most of what an action takes,
+        and links are full for long: else neither is worth its while before a layout is looked at nearer.
+        """
+        figures, m = self.figures, self.figures.microbatches
+        if not figures.in_line.cuts_products:
+            return m * figures.worked_s([whole], "FBW", ends=False)[0]
+        acted = total(figures.in_line_s(whole, acts, ends=False) for acts in actions)
+        return reduce(np.maximum, (m * acted, m * figures.beside_s(whole, "reduced", ends=False), self._links_s(whole)))
+
+    def _links_s(self, whole: Chunk) -> Any:
+        """Seconds in which all ranks fill links, but for what one begins with before its step, or ends behind it."""
+        figures = self.figures
+        fresh = figures.beside_s(whole, "fresh", ends=True)
+        return figures.links_s(whole, (), ends=False) - figures.once_s(whole, (), ends=True, late=True) - fresh
 
     def _stack(self, name: str, sorts: Sorts, of: Callable[[Chunk], Any], ends: bool) -> Any:
         """Seconds of every sort of chunk, in all cells."""

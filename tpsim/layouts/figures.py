@@ -180,11 +180,8 @@ class Figures(Once):
 
     def links_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds in which a rank with all of these fills the links that it fills longest, by what it sends alone."""
-        sent = self._sent_calls
-        each = (
-            self._stacked(f"links {axis} {ends}", partial(sent.fills_s, axis, ends=ends), [rank])[0]
-            for axis in sent.filling_s
-        )
+        links, axes = partial(self._sent_calls.fills_s, ends=ends), self._sent_calls.filling_s
+        each = (self._stacked(f"links {axis} {ends}", partial(links, axis), [rank])[0] for axis in axes)
         return reduce(np.maximum, each, np.zeros(len(self.on)))
 
     def worked_s(self, chunks: Sequence[Chunk], acts: str, *, ends: bool) -> Any:
@@ -202,9 +199,13 @@ class Figures(Once):
         return reduce(np.maximum, lanes, compute)
 
     def least_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
-        """Seconds that an action takes at least, calls beside compute that it waits for among them; see `worked_s`."""
-        worked, late = self.worked_s([chunk], acts, ends=ends)[0], self.stragglers.late_s(chunk, acts)
-        return (np.maximum(worked, self._chain_s(chunk, acts)) if self._waits and acts != "W" else worked) + late
+        """Seconds that an action takes at least; see `in_line_s`."""
+        return self.in_line_s(chunk, acts, ends=ends) + self.stragglers.late_s(chunk, acts)
+
+    def in_line_s(self, chunk: Chunk, acts: str, *, ends: bool) -> Any:
+        """Seconds that an action takes if no rank is late, calls beside compute that it waits for among them."""
+        (worked,) = self.worked_s([chunk], acts, ends=ends)
+        return np.maximum(worked, self._chain_s(chunk, acts)) if self._waits and acts != "W" else worked
 
     @cached_property
     def stragglers(self) -> Stragglers:
@@ -219,7 +220,7 @@ class Figures(Once):
     def _chain_s(self, chunk: Chunk, acts: str) -> Any:
         (ends,) = self._lane_s([Chunk(0, (), chunk.first, chunk.last)], acts, "", ends=False)
         (entered,) = self._entered_s([chunk]) if acts == "F" else (0,)
-        return ends + entered + self._in_line.layers_s(chunk, acts)
+        return ends + entered + self.in_line.layers_s(chunk, acts)
 
     def _entered_s(self, chunks: Sequence[Chunk]) -> Any:
         """What the first kernel of all waits for: a table of embeddings that microbatches gather beside compute."""
@@ -227,7 +228,8 @@ class Figures(Once):
         return self._stacked("entered", gathers, chunks)
 
     @cached_property
-    def _in_line(self) -> InLine:
+    def in_line(self) -> InLine:
+        """Its actions in line."""
         return InLine(self._actions, self._parties[self.on], self.piece_s)
 
     @cached_property

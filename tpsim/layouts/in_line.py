@@ -39,6 +39,11 @@ class InLine(Once):
     party: Any
     seconds: Callable[[Piece], Any]
 
+    @property
+    def cuts_products(self) -> bool:
+        """True if products are cut to run beside steps of calls."""
+        return any(self.issued[0].splits(call) for call in self.issued[0].calls)
+
     def layers_s(self, chunk: Chunk, acts: str) -> Any:
         """Seconds of an action's layers; if it begins with one, of the weights that this waits for, too."""
         stack = [(kind, many) for kind, many in chunk.stack if many][:: 1 if acts == "F" else -1]
