@@ -77,7 +77,7 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     dims, loads = routed(question, work.read({**whole.dims, "b": batch}, context), whole.axes)
     sizes = replace(whole, dims=dims, peaks=loads)
     lowered = Memo().lowered(question)
-    rows = price(travelling(lowered.collectives, whole.axes), sizes, pricer(question))
+    rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
     steps = work_of(question, lowered, sizes, rows, attributed=False)
     (chunk,) = question.stages.chunks
     arrays = memory(lowered.program, sizes).static_bytes + highest(Courses(lowered.turnover(), sizes), chunk, "F")
