@@ -6,20 +6,32 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from tpsim.cost.grid import Priced, Traced, traced
+from tpsim.cost.actions import Actions
+from tpsim.cost.clock import Clock
+from tpsim.cost.collectives import collectives
+from tpsim.cost.grid import step_s
+from tpsim.cost.kernels import kernels
+from tpsim.cost.memory import standing
+from tpsim.cost.pipeline import Work
+from tpsim.cost.rollup import price
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.timing import time
 from tpsim.program.kinds import ALIKE, counted, stack
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
+from tpsim.program.schedules import DEFAULT, pipeline_schedule
+from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.size import over, smallest
+from tpsim.quantity.size import over, smallest, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
+    from tpsim.cost.collectives import Collective
+    from tpsim.cost.kernel import Kernel
+    from tpsim.cost.memory import Standing
     from tpsim.fabric.wires import Route, Wires
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel, Timing
@@ -93,6 +105,34 @@ def _is_whole(size: Size) -> bool:
     return whole if isinstance(whole, bool) else bool(whole.all())
 
 
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Seconds and bytes of one step on one chip, each a number or an array over layouts."""
+
+    time_s: Size
+    compute_s: Size
+    communication_s: Size
+    stragglers_s: Size
+    wire_bytes: Size
+    static_bytes: Size
+
+    @property
+    def exposed_s(self) -> Size:
+        """Seconds of communication that no compute hides."""
+        return self.time_s - self.compute_s - self.stragglers_s
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A program made ready for many evaluations."""
+
+    calls: Sequence[Collective]
+    kernels: Sequence[Kernel]
+    actions: Actions
+    stages: Stages
+    standing: Standing
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """One model on one machine, for many layouts: data parallel outside, tensor parallel inside, experts' too.
@@ -121,7 +161,10 @@ class Study:
         placed = layout(dp=(DATA,), zero=zero, sequence_parallel=sequence_parallel and tensor, **laid)
         practice = replace(self.practice, overlap=self.practice.overlap.at(zero))
         program = lower(self.model, placed, practice, self.dtypes, (DATA, TENSOR))
-        return traced(program, practice, self.model.stack)
+        calls = collectives(program, coalesce=practice.coalesce, apart=practice.units == "ends")
+        only = Stages(1, (Chunk(0, stack(practice, self.model.layers, self.model.stack), True, True),))
+        actions = Actions(program.ops, only, calls, practice, 1, _elements)
+        return Traced(calls, kernels(program, practice), actions, only, standing(program))
 
     def priced(self, found: Traced, *, tp: Size, dp: Size, batch: Size) -> Priced:
         """The step of every layout (tp, dp, batch): three numbers, or three arrays of one shape.
@@ -144,7 +187,25 @@ class Study:
             for dim, on in zip(array.type.dims, array.type.on, strict=True):
                 if on and not _is_whole(over(dims[dim], prod(axes[axis] for axis in on))):
                     raise _uneven(f"{dim} of {array.name}, {dims[dim]}, is not divisible by {' x '.join(on)}")
-        return found.priced(sizes, seconds, self.machine, self.dtypes.activations, tied=dp * tp)
+        calls, dtype = found.actions.buckets.priced(found.stages), self.dtypes.activations
+        rows = price(calls, sizes, seconds)
+        clock = Clock(rows, found.kernels, sizes, self.machine, dtype, None, tied=dp * tp, attributed=False)
+        turns = pipeline_schedule(DEFAULT, 1, 1, self.microbatches)
+        work = Work(turns, found.stages, clock, found.actions, lambda _, __: 0)
+        (time_s, late_s), (own,) = step_s(work), work.own
+        return Priced(
+            time_s=time_s,
+            compute_s=own.compute.time_s,
+            communication_s=total(row.busy_s for row in own.rows),
+            stragglers_s=late_s,
+            wire_bytes=total(row.wire_bytes_per_device * row.count for row in own.rows),
+            static_bytes=found.standing.memory(sizes).static_bytes,
+        )
+
+
+def _elements(_call: Collective) -> Size:
+    """What gathers or reduces by numbers of elements beside compute does so otherwise in every layout."""
+    raise _uneven("layouts that gather or reduce by numbers of elements beside compute cannot be priced in arrays")
 
 
 DATA, TENSOR = "data", "tensor"

@@ -12,7 +12,7 @@ from tpsim.answers.changes import LEAST, _settings, _states_s
 from tpsim.answers.plan import plan
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
-from tpsim.question.assume import Overheads
+from tpsim.question.scenario_file import Overheads
 
 BASE = "llama3-70b-h100"
 LARGE = "hardware={extends: dgx-h100, chip: {memory: {capacity: 2 TB}}}"

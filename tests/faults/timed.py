@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import repeat
 
 from tests.faults.fault import Fault, given, gives
 from tests.faults.judges import STAGES
 from tpsim.algebra.moves import Move
 from tpsim.algebra.sharding import Sharding
-from tpsim.cost import grid, kernels, memory, nodes, rollup
+from tpsim.cost import grid, kernels, memory, nodes
 from tpsim.cost.piece import Piece
 from tpsim.machine import cost as ways
 from tpsim.program import schedules, stages, trace
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Einsum, Reshard
+from tpsim.program.schedules import DEFAULT, pipeline_schedule
 from tpsim.quantity.size import over, smallest
 
 
@@ -28,9 +28,10 @@ def of_one_layer(homes):
     return {array: where.outside(ALIKE) for array, where in homes.items()}
 
 
-def first_of_each(traced):
-    """A grid of which every group of equal kernels has one."""
-    return replace(traced, kernels=tuple(group[:1] for group in traced.kernels))
+def without_what_is_once(work):
+    """The work of a rank that computes nothing once per step."""
+    work.own[0] = replace(work.own[0], once_s=0, late_s=0)
+    return work
 
 
 def holding(lanes):
@@ -136,16 +137,16 @@ FAULTS: list[Fault] = [
         "broken",
     ),
     Fault(
-        "a grid counts one of equal collectives",
-        rollup.price,
-        given(counts=lambda _: repeat(None)),
+        "a grid runs one of equal microbatches",
+        grid.step_s,
+        given(work=lambda work: replace(work, schedule=pipeline_schedule(DEFAULT, 1, 1, 1))),
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),
     Fault(
-        "a grid counts one of equal products",
-        grid.Traced._counts,
-        given(self=first_of_each),
+        "a grid leaves out what its rank does once",
+        grid.step_s,
+        given(work=without_what_is_once),
         "a_grid_prices_a_layout_as_a_plan_does",
         "broken",
     ),

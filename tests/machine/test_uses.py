@@ -11,7 +11,7 @@ from tpsim.fabric.change import Change
 from tpsim.fabric.slices import AxisPiece
 from tpsim.fabric.wires import Segment
 from tpsim.guard.formulas import form_formulas, move_formulas, seconds_formulas
-from tpsim.machine import algorithms, permutes, timing
+from tpsim.machine import algorithms, timing
 from tpsim.machine.curve import Knot, MeasuredCurve
 from tpsim.machine.parts import changed
 from tpsim.machine.profile import load
@@ -168,7 +168,7 @@ def test_no_closed_form_moves_a_collective_that_does_not_name_it(name, monkeypat
 def test_a_change_of_axes_names_the_wires_whose_blocks_are_summed():
     route = (Segment("ici", "ici.0", "ring", 8),)
     change = Change(((AxisPiece("ici.0", 2, 4),), (AxisPiece("ici.0", 4, 1),)), (1, 0))
-    assert permutes.counted(route, change) is change
+    assert timing._counted(route, change) is change
     for model in timing.COST_MODELS:
         timed = timing.time(machine("tpu-v5e"), route, "permute", 2**20, change=change, cost_model=model)
         assert timed.formulas == ("wire.permute", "form.ring.permute.change", f"seconds.{model}.tpu-v5e.ici")

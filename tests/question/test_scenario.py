@@ -13,12 +13,12 @@ from tpsim.program.model_file import ModelFile
 from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
-from tpsim.question.assume import Assume
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.requirements import Limit
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
+    Assume,
     LayoutFields,
     PipelineFields,
     PracticeFields,

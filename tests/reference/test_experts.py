@@ -18,6 +18,7 @@ from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
+from tpsim.program.op import Scale
 from tpsim.program.practice import Practice, Rows
 from tpsim.reference.compare import compared, slopes
 from tpsim.reference.execute import elements, execute
@@ -256,14 +257,15 @@ def test_more_tokens_than_an_expert_has_rows_are_refused():
 
 def test_a_dispatch_without_its_transpose_is_found(monkeypatch):
     """Combined tokens that are weighed twice are another loss: its slopes are not the derived gradients."""
-    import tpsim.program.transpose as backward
+    from tpsim.program import dispatch
 
-    dispatch = backward.dispatch
+    right = dispatch.dispatch
 
-    def wrong(trace, name, x, chosen, like):
-        return trace.lin(name, dispatch(trace, name, x, chosen, like=like), scales=[backward.Scale(0.5)])
+    def wrong(trace, name, x, chosen, *, like=None, **how):
+        rows = right(trace, name, x, chosen, like=like, **how)
+        return trace.lin(name, rows, scales=[Scale(0.5)]) if like else rows  # what goes forward is like nothing
 
-    monkeypatch.setattr(backward, "dispatch", wrong)
+    monkeypatch.setattr(dispatch, "dispatch", wrong)
     found = {one.parameter: one.difference for one in slopes(run(layout(), {}))}
     assert found["0.W2_experts"] > 0.1
 

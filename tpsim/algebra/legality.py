@@ -1,14 +1,12 @@
-"""What may be done to an array that still owes a sum or a max: one table, and the few lines that read it."""
+"""What may be done to an array that still owes a sum or a max, one table, and the types that ops make by it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Operation = Literal["linear", "nonlinear", "pullback", "add", "multiply"]
 """linear    a linear map of one operand: a scale, a sum over a dim, a product with a constant
@@ -87,8 +85,12 @@ def state(type_: Sharding, axis: str) -> State:
     return kinds.get(axis, "sharded" if axis in type_.sharded_axes else "whole")
 
 
-def owed_after(operation: Operation, operands: Sequence[tuple[str, Sharding]]) -> frozenset[Owed]:
-    """What the result owes, given the operands' names and types.
+Operands = Sequence[tuple[str, Sharding]]
+"""Names, which serve what is refused, and types."""
+
+
+def owed_after(operation: Operation, operands: Operands) -> frozenset[Owed]:
+    """What the result owes.
 
     Raises OwedError when the table forbids the operation; the text says why, in the notation.
 
@@ -102,7 +104,7 @@ def owed_after(operation: Operation, operands: Sequence[tuple[str, Sharding]]) -
     return frozenset(owes)
 
 
-def _judge(operation: Operation, operands: Sequence[tuple[str, Sharding]], axis: str) -> None:
+def _judge(operation: Operation, operands: Operands, axis: str) -> None:
     """Raise OwedError unless the table allows the operation on this axis."""
     places: list[State] = ["sum", "max", "sharded", "whole"]
     ordered = sorted(operands, key=lambda operand: places.index(state(operand[1], axis)))
@@ -113,8 +115,8 @@ def _judge(operation: Operation, operands: Sequence[tuple[str, Sharding]], axis:
         raise OwedError(f"{owing}{type_} owes a {state(type_, axis)} over {axis}: {reason}", owing, axis)
 
 
-def split_alike(operation: str, operands: Sequence[tuple[str, Sharding]]) -> dict[str, tuple[str, ...]]:
-    """Each dim's axes over all operands of `operation`, given their names and types.
+def split_alike(operation: str, operands: Operands) -> dict[str, tuple[str, ...]]:
+    """Each dim's axes over all operands of `operation`.
 
     Raises ShardingError for a dim that is sharded in two ways, and for an axis on two dims.
     """
@@ -133,5 +135,47 @@ def split_alike(operation: str, operands: Sequence[tuple[str, Sharding]]) -> dic
     return shards
 
 
-def _listed(operands: Sequence[tuple[str, Sharding]]) -> str:
+def _listed(operands: Operands) -> str:
     return " and ".join(f"{name}{type_}" for name, type_ in operands)
+
+
+def product(
+    name: str, dims: tuple[str, ...], operands: Operands
+) -> tuple[Sharding, Sequence[tuple[str, tuple[str, ...]]]]:
+    """The type of a product, and the dims that it is summed over though they are split, with their axes.
+
+    Raises ShardingError if shared dims are sharded differently, if one axis would shard two dims (case 4), or if an
+    owed operand meets an operand that owes or is sharded over the same axis.
+    """
+    shards = split_alike(name, operands)
+    owes = owed_after("multiply" if len(operands) > 1 else "linear", operands)
+    summed = [(dim, axes) for dim, axes in shards.items() if axes and dim not in dims]
+    owes |= {(axis, "sum") for _, axes in summed for axis in axes}
+    return Sharding(dims, tuple(shards[dim] for dim in dims), owes), summed
+
+
+def pointwise(name: str, operands: Operands, *, pulled: bool) -> Sharding:
+    """The type of a function of each element, or of what its pullback, whose first operand is a cotangent, makes.
+
+    Raises OwedError for operands that are not complete, but the cotangent.
+    """
+    cotangent, whole = (operands[:1], operands[1:]) if pulled else ((), operands)
+    for operand in whole:
+        owed_after("nonlinear", [operand])
+    owes = frozenset(owed for operand in cotangent for owed in owed_after("pullback", [operand]))
+    shards = split_alike(name, operands)
+    return Sharding(tuple(shards), tuple(shards.values()), owes)
+
+
+def owe_alike(types: Sequence[Sharding]) -> bool:
+    """True for types of the same dims that owe the same."""
+    first = types[0]
+    return all(type_.owes == first.owes and {*type_.dims} == {*first.dims} for type_ in types)
+
+
+def weighted_sum(name: str, operands: Operands) -> Sharding:
+    """The type of a weighted sum. Raises OwedError for operands that owe a max."""
+    for operand in operands:
+        owed_after("linear", [operand])
+    shards = split_alike(name, operands)
+    return Sharding(tuple(shards), tuple(shards.values()), operands[0][1].owes)

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
-from tpsim.cost.grid import traced
+from tpsim.answers.stages import work_of
+from tpsim.cost.collectives import travelling
+from tpsim.cost.grid import step_s
 from tpsim.cost.memory import memory
 from tpsim.cost.peak import Courses, highest
+from tpsim.cost.rollup import price
 from tpsim.program.dims import HELD
 from tpsim.quantity.errors import InputError
 from tpsim.question.memo import Memo
@@ -74,13 +77,12 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     dims, loads = routed(question, work.read({**whole.dims, "b": batch}, context), whole.axes)
     sizes = replace(whole, dims=dims, peaks=loads)
     lowered = Memo().lowered(question)
-    program = lowered.program
-    trace = traced(program, question.practice, question.model.stack)
-    step = trace.priced(sizes, pricer(question), question.machine, question.products, question.matmul_efficiency)
+    rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
+    steps = work_of(question, lowered, sizes, rows, attributed=False)
     (chunk,) = question.stages.chunks
-    arrays = memory(program, sizes).static_bytes + highest(Courses(lowered.turnover(), sizes), chunk, "F")
+    arrays = memory(lowered.program, sizes).static_bytes + highest(Courses(lowered.turnover(), sizes), chunk, "F")
     peak = arrays + question.assume.memory.beside(arrays)
-    seconds, peaks = (np.asarray(each + 0 * batch, dtype=np.float64) for each in (step.time_s, peak))
+    seconds, peaks = (np.asarray(each + 0 * batch, dtype=np.float64) for each in (step_s(steps)[0], peak))
     return GridResult(question, batch, context, seconds, peaks)
 
 

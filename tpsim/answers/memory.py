@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.program.schedules import Action
     from tpsim.program.stages import Chunk
-    from tpsim.question.assume import Overheads
     from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
+    from tpsim.question.scenario_file import Overheads
 
 Fit = Literal["fits", "does not fit", "fits only without the assumed overheads", "too close to say"]
 """The answer to the question whether a step fits."""

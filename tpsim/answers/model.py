@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.kinds_file import as_stated
-from tpsim.program.model import Moe
+from tpsim.program.model import Moe, as_stated
 from tpsim.program.transformer import mtp_count, parameter_count, parameter_counts
 from tpsim.quantity import spec
 from tpsim.quantity.arguments import checked

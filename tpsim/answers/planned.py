@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.answers.plan_step import TrainingRun
+    from tpsim.layouts.candidates import Shared
     from tpsim.layouts.family import Candidate
     from tpsim.layouts.layout import Layout
-    from tpsim.layouts.shared import Shared
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 

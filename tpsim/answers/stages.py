@@ -121,8 +121,13 @@ class Pipeline(Record):
         )
 
 
-def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row]) -> Work:
-    """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way."""
+def work_of(
+    question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], *, attributed: bool = True
+) -> Work:
+    """What the ranks of a question do, one without stages; without a cut that is sent over nothing is on its way.
+
+    attributed  False of arrays, of which only sums are wanted
+    """
     axes = question.layout.stages
     actions = lowered.actions(question, sizes, singles(row.call for row in rows))
     volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
@@ -144,6 +149,7 @@ def work_of(question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[R
         question.matmul_efficiency,
         question.assume.kernel_launch_s,
         question.tied,
+        attributed,
     )
     return Work(question.orders, question.stages, clock, actions, hop, question.blocking)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.buckets import JOINED
 from tpsim.cost.compute import flops_counted
-from tpsim.machine.curve_file import summary
 from tpsim.machine.evidence import evidence
 from tpsim.program.dtypes import IN_LAYERS
 from tpsim.quantity.size import total
@@ -146,8 +145,10 @@ ABOVE_PEAK = "a share above 1 counts scores that the mask hides, which are not r
 
 def assumed(plan: PlanResult) -> Iterator[Assumption]:
     """What a plan rests on beside its scenario's own assumptions: the measured curves used, then every plan's."""
-    curves = dict.fromkeys(curve for row in plan.rows for curve in row.timing.curves)
-    yield from (Assumption(f"as measured: {summary(curve)}", "stated") for curve in curves)
+    for curve in dict.fromkeys(curve for row in plan.rows for curve in row.timing.curves):
+        from tpsim.machine.curve_file import summary
+
+        yield Assumption(f"as measured: {summary(curve)}", "stated")
     ways = (*taken_for_granted(plan.question), *(plan.pipeline.assumed if plan.pipeline else ()))
     yield from (Assumption(text, "model") for text in ways)
     if plan.question.assume.mfu == "full" and max(plan.step.mfu, plan.step.hfu) > 1:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run_list import CsvCell, Listed
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
-    from tpsim.question.assume import LaunchFields
     from tpsim.question.question import Question
+    from tpsim.question.scenario_file import LaunchFields
 
 MILLI = 1e-3
 

@@ -24,10 +24,10 @@ from tpsim.program.legal_orders import checked
 from tpsim.program.op import Program, Reshard
 from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
-from tpsim.question.assume import CopiesFields
 from tpsim.question.expression import SIMULATED
 from tpsim.question.memo import Memo
 from tpsim.question.question import Inference
+from tpsim.question.scenario_file import CopiesFields
 from tpsim.reference.routing import turned_copies, turns
 
 if TYPE_CHECKING:

@@ -49,6 +49,7 @@ class Clock:
     efficiency  share of peak that products reach, None for the machine's own figure
     launch_s    seconds in which a host launches a kernel or a collective; 0 where none is waited for
     tied        ranks that wait for each other where weights are gathered
+    attributed  False where only sums are wanted, as of arrays: then nobody asks what waits for which call
     """
 
     rows: Sequence[Row]
@@ -58,7 +59,8 @@ class Clock:
     dtype: str
     efficiency: float | None
     launch_s: float = 0
-    tied: int = 1
+    tied: Any = 1
+    attributed: bool = True
     _works: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _timed: dict[int, Timed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _segments: dict[Segment, Timed] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -76,7 +78,7 @@ class Clock:
         """What the tasks of an action take, each list of them worked out once."""
         if id(tasks) not in self._timed:
             launches = self._launches_s if self.launch_s else None
-            alone = tasks.timed(self._piece_s, launches, known=self._segments)
+            alone = tasks.timed(self._piece_s, launches, attributed=self.attributed, known=self._segments)
             self._timed[id(tasks)] = alone.waiting(tasks.late_s(self._piece_s, self.machine, self.tied))
         return self._timed[id(tasks)]
 

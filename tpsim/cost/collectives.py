@@ -258,14 +258,6 @@ def _merged(group: Sequence[Collective]) -> Collective:
     )
 
 
-def alike(calls: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
-    """Collectives whose calls cost the same and repeat alike, together."""
-    groups: dict[Hashable, list[Collective]] = {}
-    for call in calls:
-        groups.setdefault((call.shape, *call.where.repeats, call.where.phase, call.op), []).append(call)
-    return groups
-
-
 def singles(calls: Iterable[Collective]) -> list[Collective]:
     """The calls of one layer that some calls are made of, each once."""
     return [*{id(call.single): call.single for call in calls}.values()]

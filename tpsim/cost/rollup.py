@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra.moves import MoveKind, wire
@@ -124,25 +123,21 @@ class Row(Record):
         return text(among_many(sent) if self.ranks > 1 else sent)
 
 
-def price(
-    collectives: Iterable[Collective], sizes: Sizes, pricer: Pricer, counts: Iterable[Any] = repeat(None)
-) -> tuple[Row, ...]:
+def price(collectives: Iterable[Collective], sizes: Sizes, pricer: Pricer) -> tuple[Row, ...]:
     """Every collective with its numbers; equal shapes are priced once. Nothing is hidden yet: exposed is busy.
-
-    counts  calls per step and device, of each; None: as a device makes them that has all layers of `sizes`
 
     Bytes are the mean of all devices, seconds those of the one that has most.
     """
     priced: dict[Hashable, tuple[Any, Any, Any, Timing]] = {}
     rows = []
-    for collective, stated in zip(collectives, counts, strict=False):
+    for collective in collectives:
         shape = collective.shape
         if shape not in priced:
             ranks, volume = collective.ranks(sizes), collective.logical_bytes(sizes)
             timing = pricer(collective.parts[0].move, volume * collective.peak(sizes))
             priced[shape] = (ranks, volume, wire(collective.kind, volume, ranks), timing)
         ranks, volume, injected, timing = priced[shape]
-        count = collective.count(sizes) if stated is None else stated
+        count = collective.count(sizes)
         rows.append(Row(collective, sizes, ranks, count, volume, injected, timing, timing.time_s * count))
     return tuple(rows)
 

@@ -29,7 +29,7 @@ from tpsim.guard.moved_numbers import HELD, STATES_FIT, WAITS
 from tpsim.guard.uses import Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
-from tpsim.program.kinds_file import as_stated
+from tpsim.program.model import as_stated
 from tpsim.question.inputs import asked
 from tpsim.question.memo import Memo
 from tpsim.question.prices import route_over

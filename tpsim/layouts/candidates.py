@@ -1,24 +1,107 @@
-"""All layouts of a space, weighed: what each holds, and seconds that its step does not take less than."""
+"""All layouts of a space, weighed: what each holds, and seconds that its step does not take less than.
+
+Several processes evaluate the programs of a search: each takes another when it is done with one.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tpsim.layouts.copies import Copies
-from tpsim.layouts.family import Candidate
+from tpsim.layouts.copies import Copies, Remote
+from tpsim.layouts.evaluator import Evaluator
+from tpsim.layouts.family import Candidate, Family
 from tpsim.layouts.group import joined
 from tpsim.layouts.legal import Legal
-from tpsim.layouts.shared import Job, Shared
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from tpsim.layouts.family import Family, Measure
+    from tpsim.layouts.family import Measure
     from tpsim.layouts.group import Group
     from tpsim.layouts.space import Space
     from tpsim.question.memo import Memo
+
+
+Evaluated = tuple[Counter[str], list[Family]]
+"""Of one program: layouts without a price, by reason, and the others."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """The layouts of one program; prices: those of calls, which programs of spaces alike share."""
+
+    group: Group
+    prices: dict[Hashable, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What all processes know of a search, and what each has evaluated.
+
+    evaluated  by the number of a job
+    """
+
+    spaces: Sequence[Space]
+    jobs: Sequence[Job]
+    memo: Memo
+    measure: Measure
+    evaluated: dict[int, Evaluated] = field(default_factory=dict)
+
+    @cached_property
+    def alike(self) -> list[list[int]]:
+        """The numbers of jobs that one process does: they are traced alike, but for ZeRO."""
+        alike: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for at, job in enumerate(self.jobs):
+            one = job.group.first
+            split = one.tp > 1, one.ep > 1, one.over_tp, one.cache
+            alike[id(job.prices), split, one.sequence_parallel, one.recompute].append(at)
+        return [*alike.values()]
+
+    def evaluate(self, number: int) -> None:
+        """Evaluate some that are alike."""
+        for at in self.alike[number]:
+            job, refused = self.jobs[at], Counter[str]()
+            families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure).families()]
+            self.evaluated[at] = refused, families
+
+    def by(self, copies: Copies[Shared]) -> list[Evaluated]:
+        """What jobs come to, in their order; families of a copy ask it for what is not known of them yet."""
+        told = copies.shared(_evaluated, [(number,) for number in range(len(self.alike))], self.evaluate)
+        for jobs, (copy, made) in zip(self.alike, told, strict=True):
+            if copy is not None:
+                for at, (refused, bare) in zip(jobs, made, strict=True):
+                    families = [self._of_copy(family, copies, copy, at, number) for number, family in enumerate(bare)]
+                    self.evaluated[at] = refused, families
+        return [self.evaluated[at] for at in range(len(self.jobs))]
+
+    def _of_copy(self, bare: Family, copies: Copies[Shared], *which: int) -> Family:
+        """A family of a copy, which is asked for what works out more of it; which: copy, job, and its number there."""
+
+        def more(name: str) -> Any:
+            return Remote(copies, which[0], _worked_out, *which[1:], name) if getattr(bare, name) else None
+
+        group = self.jobs[which[1]].group
+        return replace(bare, group=group, nearer=more("nearer"), peaked=more("peaked"))
+
+
+def _evaluated(shared: Shared, number: int) -> list[Evaluated]:
+    """What some jobs come to, of their families what can be sent."""
+    shared.evaluate(number)
+    told = [shared.evaluated[at] for at in shared.alike[number]]
+    return [(refused, [*map(_bare, families)]) for refused, families in told]
+
+
+def _bare(family: Family) -> Family:
+    """A family to be sent: of what works out more of it whether there is anything."""
+    more: dict[str, Any] = {name: getattr(family, name) is not None for name in ("nearer", "peaked")}
+    return replace(family, group=None, **more)  # type: ignore[arg-type]  # who reads it knows it
+
+
+def _worked_out(shared: Shared, job: int, number: int, name: str, *some: Any) -> Any:
+    return getattr(shared.evaluated[job][1][number], name)(*some)
 
 
 @dataclass

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 def placed(levels: Sequence[Wires], laid: Cut, binding: Binding) -> Placement:
     """A mesh on wires, its axes that are cut in two as the whole ones are bound. Raises InputError."""
-    wholes = {axis: laid.parents.get(axis, axis) for axis in laid.mesh.axes}
-    stated = {axis: binding[whole] for axis, whole in wholes.items() if whole in binding}
-    return place(levels, laid.mesh, stated or None, alone=True)
+    return place(levels, laid.mesh, laid.bound(binding) or None, alone=True)
 
 
 def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[Lies]:

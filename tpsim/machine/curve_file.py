@@ -1,15 +1,12 @@
-"""Measured curves as a profile writes them: their fields, what they mean, and what is wrong with them."""
+"""Measured curves as a profile writes them: what they mean, and what is wrong with them."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from tpsim.fabric.wires import Segment, SegmentTopology, capacity, joined
+from tpsim.fabric.wires import Segment, capacity, joined
 from tpsim.machine.timing import predicted_by_constants
-from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Problem, unknown
 from tpsim.quantity.size import over
 from tpsim.quantity.units import show
@@ -19,45 +16,9 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.wires import Route
     from tpsim.machine.curve import MeasuredCurve
+    from tpsim.machine.hardware_file import CurveFields, KnotFields, SegmentFields
     from tpsim.machine.parts import Level, Machine
     from tpsim.quantity.spec import Document
-
-MeasuredMove = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"]
-Time = Annotated[float, spec.Quantity("seconds")]
-
-
-# `MeasuredCurve` is a class of its own, with knots and segments: times are brought to what the constants predict now,
-# parts of a route are told by the machine's levels where the file leaves them out, and knots are made of numbers.
-
-
-class KnotFields(spec.Strict):
-    """A size that was measured."""
-
-    noun: ClassVar[str] = "a knot"
-    size: spec.Bytes = Field(description="logical bytes of the whole array")
-    predicted: Time = Field(description="what the constants of the profile say")
-    fitted: Time = Field(description="what was measured, smoothed")
-
-
-class SegmentFields(spec.Strict):
-    """A level, or a physical axis of a torus, that the collective ran over."""
-
-    noun: ClassVar[str] = "a part of a route"
-    level: str
-    axis: str | None = Field(None, description="of a torus: ici.0")
-    topology: SegmentTopology | None = Field(None, description="of a torus: whether the axis was a ring or a line")
-    ranks: Annotated[int, Field(ge=2)]
-
-
-class CurveFields(spec.Strict):
-    """One collective on one route: a map of predicted times to measured ones."""
-
-    noun: ClassVar[str] = "a measured curve"
-    collective: MeasuredMove
-    route: list[SegmentFields] = Field(min_length=1, description="where the ranks lay, innermost first")
-    launch: str | None = Field(None, min_length=1, description="the harness; none: the profile's default")
-    source: str | None = Field(None, description="a key of sources")
-    knots: list[KnotFields] = Field(min_length=2, description="by size, ascending; times never fall")
 
 
 def curves(several: Sequence[CurveFields], machine: Machine, document: Document) -> tuple[MeasuredCurve, ...]:

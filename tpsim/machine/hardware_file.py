@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, GetJsonSchemaHandler
 
-from tpsim.fabric.wires import Slices, by, joined
+from tpsim.fabric.wires import SegmentTopology, Slices, by, joined
 from tpsim.machine.algorithms import OFFERED
-from tpsim.machine.curve_file import CurveFields
 from tpsim.machine.parts import DTYPES, HARNESSES, Chip, Level, Source
 from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem, suggest, unknown
@@ -28,6 +27,44 @@ class _OrName:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [{"type": "string"}, handler(schema)]}
+
+
+MeasuredMove = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"]
+Time = Annotated[float, spec.Quantity("seconds")]
+
+
+# `MeasuredCurve` is a class of its own, with knots and segments: times are brought to what the constants predict now,
+# parts of a route are told by the machine's levels where the file leaves them out, and knots are made of numbers.
+
+
+class KnotFields(spec.Strict):
+    """A size that was measured."""
+
+    noun: ClassVar[str] = "a knot"
+    size: spec.Bytes = Field(description="logical bytes of the whole array")
+    predicted: Time = Field(description="what the constants of the profile say")
+    fitted: Time = Field(description="what was measured, smoothed")
+
+
+class SegmentFields(spec.Strict):
+    """A level, or a physical axis of a torus, that the collective ran over."""
+
+    noun: ClassVar[str] = "a part of a route"
+    level: str
+    axis: str | None = Field(None, description="of a torus: ici.0")
+    topology: SegmentTopology | None = Field(None, description="of a torus: whether the axis was a ring or a line")
+    ranks: Annotated[int, Field(ge=2)]
+
+
+class CurveFields(spec.Strict):
+    """One collective on one route: a map of predicted times to measured ones."""
+
+    noun: ClassVar[str] = "a measured curve"
+    collective: MeasuredMove
+    route: list[SegmentFields] = Field(min_length=1, description="where the ranks lay, innermost first")
+    launch: str | None = Field(None, min_length=1, description="the harness; none: the profile's default")
+    source: str | None = Field(None, description="a key of sources")
+    knots: list[KnotFields] = Field(min_length=2, description="by size, ascending; times never fall")
 
 
 class HardwareFile(spec.Strict):

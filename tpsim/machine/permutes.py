@@ -16,17 +16,16 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import wire
-from tpsim.fabric.wires import joined, ranks_text
+from tpsim.fabric.wires import joined
 from tpsim.machine.cable_forms import host_passes
 from tpsim.machine.forms import Traffic
-from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import Size, largest, over, product, total, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.fabric.change import Change
-    from tpsim.fabric.wires import Route, Segment, SegmentTopology
+    from tpsim.fabric.wires import Segment, SegmentTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +69,6 @@ def _traffic(paths: Crossed, span: range, V: Size, n: Size) -> Traffic:
     busiest = block * max(paths.busiest[at] for at in span)
     steps = max(sum(way[at] for at in span) for way in paths.ways)
     return Traffic(steps, wire("permute", V, n), block * sum(paths.sent[at] for at in span), busiest, busiest, block)
-
-
-def counted(route: Route, change: Change | None) -> Change | None:
-    """The change as it can be counted on a route; None where it is one hop, whatever the numbers of devices.
-
-    Raises InputError for numbers of devices that are arrays or symbols anywhere but on one switch or one mesh.
-    """
-    if change is None or all(isinstance(segment.n, int) for segment in route):
-        return change
-    if one_hop(route):
-        return None
-    message = f"a change of axes on {ranks_text(route)} has no closed form in the numbers of devices"
-    raise InputError.one("no-closed-form", message, remedy="give numbers: its blocks are summed one by one")
-
-
-def one_hop(route: Route) -> bool:
-    """True where every device reaches every other one by ports, or a cable, of its own: any permute costs the same."""
-    return len(route) == 1 and route[0].topology in {"switch", "mesh"}
 
 
 # Counting --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tpsim.machine import curve_file
 from tpsim.machine.chips import PARTS, made_of
 from tpsim.machine.constant import Constant, HasConstants, inside
 from tpsim.machine.hardware_file import HardwareFile, misfits
@@ -60,12 +59,16 @@ def read(source: str | Path | Document) -> tuple[Machine, Document]:
     fields, document = spec.read(written, HardwareFile, extends=_document, parts=PARTS, foreign=FOREIGN)
     reading = _Reading(fields, document)
     machine = reading.machine()
-    unfit = curve_file.misfits(fields.measured, machine.levels, fields.sources, document)
-    if wrong := [*reading.wrong, *misfits(fields, document), *unfit]:
+    wrong = [*reading.wrong, *misfits(fields, document)]
+    if fields.measured:
+        from tpsim.machine import curve_file
+
+        wrong += curve_file.misfits(fields.measured, machine.levels, fields.sources, document)
+    if wrong:
         raise InputError(wrong)
-    curves = curve_file.curves(fields.measured, machine, document)
+    measured = curve_file.curves(fields.measured, machine, document) if fields.measured else ()
     doubts = (*_doubts(machine, document), *_foreign(machine, written))
-    return replace(machine, measured=curves, doubts=doubts), document
+    return replace(machine, measured=measured, doubts=doubts), document
 
 
 def _foreign(machine: Machine, document: Document) -> Iterator[Problem]:

@@ -7,14 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.algebra.moves import MoveKind, wire
-from tpsim.fabric.wires import Route, ranks
+from tpsim.fabric.wires import Route, ranks, ranks_text
 from tpsim.machine import additive
 from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
 from tpsim.machine.cost import FREE, Cost, Count, Derived, Way
 from tpsim.machine.groups import groups
 from tpsim.machine.parts import Watched, changed
-from tpsim.machine.permutes import counted, one_hop
 from tpsim.machine.ways import CHANGE
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import PLAIN, Size, total
@@ -209,7 +208,7 @@ def _timed(asked: Asked) -> Timing:
         hop = time(machine, route, "permute", V, cost_model=cost_model, change=change, **once._asdict())
         run = hop if kind == "permute" else repeated(hop, ranks(route) - 1)
         return Timing(run, asked._replace(choice=once), hop.curves, 0)
-    segments, change = groups(machine, route), counted(route, change)
+    segments, change = groups(machine, route), _counted(route, change)
     asked = asked._replace(change=change)
     if cost_model == "book":
         from tpsim.machine import book
@@ -217,7 +216,7 @@ def _timed(asked: Asked) -> Timing:
         _leaves_no_choice(choice)
         return Timing(book.cost(segments, kind, V, change), asked)
     taken = additive.cost(segments, kind, V, choice, change)
-    measured = not choice.forced and (change is None or one_hop(route))
+    measured = not choice.forced and (change is None or _one_hop(route))
     curves = list(_curves(machine, route, kind, choice.launch)) if measured else []
     added = total(where * (curve.seconds(V, taken.time_s) - taken.time_s) for curve, where in curves)
     return Timing(taken, asked, tuple(curve for curve, _ in curves), added)
@@ -301,3 +300,21 @@ def _leaves_no_choice(choice: Choice) -> None:
             message = f"the cost model book has no {option} to choose: {forced} would change nothing"
             remedy = f"leave the {option} out, or take the cost model additive"
             raise InputError.one("no-choice-by-the-book", message, remedy=remedy)
+
+
+def _counted(route: Route, change: Change | None) -> Change | None:
+    """The change as it can be counted on a route; None where it is one hop, whatever the numbers of devices.
+
+    Raises InputError for numbers of devices that are arrays or symbols anywhere but on one switch or one mesh.
+    """
+    if change is None or all(isinstance(segment.n, int) for segment in route):
+        return change
+    if _one_hop(route):
+        return None
+    message = f"a change of axes on {ranks_text(route)} has no closed form in the numbers of devices"
+    raise InputError.one("no-closed-form", message, remedy="give numbers: its blocks are summed one by one")
+
+
+def _one_hop(route: Route) -> bool:
+    """True where every device reaches every other one by ports, or a cable, of its own: any permute costs the same."""
+    return len(route) == 1 and route[0].topology in {"switch", "mesh"}

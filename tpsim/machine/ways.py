@@ -12,7 +12,6 @@ from tpsim.machine.combined import chained, least, most_excess, twice, where_mor
 from tpsim.machine.cost import Cost, TunedLink, Way, single
 from tpsim.machine.forms import own_share
 from tpsim.machine.groups import forms, named_forms, on_offer, traffic, wires_text
-from tpsim.machine.permutes import changing
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
@@ -169,6 +168,8 @@ class ProtocolWays(NamedTuple):
     def _moved(self, group: LevelGroup, kind: MoveKind, V: Size, only: str) -> dict[str, tuple[Traffic, Any]]:
         """Per algorithm on offer its traffic, and the bytes that a device sends to itself beside it."""
         if self.change is not None:
+            from tpsim.machine.permutes import changing
+
             return {CHANGE: (changing([group.segments], V, self.change).whole, None)}
         own, forced = own_share(kind, V, group.n), bool(only) and only in named_forms(group, kind)
         names = [only] if forced else [] if self.each else on_offer(group, kind)
@@ -215,6 +216,8 @@ class ProtocolWays(NamedTuple):
 
     def changing(self, V: Size, change: Change) -> Iterator[Way]:
         """Every block the shortest way to its place; the levels work at once."""
+        from tpsim.machine.permutes import changing
+
         run = changing([group.segments for group in self.groups], V, change)
         links = self._links([CHANGE] * len(self.groups), lambda: run.whole.message)
         if links is None:

@@ -118,11 +118,7 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
         title=f"layouts of {result.name}",
         facts=tuple(_facts(result)),
         tables=tuple(tables),
-        next_command=f"tpsim plan {saved}"
-        if saved
-        else result.to_save
-        if result.ok
-        else result.to_pad or result.to_ease,
+        next_command=f"tpsim plan {saved}" if saved else _next(result),
     )
 
 

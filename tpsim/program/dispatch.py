@@ -54,23 +54,6 @@ def choice(trace: Trace, scores: Array, *biases: Array) -> Array:
     return trace.index(CHOICE, scores.dims, scores.dtype, scores, *biases, born=scores.type)
 
 
-def homes(layout: Layout) -> tuple[Axes, Axes]:
-    """The axes that experts lie on, and those that split each of them."""
-    home, width = layout.type_in((EXPERTS, "y"), "experts").on
-    return home, width
-
-
-def at_experts(layout: Layout) -> tuple[Axes, Axes]:
-    """The axes of experts and of rows where these are at their experts: what tokens are split over and experts not."""
-    home, width = homes(layout)
-    return home, _without(tokens_on(layout), {*home, *width})
-
-
-def tokens_on(layout: Layout) -> Axes:
-    """The axes that tokens are split over where they are routed."""
-    return layout.type_in(TOKENS, "routed").sharded_axes
-
-
 def dispatch(
     trace: Trace,
     name: str,
@@ -157,7 +140,7 @@ def copied(trace: Trace, x: Array, chosen: Array, levels: Sequence[Level]) -> It
 def counted(trace: Trace, chosen: Array, levels: Sequence[Level]) -> Iterator[Array]:
     """How many rows each rank has for every expert, to go ahead of them; nothing where rows stay where they are."""
     home, slots = _born(trace.layout, chosen, levels)
-    if (home, slots) != at_experts(trace.layout):
+    if (home, slots) != trace.layout.at_experts:
         goal, _ = GOALS[SCORED]
         born = Sharding((goal, SOURCES), (home, slots))
         yield trace.index(COUNTED, born.dims, "int32", chosen, born=born)
@@ -185,7 +168,7 @@ def returned(trace: Trace, rows: Array, level: Level, chosen: Array, copies: tup
 
 def to_experts(trace: Trace, rows: Array, name: str) -> Array:
     """Rows brought to their experts: an exchange over the home of these, a gather over what splits each of them."""
-    home, stay = at_experts(trace.layout)
+    home, stay = trace.layout.at_experts
     rest = rows.dims[2:]
     split = trace.layout.type_in((EXPERTS, *rest), "experts")
     to = Sharding(rows.dims, (home, stay, *(split.axes(dim) for dim in rest)))
@@ -210,7 +193,7 @@ def _born(layout: Layout, chosen: Array, levels: Sequence[Level]) -> tuple[Axes,
 
     Of that home what leaves first stands last.
     """
-    tokens, (home, width) = _tokens(chosen), homes(layout)
+    tokens, (home, width) = _tokens(chosen), layout.homes
     first = [axis for level in reversed(levels) for axis in _on(layout, level)]
     free = next((place for place, axis in enumerate(home) if axis in tokens), len(home))
     leave = [axis for axis in (*width, *_without(home, first), *first) if axis in tokens]
@@ -223,8 +206,7 @@ def _born(layout: Layout, chosen: Array, levels: Sequence[Level]) -> tuple[Axes,
 
 def _on(layout: Layout, level: Level) -> Axes:
     """The axes of a level that the layout puts experts on."""
-    home, _ = homes(layout)
-    return tuple(axis for axis in level.axes if axis in home)
+    return tuple(axis for axis in level.axes if axis in layout.homes[0])
 
 
 def _tokens(chosen: Array) -> Axes:

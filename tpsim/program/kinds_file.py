@@ -12,7 +12,8 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE
-from tpsim.program.model import FLAT, Attention, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive, dense
+from tpsim.program.model import Attention, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive
+from tpsim.program.model_file import ModelSourceFields
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.spec import Count, Flag, Strict
 
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from tpsim.quantity.errors import At, Place
 
 Pair = tuple[str, str]
-
-
-class ModelSourceFields(Strict):
-    """Where the sizes were read, and when."""
-
-    title: str
-    read: str = ""
 
 
 class RunFields(Strict):
@@ -175,19 +169,3 @@ def as_file(model: Model, source: str) -> dict[str, Any]:
     mtp = {"mtp": {"depth": depth, "of": pair(kind)}} if kind else {}
     same = {name: getattr(model, name) for name in (*SAME, "vocab_padded")}
     return {"tpsim": "model/2", "source": {"title": source}, **same, "blocks": blocks, "layers": layers, **mtp}
-
-
-def as_stated(model: Model) -> dict[str, Any]:
-    """What says all of a model, as plain data: arguments of `dense` where these do, else its own fields."""
-    (kind, *others), own = model.kinds.values(), {field.name: getattr(model, field.name) for field in fields(model)}
-    flat = {name: value for name, value in own.items() if name in FLAT}
-    if not others and isinstance(kind.attention, Attention) and isinstance(kind.ffn, Mlp):
-        heads = {name: getattr(kind.attention, name) for name in ("heads", "kv_heads", "head_dim")}
-        ffn = {"ffn": kind.ffn.kind, "ffn_hidden": kind.ffn.hidden}
-        biases = {"bias": kind.ffn.bias, "qkv_bias": kind.attention.bias == "qkv"}
-        flat |= {"layers": model.layers, **heads, **ffn, **biases}
-        flat = {name: flat[name] for name in FLAT}
-        if dense(**flat) == model:
-            return flat
-    kinds = {name: [block.model_dump() for block in (kind.attention, kind.ffn)] for name, kind in model.kinds.items()}
-    return {**own, "kinds": kinds}

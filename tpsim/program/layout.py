@@ -8,7 +8,7 @@ from typing import Literal
 
 from tpsim.algebra.moves import Axes
 from tpsim.algebra.sharding import FlatDim, Sharding
-from tpsim.program.dims import HELD
+from tpsim.program.dims import EXPERTS, HELD
 
 LAYERS = "l"
 """The stack of layers as a dim, which no array has: a mesh axis that splits it has the stages of a pipeline."""
@@ -102,6 +102,23 @@ class Layout:
     def sequence_parallel(self) -> bool:
         """True if the residual stream is split over tokens."""
         return "s" in self.table.get("residual", {})
+
+    @property
+    def homes(self) -> tuple[Axes, Axes]:
+        """The axes that experts lie on, and those that split each of them."""
+        home, width = self.type_in((EXPERTS, "y"), "experts").on
+        return home, width
+
+    @property
+    def at_experts(self) -> tuple[Axes, Axes]:
+        """Those of experts and of rows where these are at their experts: what tokens are split over and experts not."""
+        home, width = self.homes
+        return home, tuple(axis for axis in self.routed if axis not in {*home, *width})
+
+    @property
+    def routed(self) -> Axes:
+        """The axes that tokens are split over where they are routed."""
+        return self.type_in(("b", "s"), "routed").sharded_axes
 
     def home(self, dims: tuple[str, ...], region: str, rows: tuple[str, ...]) -> Sharding:
         """The type of a parameter, or of what belongs to it, in `region`: laid out in a line where the table says so.

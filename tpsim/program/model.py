@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -285,3 +285,19 @@ def dense(
     attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, bias=biased)
     kind = LayerKind(attention, Mlp(kind=ffn, hidden=ffn_hidden, bias=bias))
     return Model(kinds={ALIKE: kind}, stack=((ALIKE, layers),), **others)
+
+
+def as_stated(model: Model) -> dict[str, Any]:
+    """What says all of a model, as plain data: arguments of `dense` where these do, else its own fields."""
+    (kind, *others), own = model.kinds.values(), {field.name: getattr(model, field.name) for field in fields(model)}
+    flat = {name: value for name, value in own.items() if name in FLAT}
+    if not others and isinstance(kind.attention, Attention) and isinstance(kind.ffn, Mlp):
+        heads = {name: getattr(kind.attention, name) for name in ("heads", "kv_heads", "head_dim")}
+        ffn = {"ffn": kind.ffn.kind, "ffn_hidden": kind.ffn.hidden}
+        biases = {"bias": kind.ffn.bias, "qkv_bias": kind.attention.bias == "qkv"}
+        flat |= {"layers": model.layers, **heads, **ffn, **biases}
+        flat = {name: flat[name] for name in FLAT}
+        if dense(**flat) == model:
+            return flat
+    kinds = {name: [block.model_dump() for block in (kind.attention, kind.ffn)] for name, kind in model.kinds.items()}
+    return {**own, "kinds": kinds}

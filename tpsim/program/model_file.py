@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from tpsim.program.kinds_file import Block, ModelFile2, ModelSourceFields, as_file, as_stated, model_of_kinds
-from tpsim.program.model import FLAT, Attention, FeedForward, Latent, Model, Moe, Positions, dense
+from tpsim.program.model import FLAT, Attention, FeedForward, Latent, Model, Moe, Positions, as_stated, dense
 from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import At, InputError, Place, did_you_mean
 from tpsim.quantity.spec import Count, Document, Flag, Strict
+
+if TYPE_CHECKING:
+    from tpsim.program.kinds_file import Block, ModelFile2
 
 DROPOUT = "share of attention's weights, and of what joins the stream, that training drops"
 
@@ -23,6 +25,13 @@ REPOSITORY = r"[\w-]+/[\w.-]+(?<!\.yaml)(?<!\.yml)(?<!\.json)"
 
 PARAMS_TOLERANCE = 0.01
 """A stated parameter count may differ from the computed one by this share: published counts are rounded."""
+
+
+class ModelSourceFields(Strict):
+    """Where the sizes were read, and when."""
+
+    title: str
+    read: str = ""
 
 
 class FeedForwardFields(Strict):
@@ -94,7 +103,11 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
 
 def _format(document: Document) -> type[ModelFile | ModelFile2]:
     """The version that a file is of; what is neither is measured by the first."""
-    return ModelFile2 if document.data.get("tpsim") == "model/2" else ModelFile
+    if document.data.get("tpsim") != "model/2":
+        return ModelFile
+    from tpsim.program.kinds_file import ModelFile2
+
+    return ModelFile2
 
 
 def with_fields(read: ModelRead, changes: Document) -> ModelRead:
@@ -116,7 +129,9 @@ def model_of(file: ModelFile | ModelFile2, at: At) -> Model:
 
     kv heads are the heads, head_dim is hidden / heads, the padded vocabulary is the vocabulary.
     """
-    if isinstance(file, ModelFile2):
+    if not isinstance(file, ModelFile):
+        from tpsim.program.kinds_file import model_of_kinds
+
         for name, block in file.blocks.items():
             check_block(block, lambda field, name=name: at("blocks", name, field))
         model = model_of_kinds(file, at)
@@ -206,6 +221,8 @@ def _as_file(read: ModelRead) -> dict[str, Any]:
     """An imported model as the fields of a model file."""
     fields = as_stated(read.model)
     if "kinds" in fields:
+        from tpsim.program.kinds_file import as_file
+
         return as_file(read.model, read.source)
     kind, hidden = fields.pop("ffn"), fields.pop("ffn_hidden")
     return {"tpsim": "model/1", "source": {"title": read.source}, "ffn": {"kind": kind, "hidden": hidden}, **fields}

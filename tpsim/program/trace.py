@@ -9,11 +9,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tpsim.algebra import reshard
-from tpsim.algebra.legality import owed_after
+from tpsim.algebra import legality, reshard
 from tpsim.algebra.moves import Move, as_streamed
 from tpsim.algebra.sharding import FlatDim, Owed, Sharding, ShardingError, flat_dim, joined, unpacked
-from tpsim.program import typed
 from tpsim.program.dims import ROWS
 from tpsim.program.op import (
     Array,
@@ -141,17 +139,17 @@ class Trace:
     def einsum(self, name: str, dims: tuple[str, ...], *xs: Array, dtype: str | None = None) -> Array:
         """The product of one or two arrays, summed over every dim that is not in `dims`.
 
-        Raises ShardingError if shared dims are sharded differently, if one axis would shard two dims (case 4), or if
-        an owed operand meets an operand that owes or is sharded over the same axis.
+        Raises ShardingError as `legality.product` does.
         """
-        out, summed = self._typed(("einsum", dims), xs, lambda: typed.product(name, dims, xs))
+        out, summed = self._typed(("einsum", dims), xs, lambda: legality.product(name, dims, _named(xs)))
         because = "; ".join([_owes_because(name, dim, axes, len(xs)) for dim, axes in summed])
         return self.emit(Einsum(xs, self._array(name, out, xs, dtype), self.where, because))
 
     def map(self, name: str, fn: str, *xs: Array, partial: int | None = None, dtype: str | None = None) -> Array:
         """A pointwise function; its operands must be complete, except the cotangent of a pullback, which may owe."""
         pulled = partial is not None
-        type_ = self._typed("pullback" if pulled else "map", xs, lambda: typed.pointwise(name, xs, pulled=pulled))
+        asked = "pullback" if pulled else "map"
+        type_ = self._typed(asked, xs, lambda: legality.pointwise(name, _named(xs), pulled=pulled))
         return self.emit(Map(xs, self._array(name, type_, xs, dtype), self.where, fn=fn, partial=partial))
 
     def lin(
@@ -167,14 +165,14 @@ class Trace:
         Raises OwedError if they all owe a max: it does not commute with a weight.
         """
         scales = tuple(scales or (ONE,) * len(xs))
-        if not self._typed("alike", xs, lambda: typed.owe_alike(xs)):
+        if not self._typed("alike", xs, lambda: legality.owe_alike([x.type for x in xs])):
             xs = tuple(self.settled(x, f"{x.name} is added to an array that does not owe alike") for x in xs)
-        type_ = self._typed("lin", xs, lambda: typed.weighted_sum(name, xs))
+        type_ = self._typed("lin", xs, lambda: legality.weighted_sum(name, _named(xs)))
         return self.emit(Lin(xs, self._array(name, type_, xs, dtype, role), self.where, scales=scales))
 
     def max(self, name: str, x: Array, dim: str, *, dtype: str | None = None) -> Array:
         """The maximum over `dim`; a sharded dim leaves a max owed. Gradients stop here."""
-        owed_after("nonlinear", [(x.name, x.type)])
+        legality.owed_after("nonlinear", _named([x]))
         axes = x.type.axes(dim)
         kept = tuple(other for other in x.dims if other != dim)
         type_ = Sharding(kept, tuple(x.type.axes(other) for other in kept), frozenset((axis, "max") for axis in axes))
@@ -308,6 +306,10 @@ class Stay:
 
 SUMMED: frozenset[Role] = frozenset({"gradient", "state"})
 """What is made of these is of them."""
+
+
+def _named(xs: Sequence[Array]) -> list[tuple[str, Sharding]]:
+    return [(x.name, x.type) for x in xs]
 
 
 def _sends(op: Op) -> bool:

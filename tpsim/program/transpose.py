@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.sharding import Sharding
-from tpsim.program.dispatch import combine, dispatch, narrowed
 from tpsim.program.layout import REGIONS
 from tpsim.program.op import (
     Array,
@@ -145,6 +144,8 @@ class Backward:
 
     def _rows(self, op: Dispatch | Combine, x: Array, dy: Array) -> Array:
         """Pull back rows that are made of tokens, or tokens that are made of rows: the one is the other's transpose."""
+        from tpsim.program.dispatch import combine, dispatch, narrowed
+
         trace, chosen = self.trace, op.inputs[1]
         if isinstance(op, Combine):
             return dispatch(trace, _d(x), narrowed(trace, dy, self.practice.rows), chosen, like=x)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.dims import DIMS
-from tpsim.quantity.errors import Problem
+from tpsim.quantity.errors import InputError, Problem
 from tpsim.quantity.size import divisors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.model import Model
     from tpsim.quantity.errors import At, Place
     from tpsim.question.question import Workload
+    from tpsim.question.scenario_file import ScenarioFile
 
 
 def legal_tp(model: Model) -> list[int]:
@@ -154,3 +156,32 @@ def nearest(number: int, of: int) -> str:
 def listed(numbers: Sequence[int]) -> str:
     """Numbers as a remedy lists them."""
     return ", ".join(map(str, numbers))
+
+
+def with_legal_tp(
+    error: InputError, file: ScenarioFile, model: Model, lay: Callable[[ScenarioFile], object]
+) -> InputError:
+    """The refusal of a tp, with those sizes of the model's that the rest of the scenario can be laid out with first.
+
+    lay  lays out a scenario. Raises InputError for one that cannot be
+    Where tp takes several axes, or no size helps, all that the model can have are listed, as they were.
+    """
+    every, told, axes = legal_tp(model), legal_text(model), file.layout.tp if file.layout else ()
+    if len(axes) != 1 or all(problem.remedy != told for problem in error.problems):
+        return error
+    here = [tp for tp in every if _lies(file.model_copy(update={"mesh": {**file.mesh, axes[0]: tp}}), lay)]
+    others = [tp for tp in every if tp not in here]
+    if not here or not others:
+        return error
+    remedy = f"legal tp: {listed(here)}; with other sizes beside it also {listed(others)}"
+    return InputError(
+        replace(problem, remedy=remedy) if problem.remedy == told else problem for problem in error.problems
+    )
+
+
+def _lies(file: ScenarioFile, lay: Callable[[ScenarioFile], object]) -> bool:
+    try:
+        lay(file)
+    except InputError:
+        return False
+    return True

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
+    from tpsim.fabric.placement import Binding
     from tpsim.program.model import Model
     from tpsim.quantity.errors import At
     from tpsim.question.question import Workload
@@ -49,6 +50,11 @@ class Cut:
     parents: Mapping[str, str]
     layout: Layout
     assumptions: tuple[Assumption, ...]
+
+    def bound(self, binding: Binding) -> Binding:
+        """What carries its axes: those that are cut in two lie where the whole ones are bound to."""
+        wholes = {axis: self.parents.get(axis, axis) for axis in self.mesh.axes}
+        return {axis: binding[whole] for axis, whole in wholes.items() if whole in binding}
 
 
 def cut(

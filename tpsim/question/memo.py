@@ -12,10 +12,10 @@ from tpsim.cost.kernels import kernels
 from tpsim.cost.memory import standing
 from tpsim.machine import profile
 from tpsim.program.kinds import ONE, one_each
-from tpsim.program.kinds_file import as_stated
 from tpsim.program.layout import REGIONS
 from tpsim.program.lifetimes import microbatches
 from tpsim.program.lower import anew, begun, lower
+from tpsim.program.model import as_stated
 from tpsim.program.model_file import load_model
 from tpsim.program.practice import Ahead, Bucket, Overlap
 from tpsim.program.schedules import pipeline_schedule

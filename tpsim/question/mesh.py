@@ -142,10 +142,8 @@ def placement_of(read: Stated, machine: Machine, split: Cut) -> Placement:
         known_axis(axis, original, read.at_key, "placement", axis)
         with pointing_at(read.at("placement", axis), BIND_NOTHING):
             place(machine.levels, Mesh({axis: 1}), {axis: binds[axis]})
-    parents = {axis: split.parents.get(axis, axis) for axis in split.mesh.axes}
-    binding = {axis: binds[parent] for axis, parent in parents.items() if parent in binds}
     with pointing_at(read.at("placement") if binds else read.at("mesh")):
-        return _placed(machine, split, binding, binds)
+        return _placed(machine, split, split.bound(binds), binds)
 
 
 def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placement:

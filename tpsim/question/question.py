@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.program.serving import Serving
     from tpsim.program.stages import Stages
-    from tpsim.question.assume import Assume, PriceFields
     from tpsim.question.requirements import Limit
+    from tpsim.question.scenario_file import Assume, PriceFields
     from tpsim.question.stated import Stated
     from tpsim.report.answer import Assumption
 

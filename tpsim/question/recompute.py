@@ -124,7 +124,7 @@ def _check_stream(asked: Iterable[str], kept: Lifetimes, read: Stated) -> None:
 
     A gradient of weights that two parts share is no stream, and weights that both read are none.
 
-    found  of a stack that has two layers of each kind, so that a layer hands on to one like it
+    kept  of a stack that has two layers of each kind, so that a layer hands on to one like it
     """
     activations = [(x, op) for x, op in kept.makers.items() if x.role == "activation" and op.where.act != "W"]
     stream = {x.name for x, _ in activations if kept.handed_on(x)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim import __version__
 from tpsim.algebra.mesh import as_flag
 from tpsim.fabric.placement import in_one_line
-from tpsim.program.kinds_file import as_stated
+from tpsim.program.model import as_stated
 from tpsim.program.transformer import parameter_count
 from tpsim.question.prices import written
 

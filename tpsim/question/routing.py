@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
 from tpsim.program.dims import BUSY, CAPACITY, EXPERTS, RAGGED, completed
-from tpsim.program.dispatch import at_experts, tokens_on
 from tpsim.quantity.errors import InputError, Problem
 from tpsim.quantity.size import divisors, largest, log, over, product, root, smallest
 from tpsim.question.divisibility import listed
@@ -86,7 +85,7 @@ def levelled(practice: Practice, layout: Layout, placement: Placement, at: At) -
     home, here = layout.roles.get("ep", ()), ("practice", "rows", "dispatch")
     if not (of and home):
         return practice  # rows that stay where they are need no copies
-    tokens = tokens_on(layout)
+    tokens = layout.routed
     if whole := [axis for axis in home if axis not in tokens]:
         message = f"every device along {' and '.join(whole)} has all tokens, so no copies of them go there"
         raise InputError.one("no-copies", message, at(*here), "write flat, or split tokens: sequence_parallel: true")
@@ -149,7 +148,7 @@ def _filled(question: Question, dims: Values, axes: Values) -> Any:
     load = question.assume.routing.load
     if load == "balanced" or question.assume.routing.drop != "none":
         return 1
-    home, stay = at_experts(question.layout)
+    home, stay = question.layout.at_experts
     ranks = product(axes[axis] for axis in home)
     most = over(smallest(dims["k"] * ranks, dims[EXPERTS]), dims["k"])
     if load != "uniform":
@@ -167,7 +166,7 @@ def _busy(question: Question, dims: Values, axes: Values, fullest: Any) -> Any:
     """
     if question.assume.routing.drop != "none":
         return 1
-    home, stay = at_experts(question.layout)
+    home, stay = question.layout.at_experts
     experts = over(dims[EXPERTS], product(axes[axis] for axis in home))
     rows = over(dims[RAGGED], product(axes[axis] for axis in stay)) * fullest
     if question.assume.routing.load == "uniform":
@@ -186,7 +185,7 @@ def routed(question: Question, dims: Values, axes: Values) -> tuple[Values, Valu
     drop, levels = question.assume.routing.drop, [*_copies(question, axes)]
     known = {CAPACITY: 1 if drop == "none" else Fraction(str(drop))}
     if question.practice.rows.counts == "exchange":
-        known["js"] = product(axes[axis] for axis in tokens_on(question.layout))
+        known["js"] = product(axes[axis] for axis in question.layout.routed)
     for of, parts, many in levels:
         known |= dict(zip(DIMS_OF[of][::2], (parts, many), strict=True))
     dims = completed({**dims, **known})

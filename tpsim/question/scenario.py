@@ -20,6 +20,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
+from tpsim.question.divisibility import with_legal_tp
 from tpsim.question.layout import cut
 from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
@@ -80,8 +81,6 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
     try:
         workload, split, placement = _laid_out(read, model, machine)
     except InputError as error:
-        from tpsim.question.other_tp import with_legal_tp
-
         lay = partial(_laid_out, model=model, machine=machine)
         raise with_legal_tp(error, read.file, model, lambda file: lay(replace(read, file=file))) from None
     practice = levelled(_practice(read, model, split.layout), split.layout, placement, read.at)
