@@ -28,7 +28,7 @@ from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Count, Number, Of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.space import Space
@@ -88,23 +88,47 @@ def search(
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
     evaluation = evaluate(several, memo, weigh, workers)
-    named = (("--set", overrides), ("--vary", vary))
-    asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
-    asked += [] if plans == PLANS else ["--plans", str(plans)]
-    words = [str(scenario)] if isinstance(scenario, str | Path) else []
     spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
     most = max(plans, evaluation.fitting) if questions[0].inference else plans
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
-    told = (*words, *asked), Again(again, vary, flags)
+    told = tuple(asked_again(scenario, flags, overrides, vary, plans)), Again(again, vary, flags)
     result = SearchResult(by, several, questions, ranking, best, close, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
         return result
     return replace(result, sensitivity=list(answered(result, most, memo, workers)), constants=moves(result, memo))
+
+
+def asked_again(
+    scenario: Any, flags: Mapping[str, Any], overrides: Sequence[str], vary: Sequence[str], plans: int
+) -> Iterator[str]:
+    """The words of the command line that ask for a search again, but for what it ranks by."""
+    if isinstance(scenario, str | Path):
+        yield str(scenario)
+    yield from flag_words(flags)
+    yield from (
+        word for name, texts in (("--set", overrides), ("--vary", vary)) for text in texts for word in (name, text)
+    )
+    if plans != PLANS:
+        yield from ("--plans", str(plans))
+
+
+def save_best(words: Sequence[str], by: str) -> str:
+    """The command that writes the best layout of what is asked for as a scenario."""
+    ranked = [] if by == "step" else ["--by", by]
+    return shlex.join(["tpsim", "search", *words, *ranked, "--top", "1", "--save", "best.yaml"])
+
+
+def name_of(space: Space) -> str:
+    """The name of the scenario that a space is of; without one the model's."""
+    stated = space.document
+    model = stated.data["model"]
+    asked = model.get("extends") if isinstance(model, Mapping) else model
+    return str(stated.data.get("name") or (asked if stated.path == "flags" else Path(stated.path).stem))
 
 
 def refuse_ranking(by: str, top: int, plans: int) -> None:
@@ -175,10 +199,7 @@ class SearchResult(Answer):
     @property
     def name(self) -> str:
         """The scenario's name; without one the model's."""
-        stated = self.spaces[0].document
-        model = stated.data["model"]
-        asked = model.get("extends") if isinstance(model, Mapping) else model
-        return str(stated.data.get("name") or (asked if stated.path == "flags" else Path(stated.path).stem))
+        return name_of(self.spaces[0])
 
     @property
     def to_pad(self) -> str:
@@ -188,8 +209,7 @@ class SearchResult(Answer):
     @property
     def to_save(self) -> str:
         """The command that writes the best layout as a scenario."""
-        by = [] if self.by == "step" else ["--by", self.by]
-        return shlex.join(["tpsim", "search", *self.asked, *by, "--top", "1", "--save", "best.yaml"])
+        return save_best(self.asked, self.by)
 
     @property
     def to_ease(self) -> str:
