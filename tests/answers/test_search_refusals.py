@@ -19,6 +19,13 @@ def test_no_chips_are_refused_and_not_taken_for_those_of_the_scenario(chips):
         search(SMALL, chips=chips)
 
 
+@pytest.mark.parametrize("chips", [[8, 16], (8, 16), "8,16"])
+def test_several_numbers_of_chips_are_varied_as_the_remedy_writes_them(chips):
+    with pytest.raises(InputError, match="is no size of a mesh that is searched") as error:
+        search(SMALL, chips=chips)
+    assert error.value.problems[0].remedy == "search several: --vary chips=8,16"
+
+
 def test_a_front_of_money_needs_a_price():
     with pytest.raises(InputError, match="a search by money needs the price of a chip hour") as error:
         search(SMALL, vary=FEW, pareto="money,memory")

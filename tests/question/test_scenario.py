@@ -388,6 +388,26 @@ def test_a_foreign_flag_gets_the_name_that_tpsim_has(tmp_path: Path, flag: str) 
 
 
 @pytest.mark.parametrize(
+    ("flag", "path", "ours"),
+    [
+        ("hardware", "hardware", "--hw"),
+        ("global_batch", "workload.global_batch", "--batch"),
+        ("sequence_parallel", "layout.sequence_parallel", "--sp"),
+        ("seq_len", "workload.seq", "--seq"),
+    ],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_field_as_a_flag_gets_the_flag_that_sets_it(alone: bool, flag: str, path: str, ours: str) -> None:
+    """Without a scenario, too: that another flag is missing came first, as if nobody had stated it."""
+    scenario = None if alone else "qwen2-7b-h100"
+    with pytest.raises(InputError) as error:
+        resolve(scenario, flags={"model": "qwen2-7b", flag: "dgx-h100"} if alone else {flag: "dgx-h100"})
+    (problem,) = error.value.problems
+    assert problem.message == f"--{flag} is not a flag of tpsim"
+    assert problem.remedy == f"tpsim calls this {path}, as a flag {ours}"
+
+
+@pytest.mark.parametrize(
     ("scenario", "field", "path"),
     [
         ("llama3-70b-h100", "batch_size", "workload.global_batch"),
