@@ -69,6 +69,8 @@ BANDS = (
     Column("figures_p90", "figures\np90", "share"),
     Column("fitted_median", "curves\nmedian", "share"),
     Column("fitted_p90", "curves\np90", "share"),
+    Column("left_out_median", "left out\nmedian", "share"),
+    Column("left_out_p90", "left out\np90", "share"),
 )
 POINTS = (
     Column("collective", "collective"),
@@ -78,7 +80,12 @@ POINTS = (
     Column("base_s", "base", "seconds"),
     Column("figures_s", "figures", "seconds"),
     Column("fitted_s", "curves", "seconds"),
+    Column("left_out_s", "left out", "seconds"),
 )
+
+
+LEFT_OUT = "left out: by fits to the other two thirds of the sizes, each third in turn"
+"""What points are held against that their own fit has not seen."""
 
 
 def page(
@@ -91,17 +98,21 @@ def page(
     """
     if isinstance(result, StepFitResult):
         return _of_steps(result, verbose=verbose, profile=profile)
-    bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
-    tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
-    points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
+    unseen = result.bands[-1]["left_out_median"] is not None
+    bands, points = (
+        tuple(column for column in some if unseen or "left_out" not in column.key) for some in (BANDS, POINTS)
+    )
+    off = Table(bands, result.bands, title="|predicted/measured - 1|")
+    tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), off)
+    listed = (Table(points, result.records(), title="points", folded=True),) if verbose else ()
     runs = result.calibrated.runs
     measured = (("measured", f"{run}, {counted(len(run.V), 'point')}: {run.log}") for run in runs)
     return Page(
         result,
         title=result.name,
         facts=(("base", result.base), *measured),
-        tables=(*tables, *points) if result.parameters else (bands, *points),
-        notes=tuple(f"warning: {text}" for text in result.warnings),
+        tables=(*tables, *listed) if result.parameters else (off, *listed),
+        notes=(*((LEFT_OUT,) if unseen else ()), *(f"warning: {text}" for text in result.warnings)),
         next_command=_next(result, profile or result.base, level),
     )
 
