@@ -84,6 +84,16 @@ def test_several_runs_move_what_one_of_them_moves_and_are_believed_more(here):
     assert told == sorted(told)
 
 
+def test_how_far_a_figure_may_be_off_is_told_alike_on_the_page_and_in_the_file(here):
+    """Relative, of a logarithm whose deviation is 0.4: 49 %; the page said 40, the file 49.1."""
+    result = hw_fit_runs(here("megatron-22b-a100,1.1"), base="dgx-a100")
+    row = figures(result)["memory_efficiency"]
+    assert row["deviation"] == pytest.approx(np.exp(result.shares.after["memory_efficiency"]) - 1)
+    assert row["deviation_before"] == pytest.approx(np.exp(result.shares.before["memory_efficiency"]) - 1)
+    assert f"memory_efficiency: {{value: {row['value']:.5g}" in result.to_yaml()
+    assert f"0.771 in dgx-a100; +-{row['deviation']:.1%}" in result.to_yaml()
+
+
 def test_small_kernels_tell_the_hosts_launch_which_the_scenario_is_to_state(here):
     planned = tpsim.plan("small.yaml").step.time_s
     result = hw_fit_runs(here(f"small.yaml,{2 * planned}"), base="dgx-a100")

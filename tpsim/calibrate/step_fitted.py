@@ -99,8 +99,8 @@ class StepFitResult(Answer):
                 "figure": name,
                 "base": start,
                 "value": min(start * exp(by.by[name]), WHOLE if name in SHARES else inf),
-                "deviation_before": by.before[name],
-                "deviation": by.after[name],
+                "deviation_before": expm1(by.before[name]),
+                "deviation": expm1(by.after[name]),
             }
             for name, start in self.starts.items()
             if name in by.by
@@ -184,7 +184,7 @@ def _figures(result: StepFitResult) -> dict[str, dict[str, Any]]:
     for row in result.parameters:
         for path in SHARES.get(row["figure"], ()):
             value = min(WHOLE, own[path].value * row["value"] / row["base"])
-            note = f"{own[path].value:g} in {result.base}; +-{expm1(row['deviation']):.1%}"
+            note = f"{own[path].value:g} in {result.base}; +-{row['deviation']:.1%}"
             figures[path] = figure(value, own[path], result.source, note)
     return figures
 
