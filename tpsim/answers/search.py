@@ -25,7 +25,7 @@ from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Count, Number, Of
+from tpsim.report.record import Count, Number, Of, names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -301,6 +301,10 @@ class SearchResult(Answer):
         if required is None or self.best is None:
             return None
         return [Demanded(name, value, getattr(self.best, name)) for name, value in required.stated.items()]
+
+    columns = Of[Sequence[str]](
+        lambda _: tuple(name for name, always in names(Row).items() if always), "what stands above no rows"
+    )
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The rows; where more was asked for, all tables in one, which `table` tells apart."""

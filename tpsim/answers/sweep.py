@@ -182,7 +182,7 @@ class SweepResult(Answer):
     asked: Mapping[str, Any]
     name: str = ""
     words: tuple[str, ...] = ()
-    files: tuple[tuple[str, str], ...] = ()  # type: ignore[assignment]  # a field where others work it out
+    files: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def by_cell(self) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:

@@ -86,7 +86,9 @@ class FitResult(Answer):
         """
         base, fitted, runs = self.calibrated.base, self.calibrated.machine, self.calibrated.runs
         machines = dict(zip(PREDICTED, (base, replace(fitted, measured=()), fitted), strict=False))
-        unseen = left_out(self.calibrated) or [[None] * len(run.V) for run in runs]
+        seconds = left_out(self.calibrated)
+        unseen: list[Sequence[float | None]]
+        unseen = [[*map(float, those)] for those in seconds] if seconds else [[None] * len(run.V) for run in runs]
         return [row for run, others in zip(runs, unseen, strict=True) for row in _points(run, machines, others)]
 
     @cached_property
@@ -253,7 +255,7 @@ def _points(
             "band": band(V),
             "measured_s": seconds,
             **{f"{key}_s": seconds * float(np.exp(-by[at])) for key, by in off.items()},
-            "left_out_s": None if unseen[at] is None else float(unseen[at]),  # type: ignore[arg-type]  # it is a number
+            "left_out_s": unseen[at],
         }
 
 

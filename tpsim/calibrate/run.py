@@ -60,8 +60,8 @@ class MeasuredRun:
     def without(self, sizes: Collection[int]) -> MeasuredRun:
         """The run without its points of these sizes."""
         kept = [at for at, V in enumerate(self.V) if V not in sizes]
-        V, seconds, lines = (tuple(some[at] for at in kept) for some in (self.V, self.seconds, self.lines or self.V))
-        return replace(self, V=V, seconds=seconds, lines=lines if self.lines else ())
+        seconds, lines = tuple(self.seconds[at] for at in kept), tuple(self.lines[at] for at in kept if self.lines)
+        return replace(self, V=tuple(self.V[at] for at in kept), seconds=seconds, lines=lines)
 
     def predicted(self, machine: Machine) -> Array:
         """Seconds that the machine's profile predicts for every size.

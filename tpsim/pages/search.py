@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpsim.answers.cell import COLUMNS, SERVED
 from tpsim.answers.layout_row import in_texts
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.answers.sweep import COLUMNS, SERVED
 from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
