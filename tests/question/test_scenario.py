@@ -17,6 +17,7 @@ from tpsim.question.assume import Assume
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.requirements import Limit
+from tpsim.question.save import scenario_text
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
     LayoutFields,
@@ -302,6 +303,18 @@ def test_flags_alone_must_say_model_machine_and_sequence(missing: str) -> None:
     flags = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 4096, "tp": 8}
     with pytest.raises(InputError, match=f"--{missing} is needed without a scenario"):
         resolve(None, flags={**flags, missing: None})
+
+
+@pytest.mark.parametrize("named", ["", "mine"])
+def test_what_no_file_holds_is_called_as_its_model_is(named: str) -> None:
+    """A plan of flags was titled "flags", one of a mapping "scenario"; a name that is stated stays."""
+    own = [f"name={named}"] if named else []
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 4096}
+    scenario = {"tpsim": "scenario/1", "model": "llama-3-8b", "hardware": "dgx-h100", "mesh": {"data": 1}}
+    work = {"workload": {"global_batch": 1, "seq": 4096}, "layout": {"dp": "data"}}
+    for question in (resolve(None, flags=flags, overrides=own), resolve({**scenario, **work}, overrides=own)):
+        assert question.name == question.resolved["name"] == (named or "llama-3-8b")
+        assert ("name: " in scenario_text(question)) == bool(named)
 
 
 def test_a_workload_that_edits_state_needs_no_flag_for_its_sequence() -> None:

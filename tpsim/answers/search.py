@@ -123,14 +123,6 @@ def save_best(words: Sequence[str], by: str) -> str:
     return shlex.join(["tpsim", "search", *words, *ranked, "--top", "1", "--save", "best.yaml"])
 
 
-def name_of(space: Space) -> str:
-    """The name of the scenario that a space is of; without one the model's."""
-    stated = space.document
-    model = stated.data["model"]
-    asked = model.get("extends") if isinstance(model, Mapping) else model
-    return str(stated.data.get("name") or (asked if stated.path == "flags" else Path(stated.path).stem))
-
-
 def refuse_ranking(by: str, top: int, plans: int) -> None:
     """Refuse a measure that there is not, and to list or to plan nothing. Raises InputError."""
     if by not in get_args(By):
@@ -196,10 +188,7 @@ class SearchResult(Answer):
     )
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
-    @property
-    def name(self) -> str:
-        """The scenario's name; without one the model's."""
-        return name_of(self.spaces[0])
+    name = Of[str](lambda result: result.questions[0].name, "of the scenario; without one of the model")
 
     @property
     def to_pad(self) -> str:

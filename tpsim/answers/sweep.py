@@ -15,7 +15,7 @@ from tpsim.answers.cell import COLUMNS, SERVED, Cell, cells, kinds
 from tpsim.answers.layout_row import Demanded
 from tpsim.answers.planned import By  # noqa: TC001 - JSON Schemas read types
 from tpsim.answers.ranking import measurable
-from tpsim.answers.search import PLANS, TOP, asked_again, name_of, refuse_ranking, save_best
+from tpsim.answers.search import PLANS, TOP, asked_again, refuse_ranking, save_best
 from tpsim.answers.search_verdict import known_of, looked_at
 from tpsim.layouts.space import spaces
 from tpsim.quantity.arguments import checked
@@ -153,7 +153,7 @@ def sweep(
     files = tuple(dict.fromkeys(file for question in questions for file in question.inputs))
     words = tuple(asked_again(scenario, flags, overrides, (), plans))
     kept = tuple(paths[cell] for cell in planned)
-    return SweepResult(by, top, kept, len(missing), best.stated if best else {}, name_of(several[0]), words, files)
+    return SweepResult(by, top, kept, len(missing), best.stated if best else {}, questions[0].name, words, files)
 
 
 @dataclass(frozen=True)
