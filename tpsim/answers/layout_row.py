@@ -172,10 +172,12 @@ class Refused(Record):
 
     reason   the slug of the refusal
     layouts  how many
+    example  what it says of the first of them
     """
 
     reason: str
     layouts: Count
+    example: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,7 @@ class SearchResult(Answer):
     @property
     def refused(self) -> list[Refused]:
         """The layouts that are not legal, by reason."""
-        return [Refused(*reason) for reason in self.evaluation.refused.most_common()]
+        return [Refused(str(why), many, why.message) for why, many in self.evaluation.refused.most_common()]
 
     @property
     def padding(self) -> str:

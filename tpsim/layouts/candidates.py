@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.family import Family, Measure
     from tpsim.layouts.group import Group
+    from tpsim.layouts.reason import Reason
     from tpsim.layouts.space import Space
     from tpsim.question.memo import Memo
 
@@ -31,7 +32,7 @@ class Evaluation:
     copies: Copies[Shared]
     considered: int
     covered: int
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[Reason] = field(default_factory=Counter)
     families: list[Family] = field(default_factory=list)
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.layouts.copies import Remote
 from tpsim.layouts.evaluator import Evaluator
 from tpsim.layouts.family import Family
+from tpsim.layouts.reason import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.space import Space
     from tpsim.question.memo import Memo
 
-Evaluated = tuple[Counter[str], list[Family]]
+Evaluated = tuple[Counter[Reason], list[Family]]
 """Of one program: layouts without a price, by reason, and the others."""
 
 
@@ -58,7 +59,7 @@ class Shared:
     def evaluate(self, number: int) -> None:
         """Evaluate some that are alike."""
         for at in self.alike[number]:
-            job, refused = self.jobs[at], Counter[str]()
+            job, refused = self.jobs[at], Counter[Reason]()
             families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure).families()]
             self.evaluated[at] = refused, families
 

@@ -64,7 +64,11 @@ MORE = (
 OF_TRAINING = ("microbatches", "microbatch_size", "zero", "step_s", "mfu")
 """Columns that say nothing of inference, whose step is that to the first token, or to the next."""
 
-REFUSED = (Column("reason", "refused"), Column("layouts", "layouts", "integer"))
+REFUSED = (
+    Column("reason", "refused"),
+    Column("layouts", "layouts", "integer"),
+    Column("example", "the first of them"),
+)
 
 
 SENSITIVITY = (
