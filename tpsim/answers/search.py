@@ -94,7 +94,7 @@ def search(
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
-    told = tuple(asked_again(scenario, flags, overrides, vary, plans)), Again(again, vary, flags)
+    told = tuple(asked_again(scenario, flags, overrides, vary, plans)), Again(again, vary, flags, overrides)
     result = SearchResult(by, several, questions, ranking, best, close, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
