@@ -320,7 +320,7 @@ def test_logs_of_nothing_that_has_a_price_are_refused(island, tmp_path):
 
 def test_ranks_that_do_not_fit_on_the_level_are_refused(island):
     Path(island).write_text(ISLAND.replace("shape: [8]", "shape: [4]"), encoding="utf-8")
-    assert "does not fit on port 4" in refusal(TABLE, base=island, level="port").message
+    assert "ranks do not fit on port 4" in refusal(TABLE, base=island, level="port").message
     assert refusal(TABLE, base=island, level="prot").remedy == 'did you mean "port"?'
 
 
