@@ -105,6 +105,17 @@ def test_values_that_are_numbers_are_kept_as_numbers(tmp_path):
     assert found.rows[0]["chips"] in (2, 4)
 
 
+def test_a_map_that_is_varied_is_told_as_a_scenario_writes_it(tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = {**ASKED, "hw": "dgx-h100", "vary": ["practice={base: megatron}", "zero=1"]}
+    found, alone = sweep(folder=tmp_path, **asked), search(**asked)
+    assert found.rows[0]["practice"] == "{base: megatron}"
+    assert found.lines[0] == alone.lines[0]
+    assert alone.lines[0].text.startswith("practice {base: megatron}, tp 1, ")
+    assert alone.best.varied == {"practice": {"base": "megatron"}}
+    assert page(alone, verbose=False).tables[0].rows[0]["practice"] == "{base: megatron}"
+
+
 def test_what_a_sweep_is_made_of_is_told_and_asked_for_again(tmp_path):
     """Its best is the one that a search of the cell by itself finds, as its next command asks."""
     pytest.importorskip("pyarrow")

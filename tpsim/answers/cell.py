@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.layout_row import in_texts, in_words
+from tpsim.answers.layout_row import as_written, in_texts, in_words
 from tpsim.answers.search import search
 from tpsim.answers.search_verdict import lines_of, surely
 from tpsim.layouts.space import spaces
@@ -130,4 +130,4 @@ KINDS = (({bool}, "bool"), ({int}, "int64"), ({int, float}, "double"))
 def _flat(row: Row) -> dict[str, Any]:
     whole = {**row, **in_texts(row), "layout": in_words(row), "value": float(row.planned.value(row.by))}
     kept = [*COLUMNS, *(SERVED if row.question.inference else ())]
-    return {**row.varied, **{name: whole.get(name) for name in kept}}
+    return {**as_written(row), **{name: whole.get(name) for name in kept}}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.answers.cell import COLUMNS, SERVED
-from tpsim.answers.layout_row import in_texts
+from tpsim.answers.layout_row import as_written, in_texts
 from tpsim.answers.sensitivity import FACTOR
 from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
 from tpsim.report.numbers import counted
@@ -169,7 +169,7 @@ def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
         {
             **_cells({**row, **in_texts(row)}, row.by, row.planned.value(row.by)),
-            **row["varied"],
+            **as_written(row),
             "mark": OVER[row["fits"]],
         }
         for row in rows
