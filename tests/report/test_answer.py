@@ -126,6 +126,28 @@ def test_a_frame_and_a_csv_of_no_rows_have_the_columns_of_rows():
     assert one.to_frame().groupby("axis")["exposed_s"].sum().sum() == 0
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        partial(tpsim.plan, "llama3-70b-h100-zb-h1"),
+        partial(tpsim.plan, "llama3-70b-h100-decode"),
+        partial(tpsim.search, "qwen2-7b-h100", chips=32, vary=["zero=1"], recompute="none", top=2),
+    ],
+)
+def test_an_answer_can_be_sent_from_a_worker_of_joblib_or_dask(ask):
+    """They send by cloudpickle: a plan of stages could not be sent, a search broke where its best is close."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    answer, shown = ask(), ask()
+    repr(shown)  # what is worked out by now is sent as well
+    for sent in (answer, shown):
+        came = cloudpickle.loads(cloudpickle.dumps(sent))
+        assert came.verdict == answer.verdict
+        assert json_text(came.to_json()) == json_text(answer.to_json())
+    if hasattr(answer, "lowered"):
+        assert answer.lowered.known
+        assert not cloudpickle.loads(cloudpickle.dumps(answer.lowered)).known
+
+
 def test_one_base_writes_every_document(shown):
     own = {kind.__name__ for kind in kinds() if "to_json" in vars(kind)}
     assert own == {"SchemaResult"}, "a JSON Schema is printed as it is, for editors"

@@ -88,7 +88,7 @@ def search(
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
     evaluation = evaluate(several, memo, weigh, workers)
-    spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
+    spare = [(space, spare_bytes(question)) for space, question in zip(several, questions, strict=True)]
     most = max(plans, evaluation.fitting) if questions[0].inference else plans
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
