@@ -223,9 +223,13 @@ def test_logs_and_runs_do_not_stand_beside_each_other(here, capsys, words, says)
 def test_the_command_after_a_fit_names_a_scenario_beside_the_list_from_here(here, tmp_path, monkeypatch, capsys):
     here("small.yaml,20 ms")
     monkeypatch.chdir(tmp_path.parent)
-    assert run(["hw", "fit", "--runs", f"{tmp_path.name}/runs.csv", "--base", "dgx-a100"]) == 0
+    asked = ["hw", "fit", "--runs", f"{tmp_path.name}/runs.csv", "--base", "dgx-a100"]
+    assert run(asked) == 0
     after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
-    assert after == ["plan", f"{tmp_path.name}/small.yaml", "--hw", "dgx-a100"]
+    assert after == [*asked, "-o", "dgx-a100-measured.yaml"]
+    assert run([*asked, "-o", f"{tmp_path.name}/mine.yaml"]) == 0
+    after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
+    assert after == ["plan", f"{tmp_path.name}/small.yaml", "--hw", f"{tmp_path.name}/mine.yaml"]
     assert run(after) == 0
 
 

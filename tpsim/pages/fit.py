@@ -32,11 +32,8 @@ STEPS = (
 MEMORY = (Column("measured_bytes", "measured\npeak", "bytes"), Column("peak_bytes", "planned\npeak", "bytes"))
 
 
-def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = None) -> Page:
-    """`result` as a page; `verbose` says more of what held the figures.
-
-    profile  the file that the fitted machine was written to, for the next command
-    """
+def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = None, again: str = "") -> Page:
+    """`result` as a page, as `page`; `verbose` says more of what held the figures."""
     figures = [
         {**row, **{key: shown(row["figure"], row[of]) for key, of in (("was", "base"), ("now", "value"))}}
         for row in result.parameters
@@ -49,7 +46,7 @@ def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = Non
         facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
         tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
         notes=result.remarks,
-        next_command=shlex.join(["tpsim", "plan", result.rows[0].named, "--hw", machine]),
+        next_command=again or shlex.join(["tpsim", "plan", result.rows[0].named, "--hw", machine]),
     )
 
 
@@ -89,15 +86,22 @@ LEFT_OUT = "left out: by fits to the other two thirds of the sizes, each third i
 
 
 def page(
-    result: FitResult | StepFitResult, *, verbose: bool, profile: str | None = None, level: str | None = None
+    result: FitResult | StepFitResult,
+    *,
+    verbose: bool,
+    profile: str | None = None,
+    level: str | None = None,
+    again: str = "",
 ) -> Page:
     """`result` as a page; `verbose` adds every point.
 
     profile  the file that the fitted machine was written to, for the next command
     level    where the ranks lay, as it was asked
+    again    the command that writes it, where nothing did
     """
+    again = "" if profile else again
     if isinstance(result, StepFitResult):
-        return _of_steps(result, verbose=verbose, profile=profile)
+        return _of_steps(result, verbose=verbose, profile=profile, again=again)
     unseen = result.bands[-1]["left_out_median"] is not None
     bands, points = (
         tuple(column for column in some if unseen or "left_out" not in column.key) for some in (BANDS, POINTS)
@@ -113,7 +117,7 @@ def page(
         facts=(("base", result.base), *measured),
         tables=(*tables, *listed) if result.parameters else (off, *listed),
         notes=(*((LEFT_OUT,) if unseen else ()), *(f"warning: {text}" for text in result.warnings)),
-        next_command=_next(result, profile or result.base, level),
+        next_command=again or _next(result, profile or result.base, level),
     )
 
 
