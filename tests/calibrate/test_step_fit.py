@@ -94,6 +94,22 @@ def test_how_far_a_figure_may_be_off_is_told_alike_on_the_page_and_in_the_file(h
     assert f"0.771 in dgx-a100; +-{row['deviation']:.1%}" in result.to_yaml()
 
 
+def test_a_run_is_told_by_a_fit_to_the_others(here):
+    """Each left out in turn, held by a fit to a list without it, which is about its own figures: near, not equal."""
+    planned = tpsim.plan("megatron-22b-a100").step.time_s
+    lines = [f"megatron-22b-a100,{factor * planned}" for factor in (1.1, 1.2, 0.9)]
+    result = hw_fit_runs(here(*lines), base="dgx-a100")
+    for at, row in enumerate(result.rows):
+        others = hw_fit_runs(here(*lines[:at], *lines[at + 1 :]), base="dgx-a100")
+        assert row.left_out_s == pytest.approx(others.rows[0].fitted_s, rel=2e-3)
+        assert abs(row.left_out_s - row.measured_s) > abs(row.fitted_s - row.measured_s)
+    off = np.mean([abs(row.left_out_s / row.measured_s - 1) for row in result.rows])
+    assert result.verdict.endswith(f" after (mean); {off:.1%} where each is left out")
+    one = hw_fit_runs(here(lines[0]), base="dgx-a100")
+    assert one.rows[0].left_out_s is None
+    assert one.verdict.endswith(" after (mean)")
+
+
 def test_small_kernels_tell_the_hosts_launch_which_the_scenario_is_to_state(here):
     planned = tpsim.plan("small.yaml").step.time_s
     result = hw_fit_runs(here(f"small.yaml,{2 * planned}"), base="dgx-a100")

@@ -29,6 +29,7 @@ STEPS = (
     Column("base_s", "base", "seconds"),
     Column("fitted_s", "fitted", "seconds"),
 )
+UNSEEN = (Column("left_out_s", "left out", "seconds"),)
 MEMORY = (Column("measured_bytes", "measured\npeak", "bytes"), Column("peak_bytes", "planned\npeak", "bytes"))
 
 
@@ -38,14 +39,16 @@ def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = Non
         {**row, **{key: shown(row["figure"], row[of]) for key, of in (("was", "base"), ("now", "value"))}}
         for row in result.parameters
     ]
-    columns = (*STEPS, *MEMORY) if any(row.measured_bytes for row in result.rows) else STEPS
+    unseen = UNSEEN if any(row.left_out_s for row in result.rows) else ()
+    columns = (*STEPS, *unseen, *(MEMORY if any(row.measured_bytes for row in result.rows) else ()))
+    notes = (*(("left out: by a fit to all other runs, each in turn",) if unseen else ()), *result.remarks)
     machine = profile or result.base
     return Page(
         result,
         title=result.name,
         facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
         tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
-        notes=result.remarks,
+        notes=notes,
         next_command=again or shlex.join(["tpsim", "plan", result.rows[0].named, "--hw", machine]),
     )
 
