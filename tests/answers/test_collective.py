@@ -111,9 +111,7 @@ def test_some_devices_of_each_node_can_be_asked_for():
     assert collective("all-gather", hw="tpu-v5e", ranks=16, level="ici.0:4,ici.1:4").route == (
         "ici.0 4 (line) x ici.1 4 (line)"
     )
-    with pytest.raises(
-        InputError, match="mesh axis ranks of 16, 3 of them on nvlink, does not fit on nvlink 8 x network"
-    ):
+    with pytest.raises(InputError, match="16 ranks, 3 of them on nvlink, do not fit on nvlink 8 x network"):
         collective("all-gather", hw="dgx-h100", ranks=16, level="nvlink:3,network")
 
 
@@ -179,12 +177,17 @@ def test_guesses_that_the_seconds_rest_on_are_named():
         ({"ranks": 0}, "there cannot be 0 ranks"),
         (
             {"ranks": 16, "level": "nvlink"},
-            "does not fit on nvlink 8\n  = bind it to nvlink+network, or make it smaller",
+            ": 16 ranks do not fit on nvlink 8\n  = write --level nvlink,network, or ask for fewer ranks",
         ),
         (
             {"ranks": 8, "level": "nvlink:4"},
-            "does not fit on nvlink 4\n  = bind it to nvlink:4+network, or make it smaller",
+            ": 8 ranks do not fit on nvlink 4\n  = write --level nvlink:4,network, or ask for fewer ranks",
         ),
+        (
+            {"hw": "tpu-v5e", "ranks": 32, "level": "ici.0"},
+            ": ranks 32 cannot be laid on ici of 16x16 evenly\n  = name another physical axis of it, or one more",
+        ),
+        ({"hw": "tpu-v2", "ranks": 1009}, ": 1009 ranks do not fit on ici 16x16\n  = ask for fewer ranks"),
         ({"algorithm": "tre"}, '"tre" is not an algorithm'),
     ],
 )

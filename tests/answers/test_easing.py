@@ -21,6 +21,14 @@ EASED = {
         "llama3-70b-h100-decode --chips 8 --batch 4096",
         "--batch largest --by tokens_per_s_chip",
     ),
+    "a smaller batch than an override's": (
+        "llama3-70b-h100-decode --chips 8 --set 'workload={kind: decode, batch: 4096, context: 8192}'",
+        "--set workload.batch=largest --by tokens_per_s_chip",
+    ),
+    "a smaller batch than a field's": (
+        "llama3-70b-h100-decode --chips 8 --set workload.batch=4096",
+        "--set workload.batch=largest --by tokens_per_s_chip",
+    ),
     "chips of inference": ("llama3-70b-h100-decode --chips 1", "--chips 4"),
 }
 """What is asked of which nothing fits, and what makes it fit."""
@@ -107,6 +115,25 @@ def test_a_sweep_searches_no_cell_again(tmp_path, monkeypatch):
     assert "no layout fits" in str(swept.to_json())
     with pytest.raises(AssertionError):
         assert tpsim.search("llama3-8b-v5e", chips=4, vary=["microbatches=64"]).verdict
+
+
+@pytest.mark.parametrize(
+    ("work", "kept"),
+    [
+        (["workload={kind: decode, batch: 128, context: 8192}"], 1),
+        (["workload={kind: decode, batch: 128, context: 8192}", "workload.batch=64"], 1),
+        (["workload.kind=decode", "workload.context=8192", "workload.batch=128"], 2),
+    ],
+)
+def test_a_batch_that_an_override_states_is_made_smaller_by_an_override(work, kept):
+    """A flag says nothing beside it: only more chips were found, four times as many where a smaller batch would do."""
+    asked = {"model": "llama-3-70b", "hw": "dgx-h100", "chips": 8}
+    found = tpsim.search(**asked, overrides=[*work, "require.tpot=< 20 ms"])
+    words, eased = found.eased
+    assert words == "--set workload.batch=32"
+    assert eased.best.batch == 32
+    sets = [word for word in shlex.split(found.to_ease) if word.startswith("workload")]
+    assert sets == [*work[:kept], "workload.batch=32"]
 
 
 def test_a_change_that_cannot_be_asked_is_passed_over():

@@ -238,8 +238,24 @@ def test_a_page_by_money_says_what_each_layout_costs_and_what_its_front_weighs()
         assert front.title == f"not surpassed in {weighed} and memory together"
         assert any(column.key == "price" for column in best.columns) == (by == "money")
         prices = [row["price"] for row in best.rows]
-        run = [row.run.price_per_million_tokens if by == "money" else None for row in found.rows]
-        assert prices == run
+        paid = [pytest.approx(row.run.price_per_million_tokens) if by == "money" else None for row in found.rows]
+        assert prices == paid
+
+
+@pytest.mark.parametrize(("by", "key"), [("tokens_per_s", "rate"), ("tokens_per_s_chip", "tokens_per_s_chip")])
+def test_a_page_has_the_rate_that_it_ranks_by(by, key):
+    """Steps of unlike sequences, on unlike numbers of chips, fall and rise down the page; their rates fall."""
+    asked = {"vary": ["chips=16,32", "workload.seq=2048,4096", "zero=1", "pp=1", "tp=2,4"], "recompute": "none"}
+    found = search("qwen2-7b-h100", **asked, by=by)
+    (best,) = page(found, verbose=False).tables
+    (column,) = (column for column in best.columns if column.header.startswith("tokens/s"))
+    assert column.key == key
+    chips = [row["chips"] if by == "tokens_per_s_chip" else 1 for row in best.rows]
+    tokens = [256 * row["workload.seq"] / row["step_s"] for row in best.rows]
+    rates = [row[key] for row in best.rows]
+    assert rates == [pytest.approx(rate / count) for rate, count in zip(tokens, chips, strict=True)]
+    assert rates == sorted(rates, reverse=True)
+    assert [row["step_s"] for row in best.rows] != sorted(row["step_s"] for row in best.rows)
 
 
 def test_a_machine_may_state_the_price_of_its_chips_and_a_scenario_another_one():

@@ -19,6 +19,13 @@ def test_no_chips_are_refused_and_not_taken_for_those_of_the_scenario(chips):
         search(SMALL, chips=chips)
 
 
+@pytest.mark.parametrize("chips", [[8, 16], (8, 16), "8,16"])
+def test_several_numbers_of_chips_are_varied_as_the_remedy_writes_them(chips):
+    with pytest.raises(InputError, match="is no size of a mesh that is searched") as error:
+        search(SMALL, chips=chips)
+    assert error.value.problems[0].remedy == "search several: --vary chips=8,16"
+
+
 def test_a_front_of_money_needs_a_price():
     with pytest.raises(InputError, match="a search by money needs the price of a chip hour") as error:
         search(SMALL, vary=FEW, pareto="money,memory")
@@ -40,6 +47,41 @@ def test_steps_of_unlike_work_are_not_ranked_by_their_seconds(field):
         with pytest.raises(InputError, match="steps are not the same work") as error:
             search(SMALL, vary=[*FEW, field], recompute="full", by="tokens_per_s" if asked else "step", **asked)
         assert error.value.problems[0].remedy == f"compare what they get done: {remedy}"
+
+
+FEW_NODES = ["pp=1", "tp=1", "zero=1", "sp=false", "ep", "placement"]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_reason_is_told_with_what_a_plan_says_of_the_first_layout(workers):
+    """A reason was a slug that no page explained: now each has a message, and a plan that is refused says the same."""
+    found = search("qwen2-7b-h100", chips=64, recompute="none", top=1, workers=workers)
+    told = {one.reason: one.example for one in found.refused}
+    turns = "4 microbatches are not divisible by 8 stages: this schedule takes as many at a time"
+    assert told == {
+        "heads-not-divisible": "28 heads are not divisible by tp 8",
+        "too-few-layers": "28 layers are too few for 32 chunks: only the first and the last may have none",
+        "microbatches-not-divisible": turns,
+    }
+    with pytest.raises(InputError) as error:
+        tpsim.plan("qwen2-7b-h100", chips=64, tp=8, dp=8)
+    assert told[error.value.problems[0].slug] == error.value.problems[0].message
+    (table,) = [one for one in page(found, verbose=True).tables if one.title == "why layouts are refused"]
+    assert [row["example"] for row in table.rows] == list(told.values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "slug"),
+    [
+        ({"scenario": "llama3-70b-h100-decode", "chips": 16, "batch": "largest", "by": "tokens_per_s"}, "no-room"),
+        ({"scenario": "deepseek-v3-h100", "chips": 64, "plans": 1, "vary": FEW_NODES}, "nodes-not-apart"),
+        ({"scenario": "gpt2-xl-a100-dp", "chips": 8, "plans": 1}, "heads-not-divisible"),
+    ],
+)
+def test_every_reason_has_words(asked, slug):
+    found = search(**asked, top=1)
+    assert all(" " in one.example for one in found.refused)
+    assert slug in {one.reason for one in found.refused}
 
 
 def test_schedules_that_deadlock_are_counted_as_refused_before_any_layout_is_planned():

@@ -8,12 +8,14 @@ from importlib import import_module
 
 import pytest
 
+from tpsim.answers.cell import CODE, COLUMNS, SERVED, Cell, cells, source
 from tpsim.answers.search import search
-from tpsim.answers.sweep import COLUMNS, SERVED, SweepResult, cells, extra, sweep
+from tpsim.answers.sweep import SweepResult, extra, sweep
 from tpsim.answers.verdict import percent
 from tpsim.layouts.layout import Layout
-from tpsim.pages.search import sweep_page
+from tpsim.pages.search import page, sweep_page
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo
 
 EFFICIENCIES = ",".join(f"0.{percent}" for percent in range(40, 65))
 VARY = ["zero=0,1", "microbatches=1,2", "hardware=dgx-h100,dgx-a100", f"assume.matmul_efficiency={EFFICIENCIES}"]
@@ -60,6 +62,106 @@ def test_a_sweep_that_is_started_again_searches_only_what_is_missing(swept):
     assert [path for path in swept.paths if path.stat().st_mtime_ns != before[path]] == [swept.paths[3]]
 
 
+@pytest.mark.parametrize("left", [100, 0])
+def test_a_cell_whose_file_broke_off_is_searched_again(left, swept):
+    whole = swept.paths[3].read_bytes()
+    swept.paths[3].write_bytes(whole[:left])
+    again = sweep(folder=swept.paths[0].parent, vary=VARY, top=30, **ASKED)
+    assert (again.made, again.rows, swept.paths[3].read_bytes()) == (1, swept.rows, whole)
+
+
+def test_a_table_of_something_else_by_the_name_of_a_cell_is_none(swept):
+    import pandas as pd
+
+    whole = swept.paths[3].read_bytes()
+    pd.DataFrame({"a": [1]}).to_parquet(swept.paths[3])
+    again = sweep(folder=swept.paths[0].parent, vary=VARY, top=30, **ASKED)
+    assert (again.made, again.rows, swept.paths[3].read_bytes()) == (1, swept.rows, whole)
+
+
+def test_a_cell_has_another_name_once_any_code_is_another(monkeypatch, tmp_path):
+    cell = Cell(None, (), (), {"hw": "dgx-h100", **ASKED}, "step", 1, 1)
+    name = cell.key(Memo())
+    assert cell.key(Memo()) == name
+    monkeypatch.setattr("tpsim.answers.cell.source", lambda folder: source(folder) + " and one more line")
+    assert cell.key(Memo()) != name
+    for at, code in enumerate(("x = 1", "x = 2")):
+        (tmp_path / str(at)).mkdir()
+        (tmp_path / str(at) / "cost.py").write_text(code)
+    assert len({source(CODE), source(tmp_path / "0"), source(tmp_path / "1")}) == 3
+
+
+def test_values_that_are_numbers_are_kept_as_numbers(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    asked = {**ASKED, "chips": None, "hw": "dgx-h100", "seq": None, "by": "tokens_per_s"}
+    varied = ["chips=2,4", "assume.matmul_efficiency=0.5,1", "workload.seq=8,16", "practice=megatron,fsdp2"]
+    found = sweep(folder=tmp_path, vary=varied, **asked)
+    frame = pd.read_parquet(tmp_path)
+    paths = ("chips", "assume.matmul_efficiency", "workload.seq", "practice")
+    assert [frame[path].dtype.kind for path in paths] == ["i", "f", "i", "O"]
+    assert {frame["chips"].max(), frame["practice"].min()} == {4, "fsdp2"}
+    assert found.rows[0]["chips"] in (2, 4)
+
+
+def test_a_map_that_is_varied_is_told_as_a_scenario_writes_it(tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = {**ASKED, "hw": "dgx-h100", "vary": ["practice={base: megatron}", "zero=1"]}
+    found, alone = sweep(folder=tmp_path, **asked), search(**asked)
+    assert found.rows[0]["practice"] == "{base: megatron}"
+    assert found.lines[0] == alone.lines[0]
+    assert alone.lines[0].text.startswith("practice {base: megatron}, tp 1, ")
+    assert alone.best.varied == {"practice": {"base": "megatron"}}
+    assert page(alone, verbose=False).tables[0].rows[0]["practice"] == "{base: megatron}"
+
+
+def test_what_a_sweep_is_made_of_is_told_and_asked_for_again(tmp_path):
+    """Its best is the one that a search of the cell by itself finds, as its next command asks."""
+    pytest.importorskip("pyarrow")
+    machines = "hardware=dgx-h100,dgx-a100"
+    found = sweep(folder=tmp_path, vary=[machines, "zero=0,1"], overrides=["assume.matmul_efficiency=0.6"], **ASKED)
+    alone = search(vary=[machines, "zero=0,1"], overrides=["assume.matmul_efficiency=0.6"], **ASKED)
+    assert found.lines[:2] == alone.lines[:2]
+    zero = alone.best.zero
+    assert found.to_save == (
+        "tpsim search --model gpt-tiny --seq 16 --batch 8 --chips 2 --tp 1 --pp 1 --recompute none "
+        f"--set assume.matmul_efficiency=0.6 --vary hardware=dgx-h100 --vary zero={zero} --top 1 --save best.yaml"
+    )
+    again = search(vary=["hardware=dgx-h100", f"zero={zero}"], overrides=["assume.matmul_efficiency=0.6"], **ASKED)
+    assert again.best.step_s == found.rows[0]["step_s"]
+    machines_read = {path for path, _ in found.files if path.startswith("hardware/")}
+    assert machines_read == {"hardware/dgx-h100.yaml", "hardware/dgx-a100.yaml"}
+    assert sweep_page(found, verbose=False).next_command == found.to_save
+
+
+def test_the_best_that_surely_fits_is_named_where_the_best_is_too_close_to_say(tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = {"scenario": "qwen2-7b-h100", "by": "tokens_per_s", "overrides": ["recompute=none"]}
+    asked["vary"] = ["chips=16,32", "zero=1", "sp", "tp=2,4", "pp=1", "cp=1"]
+    found, alone = sweep(folder=tmp_path, **asked), search(**asked)
+    assert found.rows[0]["fits"] is alone.best.fits is None
+    assert [line.label for line in found.lines] == ["best", "memory", "surely", "space"]
+    assert found.lines[:3] == alone.lines[:3]
+    assert (found.close, found.fitting) == (alone.close, alone.fitting)
+    assert f"{found.fitting} fit ({found.close} of these too close to say); no other" in found.lines[3].text
+    table = sweep_page(found, verbose=False).tables[0]
+    assert [row["rate"] for row in table.rows] == [pytest.approx(256 * 4096 / row["step_s"]) for row in table.rows]
+
+
+def test_columns_of_a_sweep_are_those_of_a_search(tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = {"scenario": "qwen2-7b-h100", "vary": ["chips=16", "pp=2", "zero=1"], "top": 3}
+    of_sweep, of_search = (
+        sweep_page(sweep(folder=tmp_path, **asked), verbose=False),
+        page(search(**asked), verbose=False),
+    )
+    heads = [[column.header for column in made.tables[0].columns] for made in (of_sweep, of_search)]
+    assert "layers" in heads[0]
+    assert [head for head in heads[0] if head in heads[1]] == heads[1][:-1]
+    assert {*heads[0]} - {*heads[1]} == {"compute", "exposed", "bubble"}
+
+
 def test_a_cell_without_a_layout_says_why(tmp_path):
     pytest.importorskip("pyarrow")
     found = sweep(folder=tmp_path, vary=["microbatches=1,3"], hw="dgx-h100", **ASKED)
@@ -74,10 +176,10 @@ def test_a_sweep_that_ends_early_says_how_near_it_came(tmp_path):
     asked = {"folder": tmp_path, "vary": [f"hardware={','.join(machines)}"], **ASKED}
     whole, early = sweep(**asked), sweep(plans=1, **asked)
     assert (whole.complete, whole.gap) == (True, 0)
-    assert whole.verdict.endswith(" fit: no other can be better")
+    assert whole.verdict.endswith(" fit; no other can be better")
     least = min(search(hw=machine, plans=1, **ASKED).ranked.open_at for machine in machines)
     assert (early.complete, early.gap) == (False, pytest.approx(1 - least / early.rows[0]["value"]))
-    assert early.verdict.endswith(f" fit: within {percent(early.gap)} of the best")
+    assert early.verdict.endswith(f" fit; within {percent(early.gap)} of the best")
     none = sweep(plans=1, overrides=["require.bubble=> 1 %"], **asked)
     assert (none.rows, none.gap, none.complete) == ([], 0, False)
 
@@ -88,8 +190,11 @@ def test_what_the_best_is_required_to_be_is_held_of_the_best_of_all_cells(tmp_pa
     best = sweep(**asked).rows[0]["zero"]
     held, violated = (sweep(overrides=[f"require.best={{zero: {zero}, tp: 1}}"], **asked) for zero in (best, 1 - best))
     assert (held.ok, violated.ok) == (True, False)
-    assert held.verdict.endswith(f"; best tp 1 holds; best zero {best} holds")
-    assert violated.verdict.endswith(f"; best zero {1 - best} is violated: {best}")
+    assert [(line.text, line.ok) for line in held.lines[-2:]] == [
+        ("best tp 1 holds", True),
+        (f"best zero {best} holds", True),
+    ]
+    assert (violated.lines[-1].text, violated.lines[-1].ok) == (f"best zero {1 - best} is violated: {best}", False)
 
 
 def test_a_layout_of_a_sweep_that_is_too_close_to_say_is_marked():
@@ -97,13 +202,14 @@ def test_a_layout_of_a_sweep_that_is_too_close_to_say_is_marked():
     rows = [{**row, "rank": rank, "fits": fits} for rank, fits in enumerate((True, None), 1)]
     for some, told in ((rows, True), (rows[:1], False)):
         found = SweepResult("step", 2, (), 0, {})
-        found.__dict__["rows"], found.__dict__["by_cell"] = some, []
+        found.__dict__["rows"], found.__dict__["by_cell"] = some, [(some, {"vary": [], "why": ""})]
         (table,) = sweep_page(found, verbose=False).tables
         assert any(column.key == "fit" for column in table.columns) == told
         assert not any(column.key == "price" for column in table.columns)
     assert [row["fit"] for row in table.rows] == ["yes"]
     dear = SweepResult("money", 2, (), 0, {})
-    dear.__dict__["rows"], dear.__dict__["by_cell"] = [{**rows[0], "value": 2e-7}], []
+    dear.__dict__["rows"] = [{**rows[0], "value": 2e-7}]
+    dear.__dict__["by_cell"] = [(dear.rows, {"vary": [], "why": ""})]
     (table,) = sweep_page(dear, verbose=False).tables
     assert [row["price"] for row in table.rows] == [pytest.approx(0.2)]
     assert any(column.key == "price" for column in table.columns)

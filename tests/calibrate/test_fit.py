@@ -15,6 +15,7 @@ import pytest
 import tpsim
 from tests.machines import ISLAND
 from tpsim.answers.hw import hw_validate
+from tpsim.calibrate.calibrate import calibrate
 from tpsim.calibrate.fit import hw_fit, laid
 from tpsim.calibrate.run import MeasuredRun
 from tpsim.cli.main import run
@@ -65,6 +66,40 @@ def test_a_fit_comes_nearer_to_what_was_measured(fitted):
     assert every["points"] == 36
     assert every["fitted_median"] < 0.05 < every["base_median"]
     assert fitted.verdict.startswith(f"{len(fitted.parameters)} figures fitted to 36 points: median error ")
+
+
+def test_a_fit_says_how_far_it_is_off_at_sizes_that_are_left_out_of_it(fitted):
+    """Every third size in turn, held by fits of what is left, made by hand."""
+    runs = fitted.calibrated.runs
+    sizes = sorted({V for one in runs for V in one.V})
+    told = {(row["log"], row["line"], row["logical_bytes"]): row for row in fitted.points}
+    for fold in range(3):
+        out = set(sizes[fold::3])
+        machine = calibrate(fitted.calibrated.base, [_without(one, out) for one in runs]).machine
+        for one in runs:
+            by_hand = _without(one, {*sizes} - out)
+            rows = [told[one.log, line, V] for line, V in zip(by_hand.lines, by_hand.V, strict=True)]
+            assert [row["left_out_s"] for row in rows] == pytest.approx(list(by_hand.predicted(machine)))
+    every = fitted.bands[-1]
+    off = [abs(row["left_out_s"] / row["measured_s"] - 1) for row in fitted.points]
+    assert (every["left_out_median"], every["left_out_p90"]) == (np.median(off), pytest.approx(np.percentile(off, 90)))
+    assert every["left_out_median"] > 5 * every["fitted_median"]
+
+
+def _without(one, sizes):
+    rows = [row for row in zip(one.V, one.seconds, one.lines, strict=True) if row[0] not in sizes]
+    return replace(one, **{name: tuple(row[at] for row in rows) for at, name in enumerate(("V", "seconds", "lines"))})
+
+
+def test_of_two_sizes_none_can_be_left_out(island, tmp_path, capsys):
+    path = two_points(tmp_path, (40e-6, 3e-3))
+    result = hw_fit(path, base=island)
+    assert {row["left_out_s"] for row in result.points} == {result.bands[-1]["left_out_median"]} == {None}
+    assert "left out" not in result.verdict
+    assert run(["hw", "fit", str(path), "--base", island]) == 0
+    assert "left out" not in capsys.readouterr().out
+    assert run(["hw", "fit", str(TABLE), "--base", island]) == 0
+    assert "left out: by fits to the other two thirds of the sizes, each third in turn" in capsys.readouterr().out
 
 
 def test_a_log_that_is_given_again_counts_once_and_is_named(tmp_path):
@@ -285,7 +320,7 @@ def test_logs_of_nothing_that_has_a_price_are_refused(island, tmp_path):
 
 def test_ranks_that_do_not_fit_on_the_level_are_refused(island):
     Path(island).write_text(ISLAND.replace("shape: [8]", "shape: [4]"), encoding="utf-8")
-    assert "does not fit on port 4" in refusal(TABLE, base=island, level="port").message
+    assert "ranks do not fit on port 4" in refusal(TABLE, base=island, level="port").message
     assert refusal(TABLE, base=island, level="prot").remedy == 'did you mean "port"?'
 
 
@@ -415,7 +450,7 @@ def test_each_run_is_said_by_base_by_figures_and_by_curves(fitted):
     assert every["fitted_median"] < 0.02 < every["figures_median"] < every["base_median"]
     assert fitted.verdict.endswith(
         f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after, "
-        f"{every['fitted_median']:.1%} with 5 curves"
+        f"{every['fitted_median']:.1%} with 5 curves; {every['left_out_median']:.1%} at sizes that are left out"
     )
     plain = replace(fitted.machine, measured=())
     for one in fitted.calibrated.runs:

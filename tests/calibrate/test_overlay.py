@@ -11,6 +11,7 @@ import pytest
 
 from tests.machines import ISLAND
 from tpsim.answers.collective import collective
+from tpsim.answers.hw import hw_validate
 from tpsim.calibrate.fit import hw_fit
 from tpsim.calibrate.logs import read
 from tpsim.calibrate.overlay import measured_collective
@@ -137,6 +138,18 @@ def test_whatever_a_fit_was_asked_of_the_command_after_it_lays_beside_the_machin
     after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
     assert run(after) == 0
     assert "ranks on  port 2 x card 2" in capsys.readouterr().out
+
+
+def test_the_command_after_a_fit_that_wrote_nothing_writes_it(island, capsys):
+    """It held the log against the base, which knew nothing of the fit."""
+    asked = ["hw", "fit", str(HOSTS), "--base", island, "--level", "port,card", "--name", "mine"]
+    assert run(asked) == 0
+    after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
+    assert (sorted(after), after[-2:]) == (sorted([*asked, "-o", "mine.yaml"]), ["-o", "mine.yaml"])
+    assert run(after) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith("next: tpsim collective all-gather --hw mine.yaml --ranks 4 ")
+    assert hw_validate(["mine.yaml"]).ok
 
 
 def test_the_command_after_a_fit_to_standard_input_does_not_wait_for_it_again(island, capsys, monkeypatch):

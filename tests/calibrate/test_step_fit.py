@@ -84,6 +84,32 @@ def test_several_runs_move_what_one_of_them_moves_and_are_believed_more(here):
     assert told == sorted(told)
 
 
+def test_how_far_a_figure_may_be_off_is_told_alike_on_the_page_and_in_the_file(here):
+    """Relative, of a logarithm whose deviation is 0.4: 49 %; the page said 40, the file 49.1."""
+    result = hw_fit_runs(here("megatron-22b-a100,1.1"), base="dgx-a100")
+    row = figures(result)["memory_efficiency"]
+    assert row["deviation"] == pytest.approx(np.exp(result.shares.after["memory_efficiency"]) - 1)
+    assert row["deviation_before"] == pytest.approx(np.exp(result.shares.before["memory_efficiency"]) - 1)
+    assert f"memory_efficiency: {{value: {row['value']:.5g}" in result.to_yaml()
+    assert f"0.771 in dgx-a100; +-{row['deviation']:.1%}" in result.to_yaml()
+
+
+def test_a_run_is_told_by_a_fit_to_the_others(here):
+    """Each left out in turn, held by a fit to a list without it, which is about its own figures: near, not equal."""
+    planned = tpsim.plan("megatron-22b-a100").step.time_s
+    lines = [f"megatron-22b-a100,{factor * planned}" for factor in (1.1, 1.2, 0.9)]
+    result = hw_fit_runs(here(*lines), base="dgx-a100")
+    for at, row in enumerate(result.rows):
+        others = hw_fit_runs(here(*lines[:at], *lines[at + 1 :]), base="dgx-a100")
+        assert row.left_out_s == pytest.approx(others.rows[0].fitted_s, rel=2e-3)
+        assert abs(row.left_out_s - row.measured_s) > abs(row.fitted_s - row.measured_s)
+    off = np.mean([abs(row.left_out_s / row.measured_s - 1) for row in result.rows])
+    assert result.verdict.endswith(f" after (mean); {off:.1%} where each is left out")
+    one = hw_fit_runs(here(lines[0]), base="dgx-a100")
+    assert one.rows[0].left_out_s is None
+    assert one.verdict.endswith(" after (mean)")
+
+
 def test_small_kernels_tell_the_hosts_launch_which_the_scenario_is_to_state(here):
     planned = tpsim.plan("small.yaml").step.time_s
     result = hw_fit_runs(here(f"small.yaml,{2 * planned}"), base="dgx-a100")
@@ -213,9 +239,13 @@ def test_logs_and_runs_do_not_stand_beside_each_other(here, capsys, words, says)
 def test_the_command_after_a_fit_names_a_scenario_beside_the_list_from_here(here, tmp_path, monkeypatch, capsys):
     here("small.yaml,20 ms")
     monkeypatch.chdir(tmp_path.parent)
-    assert run(["hw", "fit", "--runs", f"{tmp_path.name}/runs.csv", "--base", "dgx-a100"]) == 0
+    asked = ["hw", "fit", "--runs", f"{tmp_path.name}/runs.csv", "--base", "dgx-a100"]
+    assert run(asked) == 0
     after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
-    assert after == ["plan", f"{tmp_path.name}/small.yaml", "--hw", "dgx-a100"]
+    assert after == [*asked, "-o", "dgx-a100-measured.yaml"]
+    assert run([*asked, "-o", f"{tmp_path.name}/mine.yaml"]) == 0
+    after = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpsim ").split()
+    assert after == ["plan", f"{tmp_path.name}/small.yaml", "--hw", f"{tmp_path.name}/mine.yaml"]
     assert run(after) == 0
 
 

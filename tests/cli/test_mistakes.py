@@ -430,7 +430,9 @@ def test_an_axis_is_laid_on_several_levels_by_what_the_remedy_says_wherever_that
     *rest, form = laid
     refused = tpsim(*asked, *rest, form.format("nvlink"))
     assert refused.code == 2
-    levels = re.search(r"bind it to (\S+), or make it smaller", refused.err)[1]
+    levels = re.search(r"(?:bind it to|write --level) (\S+), or (?:make it smaller|ask for fewer ranks)", refused.err)[
+        1
+    ]
     mended = tpsim(*asked, *rest, form.format(levels), "-q")
     assert (mended.code, mended.err) == (0, "")
     joined = [] if form.startswith("placement={{") else [levels.replace("+", ",")]

@@ -99,8 +99,8 @@ def test_interleaving_refuses_microbatches_that_are_no_multiple_of_the_stages():
     with pytest.raises(InputError) as error:
         pipeline_schedule("interleaved", 4, 2, 6)
     assert str(error.value) == (
-        "error[microbatches-not-divisible]: 6 microbatches are not divisible by 4 stages, "
-        "which this schedule takes them in groups of\n"
+        "error[microbatches-not-divisible]: 6 microbatches are not divisible by 4 stages: "
+        "this schedule takes as many at a time\n"
         "  = write a multiple of 4"
     )
 

@@ -68,7 +68,7 @@ def test_a_saved_question_with_more_flags_is_the_question_of_all_flags(asked, ad
         text = scenario_text(resolve(None, flags=asked))
     except InputError:
         return
-    saved = spec.load(text, name="flags.yaml")  # its file's name is the question's
+    saved = spec.load(text, name="llama-3-8b.yaml")  # its file's name is the question's, as its model's is
     both = {**asked, **added}
     if "placement" in both:  # each one places an axis more
         both["placement"] = (*asked.get("placement", ()), *added.get("placement", ()))

@@ -16,6 +16,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN, NOT_YET, foreign_name, not_yet
 from tpsim.question.requirements import Limit
+from tpsim.question.save import scenario_text
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
     Assume,
@@ -304,6 +305,18 @@ def test_flags_alone_must_say_model_machine_and_sequence(missing: str) -> None:
         resolve(None, flags={**flags, missing: None})
 
 
+@pytest.mark.parametrize("named", ["", "mine"])
+def test_what_no_file_holds_is_called_as_its_model_is(named: str) -> None:
+    """A plan of flags was titled "flags", one of a mapping "scenario"; a name that is stated stays."""
+    own = [f"name={named}"] if named else []
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 4096}
+    scenario = {"tpsim": "scenario/1", "model": "llama-3-8b", "hardware": "dgx-h100", "mesh": {"data": 1}}
+    work = {"workload": {"global_batch": 1, "seq": 4096}, "layout": {"dp": "data"}}
+    for question in (resolve(None, flags=flags, overrides=own), resolve({**scenario, **work}, overrides=own)):
+        assert question.name == question.resolved["name"] == (named or "llama-3-8b")
+        assert ("name: " in scenario_text(question)) == bool(named)
+
+
 def test_a_workload_that_edits_state_needs_no_flag_for_its_sequence() -> None:
     flags = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8}
     asked = resolve(None, flags=flags, overrides=["workload={kind: decode, batch: 16, context: 4096}"])
@@ -385,6 +398,26 @@ def test_a_foreign_flag_gets_the_name_that_tpsim_has(tmp_path: Path, flag: str) 
     text = refusal(tmp_path, flags={flag: 8})
     assert f"--{flag} is not a flag of tpsim" in text
     assert "tpsim calls this layout.tp" in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "path", "ours"),
+    [
+        ("hardware", "hardware", "--hw"),
+        ("global_batch", "workload.global_batch", "--batch"),
+        ("sequence_parallel", "layout.sequence_parallel", "--sp"),
+        ("seq_len", "workload.seq", "--seq"),
+    ],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_field_as_a_flag_gets_the_flag_that_sets_it(alone: bool, flag: str, path: str, ours: str) -> None:
+    """Without a scenario, too: that another flag is missing came first, as if nobody had stated it."""
+    scenario = None if alone else "qwen2-7b-h100"
+    with pytest.raises(InputError) as error:
+        resolve(scenario, flags={"model": "qwen2-7b", flag: "dgx-h100"} if alone else {flag: "dgx-h100"})
+    (problem,) = error.value.problems
+    assert problem.message == f"--{flag} is not a flag of tpsim"
+    assert problem.remedy == f"tpsim calls this {path}, as a flag {ours}"
 
 
 @pytest.mark.parametrize(

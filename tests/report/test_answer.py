@@ -22,7 +22,7 @@ from tpsim.answers.schema import SchemaListResult, schema
 from tpsim.calibrate.fit import hw_fit
 from tpsim.calibrate.step_fit import hw_fit_runs
 from tpsim.report.answer import DOCUMENT, Answer
-from tpsim.report.formats import json_text
+from tpsim.report.formats import csv_text, json_text
 from tpsim.report.record import plain
 
 DATA = Path(__file__).parents[1] / "data"
@@ -112,6 +112,40 @@ def test_a_frame_has_the_records_and_a_document_is_plain_json(shown):
         assert not records or list(frame.columns) == list(records[0])
         document = answer.to_json()
         assert json.loads(json_text(document)) == json.loads(json.dumps(document)) == document
+
+
+def test_a_frame_and_a_csv_of_no_rows_have_the_columns_of_rows():
+    """One chip sends nothing: its CSV was an empty line, which pandas refuses; its frame had nothing to group by."""
+    one, two = (tpsim.plan(model="gpt-tiny", hw="dgx-h100", seq=16, batch=2, dp=dp) for dp in (1, 2))
+    none = tpsim.search(model="gpt-tiny", hw="dgx-h100", seq=16, batch=2, chips=2, overrides=["require.step=< 1 ns"])
+    some = tpsim.search(model="gpt-tiny", hw="dgx-h100", seq=16, batch=2, chips=2)
+    same = tpsim.diff("qwen2-7b-h100", "qwen2-7b-h100")
+    for empty, full in ((one, two), (none, some), (same, tpsim.diff("qwen2-7b-h100", zero=3))):
+        assert (len(empty.to_frame()), list(empty.to_frame())) == (0, list(full.to_frame()))
+        assert csv_text(empty.records(), empty.columns).splitlines() == [",".join(full.to_frame())]
+    assert one.to_frame().groupby("axis")["exposed_s"].sum().sum() == 0
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        partial(tpsim.plan, "llama3-70b-h100-zb-h1"),
+        partial(tpsim.plan, "llama3-70b-h100-decode"),
+        partial(tpsim.search, "qwen2-7b-h100", chips=32, vary=["zero=1"], recompute="none", top=2),
+    ],
+)
+def test_an_answer_can_be_sent_from_a_worker_of_joblib_or_dask(ask):
+    """They send by cloudpickle: a plan of stages could not be sent, a search broke where its best is close."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    answer, shown = ask(), ask()
+    repr(shown)  # what is worked out by now is sent as well
+    for sent in (answer, shown):
+        came = cloudpickle.loads(cloudpickle.dumps(sent))
+        assert came.verdict == answer.verdict
+        assert json_text(came.to_json()) == json_text(answer.to_json())
+    if hasattr(answer, "lowered"):
+        assert answer.lowered.known
+        assert not cloudpickle.loads(cloudpickle.dumps(answer.lowered)).known
 
 
 def test_one_base_writes_every_document(shown):

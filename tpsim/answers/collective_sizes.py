@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.mesh import Mesh
 from tpsim.fabric.placement import carriers_of, place
 from tpsim.fabric.wires import Wires, ranks_text
-from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.inputs import asked
 from tpsim.report.numbers import counted
@@ -158,15 +158,35 @@ def placed(machine: Machine, ranks: int, level: str | None) -> tuple[Placement, 
     if ranks < 1:
         raise InputError.one("bad-ranks", f"there cannot be {ranks} ranks", remedy="give 1 or more")
     if level is None:
-        placement = place(machine.levels, Mesh({"ranks": ranks}))
+        placement = _placed(machine, ranks, Mesh({"ranks": ranks}))
         return placement, tuple(_alone(machine, ranks, placement.route(["ranks"])))
     carriers = carriers_of(level)
     sides = dict(_beside(machine.levels, carriers))
     beside = {f"beside {name}": side for name, side in sides.items()}
     binding = {"ranks": carriers, **{f"beside {name}": [name] for name in sides}}
-    placement = place(machine.levels, Mesh({**beside, "ranks": ranks}), binding)
+    placement = _placed(machine, ranks, Mesh({**beside, "ranks": ranks}), binding)
     notes = [f"the slice has {side} chips along {name}" for name, side in sides.items()]
     return placement, (*notes, *_left_empty(placement, ranks, carriers))
+
+
+def _placed(machine: Machine, ranks: int, mesh: Mesh, binding: Mapping[str, Sequence[str]] | None = None) -> Placement:
+    """The placement, or why there is none in words of the flags: nobody has named an axis."""
+    try:
+        return place(machine.levels, mesh, binding)
+    except InputError as error:
+        raise InputError(_of_ranks(problem, ranks) for problem in error.problems) from None
+
+
+def _of_ranks(problem: Problem, ranks: int) -> Problem:
+    message = problem.message.replace(f"mesh axis ranks of {ranks}", f"{ranks} ranks")
+    if message == problem.message:
+        return problem
+    remedy = problem.remedy.replace("make it smaller", "ask for fewer ranks").replace("bind it to more", "name more")
+    remedy = BIND.sub(lambda found: f"write --level {found[1].replace('+', ',')}", remedy)
+    return replace(problem, message=message.replace("does not fit", "do not fit"), remedy=remedy)
+
+
+BIND = re.compile(r"bind it to (\S+[^,\s])")
 
 
 def _alone(machine: Machine, ranks: int, route: Route) -> Iterator[str]:

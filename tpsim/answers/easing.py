@@ -27,13 +27,15 @@ TIMES = 2
 class Again:
     """How to search again with something asked otherwise.
 
-    search  the same search for the best alone, less `vary` and `flags`
-    vary    what it was asked to vary, and the flags that it was asked with
+    search     the same search for the best alone, less `vary` and `flags`
+    vary       what it was asked to vary, and the flags that it was asked with
+    overrides  those that it was asked with, beside which a flag says nothing
     """
 
     search: Callable[..., SearchResult] = field(repr=False)
     vary: Sequence[str]
     flags: Mapping[str, Any]
+    overrides: Sequence[str] = ()
 
     def eased(self, result: SearchResult) -> tuple[str, SearchResult] | None:
         """A change by which layouts fit, in words of the command line, with what is found then.
@@ -69,7 +71,9 @@ class Again:
         if not result.smallest and question.inference and question.inference.fills:
             batch = _sequences(result)
             try:
-                result = self.search(vary=self.vary, **{**self.flags, "batch": batch >> batch.bit_length() // 2})
+                result = self.search(
+                    vary=self.vary, **{**self.flags, **self._of_batch(batch >> batch.bit_length() // 2)[1]}
+                )
             except InputError:
                 return []  # batches are varied
         layout = result.smallest.candidate.layout if result.smallest else _fastest(result)
@@ -93,11 +97,12 @@ class Again:
         if result.questions[0].inference and result.fitting:
             batch = _sequences(result)
             for halvings in range(1, batch.bit_length()):
-                yield f"--batch {batch >> halvings}", (), {"batch": batch >> halvings}
+                words, changed = self._of_batch(batch >> halvings)
+                yield words, (), changed
         elif result.questions[0].inference:
             by = "tokens_per_s_chip" if result.by in ("step", "memory") else result.by
-            words = "--batch largest" + (f" --by {by}" if by != result.by else "")
-            yield words, (), {"batch": "largest", "by": by}
+            words, changed = self._of_batch("largest")
+            yield words + (f" --by {by}" if by != result.by else ""), (), {**changed, "by": by}
         else:
             for part in HELD:
                 if self.flags.get(part) is not None:
@@ -111,6 +116,21 @@ class Again:
         for doublings in range(least, least + TIMES):
             more = chips * 2**doublings
             yield f"--chips {more}", (), {"chips": more}
+
+    def _of_batch(self, size: int | str) -> tuple[str, dict[str, Any]]:
+        """Another batch, in words of the command line and as arguments: an override where one states it."""
+        stated = [text for text in self.overrides if _path(text) in ("workload", BATCH)]
+        if not stated:
+            return f"--batch {size}", {"batch": size}
+        others = [text for text in self.overrides if _path(text) != BATCH]
+        return f"--set {BATCH}={size}", {"overrides": [*others, f"{BATCH}={size}"]}
+
+
+BATCH = "workload.batch"
+
+
+def _path(override: str) -> str:
+    return override.partition("=")[0].strip()
 
 
 def _sequences(result: SearchResult) -> int:

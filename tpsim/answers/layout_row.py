@@ -14,7 +14,7 @@ from tpsim.layouts.space import SHORT
 from tpsim.program.stages import CutBy  # noqa: TC001 - JSON Schemas read types
 from tpsim.quantity.units import show
 from tpsim.question.recompute import DROPS
-from tpsim.question.save import scenario_text
+from tpsim.question.save import flow, scenario_text
 from tpsim.report.numbers import counted
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
@@ -172,10 +172,12 @@ class Refused(Record):
 
     reason   the slug of the refusal
     layouts  how many
+    example  what it says of the first of them
     """
 
     reason: str
     layouts: Count
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,12 @@ def in_words(row: Row) -> str:
     parts += ["sequence parallel"] if row.sequence_parallel else []
     parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]
     parts += [told["placement"]] if told["placement"] else []
-    return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in row.varied.items()), *parts])
+    return ", ".join([*(f"{SHORT.get(path, path)} {value}" for path, value in as_written(row).items()), *parts])
+
+
+def as_written(row: Row) -> dict[str, Any]:
+    """What is varied beside the layout, maps as a scenario writes them: ``{base: fsdp2}``."""
+    return {path: flow(value) if isinstance(value, Mapping) else value for path, value in row.varied.items()}
 
 
 def in_texts(row: Row) -> dict[str, str]:

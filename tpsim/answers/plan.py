@@ -27,7 +27,7 @@ from tpsim.question.resolved import columns
 from tpsim.question.scenario import resolve
 from tpsim.question.serving import prefill_of
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Of
+from tpsim.report.record import Of, names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -307,6 +307,11 @@ class PlanResult(Answer):
     def not_modelled(self) -> Sequence[str]:  # type: ignore[override]  # of every other answer it is one list
         """What the plan leaves out."""
         return (*not_modelled(self.question), *unbucketed(self))
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """What a frame and CSV have above no rows: one chip sends nothing."""
+        return (*(name for name, always in names(Row).items() if always), *columns(self.question))
 
     def to_trace(self) -> dict[str, Any]:
         """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.course`."""

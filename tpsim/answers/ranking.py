@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from math import inf
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.family import Family
+    from tpsim.layouts.space import Space
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 
@@ -102,13 +103,13 @@ class Ranking:
     """The layouts of a search that fit, planned where it is worth it, each once.
 
     most   plans that are made at most
-    spare  by the identity of a space: bytes of a chip that are free in a layout that surely fits
+    spare  of each space: bytes of a chip that are free in a layout that surely fits
     """
 
     evaluation: Evaluation
     memo: Memo
     most: int
-    spare: Mapping[int, float] = field(default_factory=dict)
+    spare: Sequence[tuple[Space, float]] = ()
 
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, int], Planned] = {}
@@ -150,7 +151,8 @@ class Ranking:
 
     def surely(self, family: Family) -> Any:
         """Whether each fits though its peak were off by as much as it may be."""
-        return family.fitting & (family.room_bytes >= self.spare[id(family.space)])
+        spare = next(spare for space, spare in self.spare if space is family.space)
+        return family.fitting & (family.room_bytes >= spare)
 
     def _queue(self, by: By, *, sure: bool = False) -> Iterator[tuple[float, Candidate]]:
         """Those that may meet every demand, with what they come to at least: the best first."""

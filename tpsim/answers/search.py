@@ -25,10 +25,10 @@ from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer, Assumption
-from tpsim.report.record import Count, Number, Of
+from tpsim.report.record import Count, Number, Of, names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.space import Space
@@ -88,23 +88,39 @@ def search(
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
     evaluation = evaluate(several, memo, weigh, workers)
-    named = (("--set", overrides), ("--vary", vary))
-    asked = [*flag_words(flags), *(word for name, texts in named for text in texts for word in (name, text))]
-    asked += [] if plans == PLANS else ["--plans", str(plans)]
-    words = [str(scenario)] if isinstance(scenario, str | Path) else []
-    spare = {id(space): spare_bytes(question) for space, question in zip(several, questions, strict=True)}
+    spare = [(space, spare_bytes(question)) for space, question in zip(several, questions, strict=True)]
     most = max(plans, evaluation.fitting) if questions[0].inference else plans
     ranking = Ranking(evaluation, memo, most, spare)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
-    told = (*words, *asked), Again(again, vary, flags)
+    told = tuple(asked_again(scenario, flags, overrides, vary, plans)), Again(again, vary, flags, overrides)
     result = SearchResult(by, several, questions, ranking, best, close, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
         return result
     return replace(result, sensitivity=list(answered(result, most, memo, workers)), constants=moves(result, memo))
+
+
+def asked_again(
+    scenario: Any, flags: Mapping[str, Any], overrides: Sequence[str], vary: Sequence[str], plans: int
+) -> Iterator[str]:
+    """The words of the command line that ask for a search again, but for what it ranks by."""
+    if isinstance(scenario, str | Path):
+        yield str(scenario)
+    yield from flag_words(flags)
+    yield from (
+        word for name, texts in (("--set", overrides), ("--vary", vary)) for text in texts for word in (name, text)
+    )
+    if plans != PLANS:
+        yield from ("--plans", str(plans))
+
+
+def save_best(words: Sequence[str], by: str) -> str:
+    """The command that writes the best layout of what is asked for as a scenario."""
+    ranked = [] if by == "step" else ["--by", by]
+    return shlex.join(["tpsim", "search", *words, *ranked, "--top", "1", "--save", "best.yaml"])
 
 
 def refuse_ranking(by: str, top: int, plans: int) -> None:
@@ -172,13 +188,7 @@ class SearchResult(Answer):
     )
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
-    @property
-    def name(self) -> str:
-        """The scenario's name; without one the model's."""
-        stated = self.spaces[0].document
-        model = stated.data["model"]
-        asked = model.get("extends") if isinstance(model, Mapping) else model
-        return str(stated.data.get("name") or (asked if stated.path == "flags" else Path(stated.path).stem))
+    name = Of[str](lambda result: result.questions[0].name, "of the scenario; without one of the model")
 
     @property
     def to_pad(self) -> str:
@@ -188,8 +198,7 @@ class SearchResult(Answer):
     @property
     def to_save(self) -> str:
         """The command that writes the best layout as a scenario."""
-        by = [] if self.by == "step" else ["--by", self.by]
-        return shlex.join(["tpsim", "search", *self.asked, *by, "--top", "1", "--save", "best.yaml"])
+        return save_best(self.asked, self.by)
 
     @property
     def to_ease(self) -> str:
@@ -243,7 +252,7 @@ class SearchResult(Answer):
     @property
     def refused(self) -> list[Refused]:
         """The layouts that are not legal, by reason."""
-        return [Refused(*reason) for reason in self.evaluation.refused.most_common()]
+        return [Refused(str(why), many, why.message) for why, many in self.evaluation.refused.most_common()]
 
     @property
     def padding(self) -> str:
@@ -281,6 +290,10 @@ class SearchResult(Answer):
         if required is None or self.best is None:
             return None
         return [Demanded(name, value, getattr(self.best, name)) for name, value in required.stated.items()]
+
+    columns = Of[Sequence[str]](
+        lambda _: tuple(name for name, always in names(Row).items() if always), "what stands above no rows"
+    )
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The rows; where more was asked for, all tables in one, which `table` tells apart."""

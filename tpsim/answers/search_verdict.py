@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def lines_of(result: SearchResult) -> Iterator[Line]:
     """The best layout, how it is known, what was held."""
     best = result.best
-    counts = f"{counted(result.considered, 'layout')} considered, {result.legal:,} legal, {result.fitting:,} fit"
-    counts += f" ({result.close:,} of these too close to say)" if result.close else ""
+    counts = looked_at(result.considered, result.legal, result.fitting, result.close)
     if best is None:
         yield Line(f"{_why_none(result)}: {counts}", "best", ok=False)
         if result.eased:
@@ -38,7 +37,7 @@ def lines_of(result: SearchResult) -> Iterator[Line]:
     yield Line(f"{in_words(best)}: {took}{idle}", "best")
     yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
     if result.sure:
-        yield Line(_surely(result.sure), "surely")
+        yield Line(surely(result.sure), "surely")
     if tied := [str(row.rank) for row in result.rows if row.tied]:
         yield Line(f"with rank {', '.join(tied)}, of those that are listed", "tied")
     if plan.run:
@@ -54,6 +53,12 @@ def lines_of(result: SearchResult) -> Iterator[Line]:
         yield Line(demand.text, "require", ok=demand.ok)
 
 
+def looked_at(considered: int, legal: int, fitting: int, close: int) -> str:
+    """In words how many layouts were looked at, are legal, and fit; close: of these, too close to say."""
+    counts = f"{counted(considered, 'layout')} considered, {legal:,} legal, {fitting:,} fit"
+    return counts + (f" ({close:,} of these too close to say)" if close else "")
+
+
 def known_of(gap: float, *, complete: bool) -> str:
     """In words what is known of those that were not planned; gap: as a share, how far below the best any may be."""
     if gap:
@@ -61,7 +66,7 @@ def known_of(gap: float, *, complete: bool) -> str:
     return "no other can be better" + ("" if complete else ", but of those behind it some may be missing")
 
 
-def _surely(ranked: Ranked) -> str:
+def surely(ranked: Ranked) -> str:
     """The best layout that surely fits, with its step and peak."""
     if not ranked.best:
         return "no layout surely fits" if ranked.complete else "none was found that surely fits"

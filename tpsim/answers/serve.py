@@ -13,10 +13,9 @@ from tpsim.program.dims import HELD
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.op import Leaf
-from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import product, total
 from tpsim.question.prices import sizes_of
-from tpsim.question.serving import NO_ROOM, prefill_of, unit_of
+from tpsim.question.serving import no_room, prefill_of, unit_of
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
@@ -190,10 +189,9 @@ def filled_up(question: Question, memo: Memo) -> Question:
     work = question.inference
     if work is None or not work.fills:
         return question
-    most, at = largest_batch(question, memo.lowered(question), memo), question.stated.at("workload", "batch")
+    most = largest_batch(question, memo.lowered(question), memo)
     if not most:
-        message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
-        raise InputError.one(NO_ROOM, message, at, "take more chips, or fewer bytes: workload.param_dtype")
+        raise no_room(question)
     return replace(question, workload=replace(work, global_batch=most, fills=False))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from tpsim.cost.rank_work import Stage
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.fabric.wires import Route
     from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.question.memo import Lowered
     from tpsim.question.question import Question
@@ -121,6 +119,28 @@ class Pipeline(Record):
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """Seconds of a message between two ranks of a pipeline, of each way worked out once.
+
+    volume  bytes of what is cut
+    """
+
+    question: Question
+    volume: Any
+    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __call__(self, source: int, target: int) -> Any:
+        """From one rank to another."""
+        ranks = source, target
+        if ranks not in self.known:
+            route = route_of(self.question, self.question.layout.stages, source, target)
+            if route not in self.known:
+                self.known[route] = sent(self.question, route, self.volume).time_s
+            self.known[ranks] = self.known[route]
+        return self.known[ranks]
+
+
 def work_of(
     question: Question, lowered: Lowered, sizes: Sizes, rows: Sequence[Row], *, attributed: bool = True
 ) -> Work:
@@ -128,18 +148,10 @@ def work_of(
 
     attributed  False of arrays, of which only sums are wanted
     """
-    axes = question.layout.stages
     actions = lowered.actions(question, sizes, singles(row.call for row in rows))
     volume = next((row.logical_bytes for row in rows if row.call.where.place == "cut"), 0)
 
-    @cache
-    def over(route: Route) -> Any:
-        return sent(question, route, volume).time_s
-
-    @cache
-    def hop(source: int, target: int) -> Any:
-        return over(route_of(question, axes, source, target))
-
+    hop = Hops(question, volume)
     clock = Clock(
         rows,
         lowered.kernels,

@@ -2,117 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from hashlib import sha256
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from uuid import uuid4
 
-from tpsim import __version__
-from tpsim.answers.layout_row import Demanded, in_texts, in_words
+from tpsim.answers.cell import COLUMNS, SERVED, Cell, cells, kinds
+from tpsim.answers.layout_row import Demanded
+from tpsim.answers.planned import By  # noqa: TC001 - JSON Schemas read types
 from tpsim.answers.ranking import measurable
-from tpsim.answers.search import PLANS, TOP, refuse_ranking, search
-from tpsim.answers.search_verdict import known_of, lines_of
+from tpsim.answers.search import PLANS, TOP, asked_again, refuse_ranking, save_best
+from tpsim.answers.search_verdict import known_of, looked_at
 from tpsim.layouts.space import spaces
-from tpsim.layouts.vary import values
 from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
-from tpsim.quantity.units import show
 from tpsim.question.memo import Memo
 from tpsim.report.answer import Answer
-from tpsim.report.formats import read_parquet, write_parquet
+from tpsim.report.formats import read_parquet, told_in, write_parquet
 from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Number
+from tpsim.report.table import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpsim.answers.layout_row import Row
-    from tpsim.answers.planned import By
     from tpsim.question.edits import Flags
 
 
 Searched = tuple[int, list[dict[str, Any]], dict[str, Any]]
 """The number of a cell, its rows, and what is told beside them."""
-
-COLUMNS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("rank", "tp", "dp", "cp", "ep", "pp", "chunks", "microbatches", "microbatch_size", "zero"), "int64"
-    ),
-    **dict.fromkeys(("sequence_parallel", "fits"), "bool"),
-    **dict.fromkeys(("ep_over", "schedule", "layers", "recompute", "placement", "layout"), "string"),
-    **dict.fromkeys(("value", "step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu"), "double"),
-    **dict.fromkeys(("peak_bytes", "at_least_s"), "double"),
-}
-"""What is kept of a layout, and its type; value: what it was ranked by, less is better."""
-
-SERVED: Mapping[str, str] = {
-    "cache": "string",
-    "batch": "int64",
-    **dict.fromkeys(("ttft_s", "tpot_s", "tokens_per_s_chip"), "double"),
-}
-"""What of inference is kept, too."""
-
-
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One search, as it can be sent to another process: the fields are those of `search`, one value of each varied."""
-
-    scenario: str | Mapping[str, Any] | None
-    vary: tuple[str, ...]
-    overrides: Sequence[str]
-    flags: Mapping[str, Any]
-    by: By
-    top: int
-    plans: int
-
-    def key(self, memo: Memo) -> str:
-        """What its file is called: it changes with all that its answer is made of."""
-        try:
-            (space,) = spaces(self.scenario, flags=self.flags, overrides=self.overrides, vary=self.vary, memo=memo)
-            files: Sequence[Any] = [document for _, document in space.question(None, memo).inputs]
-        except InputError as error:
-            files = [str(error)]
-        return sha256(json.dumps([__version__, asdict(self), files], sort_keys=True, default=str).encode()).hexdigest()[
-            :16
-        ]
-
-    def searched(self, memo: Memo) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Its best layouts, and what is told beside them."""
-        summary: dict[str, Any] = {"vary": self.vary, "why": ""}
-        asked: dict[str, Any] = {"by": self.by, "top": self.top, "plans": self.plans, **self.flags}
-        try:
-            result = search(self.scenario, overrides=self.overrides, vary=self.vary, memo=memo, **asked)
-        except InputError as error:
-            return [], {**summary, "why": error.problems[0].message}
-        summary |= {name: result[name] for name in ("considered", "legal", "fitting", "plans", "gap")}
-        summary["open_at"] = None if result.complete else result.ranked.open_at
-        if not result.rows:
-            summary["why"] = next(lines_of(result)).text  # the first alone: behind it is searched again
-        return [_flat(row) for row in result.rows], summary
-
-
-def cells(vary: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """One `vary` for every combination of the values that are listed."""
-    named = (text.partition("=") for text in vary)
-    return product(
-        *(
-            ([f"{path}={value}" for value in dict.fromkeys(values(listed))]) if equals else [path]
-            for path, equals, listed in named
-        )
-    )
-
-
-def _flat(row: Row) -> dict[str, Any]:
-    whole = {**row, **in_texts(row), "layout": in_words(row), "value": float(row.planned.value(row.by))}
-    kept = [*COLUMNS, *(SERVED if row.question.inference else ())]
-    return {**{path: str(value) for path, value in row.varied.items()}, **{name: whole.get(name) for name in kept}}
 
 
 @lru_cache(maxsize=1)
@@ -132,7 +54,6 @@ def spread(cells: Sequence[Cell], workers: int, dask: str) -> Iterator[Searched]
     """
     if workers < 1:
         raise InputError.one("bad-value", f"{workers} workers search nothing", remedy="write --workers 2")
-    extra("pyarrow", "parquet")
     if workers == 1 and not dask:
         return (_numbered(at, cell, sweep) for sweep in [uuid4().hex] for at, cell in enumerate(cells))
     return _on_dask(cells, dask) if dask else _in_processes(cells, workers)
@@ -210,6 +131,7 @@ def sweep(
         message = "a sweep reads its scenario once per cell, and stdin can be read once"
         raise InputError.one("no-file", message, remedy="name a file")
     refuse_ranking(by, top, plans)
+    extra("pyarrow", "parquet")
     memo = Memo()
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)
     questions = [space.question(None, memo) for space in several]
@@ -219,15 +141,19 @@ def sweep(
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
     paths = {cell: home / f"{cell.key(memo)}.parquet" for cell in planned}
-    missing = [cell for cell in planned if not paths[cell].exists()]
+    missing = [cell for cell in planned if not told_in(paths[cell])]
     began = time.monotonic()
-    columns = {**dict.fromkeys(several[0].varied, "string"), **COLUMNS, **(SERVED if questions[0].inference else {})}
+    varied = kinds([space.varied for space in several])
+    columns = {**varied, **COLUMNS, **(SERVED if questions[0].inference else {})}
     for done, (at, rows, summary) in enumerate(spread(missing, workers, dask), 1):
         write_parquet(paths[missing[at]], rows, columns, summary)
         if progress:
             progress(done, len(missing), time.monotonic() - began)
     best = questions[0].stated.file.require.best
-    return SweepResult(by, top, tuple(paths[cell] for cell in planned), len(missing), best.stated if best else {})
+    files = tuple(dict.fromkeys(file for question in questions for file in question.inputs))
+    words = tuple(asked_again(scenario, flags, overrides, (), plans))
+    kept = tuple(paths[cell] for cell in planned)
+    return SweepResult(by, top, kept, len(missing), best.stated if best else {}, questions[0].name, words, files)
 
 
 @dataclass(frozen=True)
@@ -237,19 +163,26 @@ class SweepResult(Answer):
     paths  the file of each cell
     made   cells that were searched now; the others were there
     asked  what the scenario requires of the best layout
+    name   of the scenario, without one of the model
+    words  of the command line that ask for it, but for what is varied
+    files  path and sha256 of every file that was read
     """
 
     schema = "tpsim.sweep/1"
     table = "rows"
     told: ClassVar[tuple[str, ...]] = (
-        *("verdict", "by", "cells", "considered", "legal", "fitting", "gap", "complete", "empty", "require?", "rows"),
+        *("verdict", "by", "cells", "considered", "legal", "fitting", "close", "gap", "complete", "empty", "require?"),
+        "rows",
     )
 
-    by: str
+    by: By
     top: int
     paths: tuple[Path, ...]
     made: int
     asked: Mapping[str, Any]
+    name: str = ""
+    words: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def by_cell(self) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
@@ -275,6 +208,11 @@ class SweepResult(Answer):
     def fitting(self) -> Count:
         """Legal ones whose peak the memory of a chip holds."""
         return self._sum("fitting")
+
+    @property
+    def close(self) -> Count:
+        """How many of those that fit are too close to say."""
+        return self._sum("close")
 
     def _sum(self, name: str) -> int:
         return sum(summary.get(name, 0) for _, summary in self.by_cell)
@@ -320,18 +258,30 @@ class SweepResult(Answer):
         return bool(self.rows) and all(demand.ok for demand in self.require or ())
 
     @property
-    def verdict(self) -> str:
-        """The best of all, and how many cells there were."""
-        counts = f"{counted(self.cells, 'cell')}, {len(self.empty):,} without a layout: "
-        counts += f"{counted(self.considered, 'layout')} considered, {self.legal:,} legal, {self.fitting:,} fit"
+    def to_save(self) -> str:
+        """The command that writes the best layout of all as a scenario; "" if there is none."""
         if not self.rows:
-            return f"no layout: {counts}"
-        best = self.rows[0]
-        demands = [demand.text for demand in self.require or ()]
-        return "; ".join(
-            [
-                f"{best['layout']}: {show(best['step_s'], 'seconds')} a step",
-                f"{counts}: {known_of(self.gap, complete=self.complete)}",
-                *demands,
-            ]
-        )
+            return ""
+        vary = (word for text in self._best["vary"] for word in ("--vary", text))
+        return save_best((*self.words, *vary), self.by)
+
+    @property
+    def _best(self) -> Mapping[str, Any]:
+        """What is told of the cell of the best layout."""
+        return min((cell for cell in self.by_cell if cell[0]), key=lambda cell: cell[0][0]["value"])[1]
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The best of all, whether it fits, and how many cells there were."""
+        counts = f"{counted(self.cells, 'cell')}, {len(self.empty):,} without a layout: "
+        counts += looked_at(self.considered, self.legal, self.fitting, self.close)
+        if not self.rows:
+            return (Line(f"no layout: {counts}", "best", ok=False),)
+        lines = [Line(text, label) for label, text in self._best["lines"].items()]
+        if self.rows[0]["fits"] is None and (
+            sure := [summary["sure"] for _, summary in self.by_cell if summary.get("sure")]
+        ):
+            lines.append(Line(min(sure)[1], "surely"))
+        known = known_of(self.gap, complete=self.complete)
+        lines.append(Line(f"{counts}; {known}", "space"))
+        return (*lines, *(Line(demand.text, "require", ok=demand.ok) for demand in self.require or ()))

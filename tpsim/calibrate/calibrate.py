@@ -63,6 +63,30 @@ def calibrate(machine: Machine, runs: Sequence[MeasuredRun]) -> Calibrated:
     return Calibrated(base, replace(moved, measured=(*fresh, *_kept(base, moved, fresh))), tuple(runs), fitted)
 
 
+FOLDS = 3
+"""Parts of the sizes that are left out in turn: few enough that between two that are left most others lie."""
+
+
+def left_out(calibrated: Calibrated) -> list[Array] | None:
+    """Seconds of every run's points as a fit predicts them that has none of their size; None of too few sizes.
+
+    Sizes are left out for all runs at once, every third one in turn.
+    """
+    runs = calibrated.runs
+    sizes = sorted({V for run in runs for V in run.V})
+    if len(sizes) < FOLDS:
+        return None
+    found = [np.empty(len(run.V)) for run in runs]
+    for fold in range(FOLDS):
+        out = set(sizes[fold::FOLDS])
+        kept = [part for run in runs if (part := run.without(out)).V]
+        machine = calibrate(calibrated.base, kept).machine
+        for run, seconds in zip(runs, found, strict=True):
+            its = np.array([V in out for V in run.V])
+            seconds[its] = run.predicted(machine)[its]
+    return found
+
+
 def _predicted(machine: Machine, runs: Sequence[MeasuredRun]) -> Array:
     """Seconds of every point of the runs, one behind the other."""
     return np.concatenate([run.predicted(machine) for run in runs])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.answers.hw import curve_record
+from tpsim.calibrate.calibrate import left_out
 from tpsim.machine.curve_file import DIGITS, fields_of
 from tpsim.machine.parts import DEFAULT
 from tpsim.quantity.spec import is_path, path_from
@@ -79,10 +80,16 @@ class FitResult(Answer):
 
     @cached_property
     def points(self) -> list[dict[str, Any]]:
-        """One row per measured point: where it stands, what it took, and what base, figures and curves predict."""
-        base, fitted = self.calibrated.base, self.calibrated.machine
-        machines = dict(zip(PREDICTED, (base, replace(fitted, measured=()), fitted), strict=True))
-        return [row for run in self.calibrated.runs for row in _points(run, machines)]
+        """One row per measured point: where it stands, what it took, and what base, figures and curves predict.
+
+        left_out_s is what they predict that are fitted to none of its size; null of less than three sizes.
+        """
+        base, fitted, runs = self.calibrated.base, self.calibrated.machine, self.calibrated.runs
+        machines = dict(zip(PREDICTED, (base, replace(fitted, measured=()), fitted), strict=False))
+        seconds = left_out(self.calibrated)
+        unseen: list[Sequence[float | None]]
+        unseen = [[*map(float, those)] for those in seconds] if seconds else [[None] * len(run.V) for run in runs]
+        return [row for run, others in zip(runs, unseen, strict=True) for row in _points(run, machines, others)]
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
@@ -113,9 +120,11 @@ class FitResult(Answer):
         every = self.bands[-1]
         moved, curves = len(self.parameters), sum(curve.source == self.source for curve in self.machine.measured)
         over = f", {every['fitted_median']:.1%} with {counted(curves, 'curve')}" if curves else ""
+        unseen = every["left_out_median"]
+        out = "" if unseen is None else f"; {unseen:.1%} at sizes that are left out"
         return (
             f"{counted(moved, 'figure')} fitted to {counted(every['points'], 'point')}: median error "
-            f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}"
+            f"{every['base_median']:.1%} before, {every['figures_median']:.1%} after{over}{out}"
         )
 
     @property
@@ -158,10 +167,13 @@ class FitResult(Answer):
 def _comments(result: FitResult) -> Iterator[str]:
     yield result.verdict
     yield "|predicted/measured - 1|, median and 90th percentile:"
-    yield f"  {'sizes':<8}  {'points':>6}  {result.base:>20}  {'figures':>16}  {'with curves':>16}"
+    yield f"  {'sizes':<8}  {'points':>6}  {result.base:>20}  {'figures':>16}  {'with curves':>16}  {'left out':>16}"
     for row in result.bands:
-        was, figures, now = (f"{row[f'{key}_median']:.1%} {row[f'{key}_p90']:.1%}" for key in PREDICTED)
-        yield f"  {row['band']:<8}  {row['points']:>6}  {was:>20}  {figures:>16}  {now:>16}"
+        was, figures, now, unseen = (
+            "" if row[f"{key}_median"] is None else f"{row[f'{key}_median']:.1%} {row[f'{key}_p90']:.1%}"
+            for key in PREDICTED
+        )
+        yield f"  {row['band']:<8}  {row['points']:>6}  {was:>20}  {figures:>16}  {now:>16}  {unseen:>16}".rstrip()
     for run in result.calibrated.runs:
         details = ", ".join(filter(None, [run.library, run.launch, f"{len(run.V)} points"]))
         yield f"measured: {run} ({details}) in {run.log}"
@@ -221,12 +233,14 @@ def band(V: float) -> str:
     return next(name for name, most in BANDS.items() if not most < V)
 
 
-PREDICTED = ("base", "figures", "fitted")
-"""By what points are predicted: the base, the figures that moved, and the curves over them."""
+PREDICTED = ("base", "figures", "fitted", "left_out")
+"""By what points are predicted: the base, the figures that moved, the curves over them, and what saw none of them."""
 
 
-def _points(run: MeasuredRun, machines: Mapping[str, Machine]) -> Iterator[dict[str, Any]]:
-    """The points of a run in rows, each with what the machines predict."""
+def _points(
+    run: MeasuredRun, machines: Mapping[str, Machine], unseen: Sequence[float | None]
+) -> Iterator[dict[str, Any]]:
+    """The points of a run in rows, each with what the machines predict, and a fit that has none of its size."""
     off = {key: run.off(machine) for key, machine in machines.items()}
     for at, (V, seconds, line) in enumerate(zip(run.V, run.seconds, run.lines, strict=True)):
         yield {
@@ -241,17 +255,22 @@ def _points(run: MeasuredRun, machines: Mapping[str, Machine]) -> Iterator[dict[
             "band": band(V),
             "measured_s": seconds,
             **{f"{key}_s": seconds * float(np.exp(-by[at])) for key, by in off.items()},
+            "left_out_s": unseen[at],
         }
 
 
 def _band(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How far off a band's points are, relative to what was measured."""
-    off = {key: np.abs(np.array([row[f"{key}_s"] / row["measured_s"] for row in rows]) - 1) for key in PREDICTED}
+    off = {
+        key: np.abs(np.array([row[f"{key}_s"] / row["measured_s"] for row in rows]) - 1)
+        for key in PREDICTED
+        if rows[0][f"{key}_s"] is not None
+    }
     return {
         "band": name,
         "points": len(rows),
-        **{f"{key}_median": float(np.median(values)) for key, values in off.items()},
-        **{f"{key}_p90": float(np.percentile(values, 90)) for key, values in off.items()},
+        **{f"{key}_median": float(np.median(off[key])) if key in off else None for key in PREDICTED},
+        **{f"{key}_p90": float(np.percentile(off[key], 90)) if key in off else None for key in PREDICTED},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from tpsim.algebra.moves import MOVES
 from tpsim.machine import timing
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tpsim.fabric.wires import Route
     from tpsim.machine.parts import Machine
 
@@ -54,6 +56,12 @@ class MeasuredRun:
     def priced(self) -> bool:
         """False for what tpsim has no price for, as a broadcast."""
         return self.kind in MOVES
+
+    def without(self, sizes: Collection[int]) -> MeasuredRun:
+        """The run without its points of these sizes."""
+        kept = [at for at, V in enumerate(self.V) if V not in sizes]
+        seconds, lines = tuple(self.seconds[at] for at in kept), tuple(self.lines[at] for at in kept if self.lines)
+        return replace(self, V=tuple(self.V[at] for at in kept), seconds=seconds, lines=lines)
 
     def predicted(self, machine: Machine) -> Array:
         """Seconds that the machine's profile predicts for every size.

@@ -24,6 +24,7 @@ from tpsim.question.question import relaunched
 from tpsim.question.scenario import resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tpsim.calibrate.run import Array
@@ -67,12 +68,28 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     for _ in range(ROUNDS):
         effects = _effects(asked, starts, launched, shares.by, memo)
         shares = moved(effects, [run.seconds for run in listed], likely, known.noise)
+    unseen = _left_out(effects, [run.seconds for run in listed], likely, known.noise)
     rows = tuple(
-        StepRow(run, _planned(question, {}, memo)[0], *_planned(question, shares.by, memo))
-        for run, question in zip(listed, asked, strict=True)
+        StepRow(
+            run,
+            _planned(question, {}, memo)[0],
+            *_planned(question, shares.by, memo),
+            None if others is None else _planned(question, others.by, memo)[0],
+        )
+        for run, question, others in zip(listed, asked, unseen, strict=True)
     )
     figures = {**starts, **({LAUNCH: launched.value} if launched else {})}
     return StepFitResult(name or f"{machine.name}-measured", base, document, machine, log, rows, figures, shares, known)
+
+
+def _left_out(
+    effects: Effects, measured: Sequence[float], likely: Mapping[str, Mapping[str, float]], noise: float
+) -> Iterator[MovedFigures | None]:
+    """Of every run the figures that all others tell, about where all of them came to; None of a single run."""
+    for at in range(len(measured)):
+        others = [run for run in range(len(measured)) if run != at]
+        told = [measured[run] for run in others]
+        yield moved(effects.part(others), told, likely, noise) if others else None
 
 
 def _question(cell: CsvCell, beside: Path, machine: Machine, base: str, memo: Memo) -> Question:

@@ -42,14 +42,18 @@ FAR = 2.0
 
 @dataclass(frozen=True, slots=True)
 class StepRow(Record):
-    """A measured step, and what base and fitted machine say of it."""
+    """A measured step, and what base and fitted machine say of it.
 
-    told = ("line", "scenario", "measured_s", "base_s", "fitted_s", "measured_bytes", "peak_bytes")
+    left_out_s  what a machine says that is fitted to the other runs alone; null of a single one
+    """
+
+    told = ("line", "scenario", "measured_s", "base_s", "fitted_s", "left_out_s", "measured_bytes", "peak_bytes")
 
     listed: Listed
     base_s: Seconds
     fitted_s: Seconds
     peak_bytes: Bytes
+    left_out_s: Seconds | None = None
 
     line = Of[int]("listed.scenario.place.line", "where it stands in the list")
     scenario = Of[str]("listed.scenario.text", "as the list names it")
@@ -99,8 +103,8 @@ class StepFitResult(Answer):
                 "figure": name,
                 "base": start,
                 "value": min(start * exp(by.by[name]), WHOLE if name in SHARES else inf),
-                "deviation_before": by.before[name],
-                "deviation": by.after[name],
+                "deviation_before": expm1(by.before[name]),
+                "deviation": expm1(by.after[name]),
             }
             for name, start in self.starts.items()
             if name in by.by
@@ -123,15 +127,19 @@ class StepFitResult(Answer):
     @property
     def verdict(self) -> str:
         """One line: how far off steps are now, and were."""
-        was, now = (
-            float(np.mean([abs(row[key] / row.measured_s - 1) for row in self.rows])) for key in ("base_s", "fitted_s")
-        )
+        was, now, unseen = (self._off(key) for key in ("base_s", "fitted_s", "left_out_s"))
         moved = ", ".join(
             f"{row['figure']} {shown(row['figure'], row['base'])} -> {shown(row['figure'], row['value'])}"
             for row in self.parameters
         )
         steps = counted(len(self.rows), "step")
-        return f"{moved or 'nothing moved'}: {steps} {was:.1%} off before, {now:.1%} after (mean)"
+        out = "" if unseen is None else f"; {unseen:.1%} where each is left out"
+        return f"{moved or 'nothing moved'}: {steps} {was:.1%} off before, {now:.1%} after (mean){out}"
+
+    def _off(self, key: str) -> float | None:
+        """How far off runs are on average; None where nothing says so of them."""
+        told = [abs(row[key] / row.measured_s - 1) for row in self.rows if row[key] is not None]
+        return float(np.mean(told)) if told else None
 
     @property
     def held(self) -> str:
@@ -171,7 +179,13 @@ def _comments(result: StepFitResult) -> Iterator[str]:
     for row in result.rows:
         seconds = ", ".join(
             f"{word} {_s(seconds)}"
-            for word, seconds in (("measured", row.measured_s), ("before", row.base_s), ("now", row.fitted_s))
+            for word, seconds in (
+                ("measured", row.measured_s),
+                ("before", row.base_s),
+                ("now", row.fitted_s),
+                ("left out", row.left_out_s),
+            )
+            if seconds is not None
         )
         yield f"line {row.line}, {row.scenario}: {seconds}"
     yield f"held {result.held}"
@@ -184,7 +198,7 @@ def _figures(result: StepFitResult) -> dict[str, dict[str, Any]]:
     for row in result.parameters:
         for path in SHARES.get(row["figure"], ()):
             value = min(WHOLE, own[path].value * row["value"] / row["base"])
-            note = f"{own[path].value:g} in {result.base}; +-{expm1(row['deviation']):.1%}"
+            note = f"{own[path].value:g} in {result.base}; +-{row['deviation']:.1%}"
             figures[path] = figure(value, own[path], result.source, note)
     return figures
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,10 @@ def fit(output: Output, **asked: Any) -> None:
     """
     from tpsim.calibrate.fit import hw_fit
     from tpsim.pages.fit import page
+    from tpsim.question.edits import flag_words
 
     result = hw_fit(**asked)
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
-    output.write(result, partial(page, profile=profile, level=asked["level"]))
+    words = (*asked.pop("logs"), *flag_words(asked), "-o", f"{result.name}.yaml")
+    again = "" if "-" in words else shlex.join(["tpsim", "hw", "fit", *words])
+    output.write(result, partial(page, profile=profile, level=asked["level"], again=again))

@@ -54,7 +54,7 @@ class Drifted(Answer):
         *("verdict", "moved", "sign", "notices", "causes", "new_scenarios", "gone_scenarios", "changes"),
     )
     table = "changes"
-    columns = tuple(ChangeOfNumber.__annotations__)
+    columns = Of[Sequence[str]](lambda _: tuple(ChangeOfNumber.__annotations__), "what stands above no rows")
     sign: ClassVar[str] = SIGN
 
     drift: Drift

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tpsim.cost.piece import step_share
+from tpsim.layouts.reason import Reason, reason
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import pricer, route_of, route_over, sent
 
@@ -39,7 +40,7 @@ class _Priced(NamedTuple):
 
     seconds: Any
     shares: Any
-    wrong: Mapping[int, str]
+    wrong: Mapping[int, Reason]
     timings: Sequence[tuple[Any, Timing]]
 
 
@@ -61,7 +62,7 @@ class Calls:
     lowered: Lowered
     sizes: Sizes
     prices: dict[Hashable, Any]
-    wrong: dict[int, str] = field(default_factory=dict)
+    wrong: dict[int, Reason] = field(default_factory=dict)
     _known: dict[Hashable, _Priced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,14 +115,14 @@ class Calls:
             if mesh.mesh.size(*move.axes) > 1:
                 there = self._between(at, move) if call.shared else self._way(at, move)
                 if isinstance(there, InputError):
-                    wrong[at] = there.problems[0].slug
+                    wrong[at] = reason(there)
                 else:
                     ways[there].append(at)
         for way, meshes in ways.items():
             for here in self._alike(move, self._cells(meshes), volumes):
                 timing = self._timing(self.meshes[meshes[0]], move, way, volumes[here])
                 if isinstance(timing, InputError):
-                    wrong |= dict.fromkeys(meshes, timing.problems[0].slug)
+                    wrong |= dict.fromkeys(meshes, reason(timing))
                 else:
                     seconds[here] = timing.time_s
                     shares[here] = step_share(self.meshes[meshes[0]].mesh.size(*move.axes), timing)
@@ -193,7 +194,7 @@ class Calls:
             self.prices["around", self.sites[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
         routes = self.prices[key]
         if isinstance(routes, InputError):
-            self.wrong[at] = routes.problems[0].slug
+            self.wrong[at] = reason(routes)
             return 0
         way = ("sent", self.sites[at], volumes.tobytes())
         if way not in self.prices:
@@ -203,13 +204,13 @@ class Calls:
     def _hop(self, mesh: Question, source: int, target: int) -> Route:
         return route_of(mesh, mesh.layout.stages, source, target)
 
-    def refused(self, at: int, *, around: bool) -> str:
-        """The reason why a mesh has no price; "" if it has.
+    def refused(self, at: int, *, around: bool) -> Reason | None:
+        """The reason why a mesh has no price; None if it has.
 
         around  True if the last stage sends to the first, too
         """
         back = self.prices.get(("around", self.sites[at])) if around else None
-        return self.wrong.get(at, "") or (back.problems[0].slug if isinstance(back, InputError) else "")
+        return self.wrong.get(at) or (reason(back) if isinstance(back, InputError) else None)
 
 
 def _to_neighbours(move: Move) -> bool:

@@ -15,6 +15,7 @@ from tpsim.layouts.evaluator import Evaluator
 from tpsim.layouts.family import Candidate, Family
 from tpsim.layouts.group import joined
 from tpsim.layouts.legal import Legal
+from tpsim.layouts.reason import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tpsim.question.memo import Memo
 
 
-Evaluated = tuple[Counter[str], list[Family]]
+Evaluated = tuple[Counter[Reason], list[Family]]
 """Of one program: layouts without a price, by reason, and the others."""
 
 
@@ -63,7 +64,7 @@ class Shared:
     def evaluate(self, number: int) -> None:
         """Evaluate some that are alike."""
         for at in self.alike[number]:
-            job, refused = self.jobs[at], Counter[str]()
+            job, refused = self.jobs[at], Counter[Reason]()
             families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure).families()]
             self.evaluated[at] = refused, families
 
@@ -114,7 +115,7 @@ class Evaluation:
     copies: Copies[Shared]
     considered: int
     covered: int
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[Reason] = field(default_factory=Counter)
     families: list[Family] = field(default_factory=list)
 
     @property

@@ -13,6 +13,7 @@ from tpsim.layouts.family import Family, held
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.orders import BALANCED
 from tpsim.layouts.peaks import Peaks
+from tpsim.layouts.reason import Reason, reason
 from tpsim.layouts.served import Served, planned_alone
 from tpsim.layouts.sorts import Alike, sorts
 from tpsim.program.schedules import SCHEDULES
@@ -38,7 +39,7 @@ class Evaluator:
     group: Group
     memo: Memo
     prices: dict[Hashable, Any]
-    refused: Counter[str]
+    refused: Counter[Reason]
     measure: Measure
 
     def __post_init__(self) -> None:
@@ -56,8 +57,8 @@ class Evaluator:
             return
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, order, split, cells in self.group.turns:
-            if reason := self.figures.calls.refused(mesh, around=order.chunks > 1):
-                self.refused[reason] += len(cells)
+            if why := self.figures.calls.refused(mesh, around=order.chunks > 1):
+                self.refused[why] += len(cells)
             elif order.layers == BALANCED:  # which is not what layers alone say
                 yield self._one_by_one(order, cells)
             else:
@@ -123,8 +124,8 @@ class Evaluator:
         served = Served(self.group, self.memo, self.prices)
         told = None if planned_alone(self.group.base) else served.told()
         for mesh, order, _, cells in self.group.turns:
-            if told and (reason := told.refused(mesh, cells)):
-                self.refused[reason] += len(cells)
+            if told and (why := told.refused(mesh, cells)):
+                self.refused[why] += len(cells)
             elif told and told.sure[cells].all():
                 yield self._told(order, cells, told)
             else:
@@ -132,7 +133,7 @@ class Evaluator:
                     weighed = [self.measure(self._asked(int(cell), order), self.memo) for cell in cells]
                     yield self._alone(order, cells, weighed)
                 except InputError as error:
-                    self.refused[error.problems[0].slug] += len(cells)
+                    self.refused[reason(error)] += len(cells)
 
     def _told(self, order: Order, cells: Any, told: Told) -> Family:
         """Layouts that arrays tell of."""

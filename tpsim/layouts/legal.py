@@ -18,6 +18,7 @@ from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
 from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
 from tpsim.layouts.orders import orders
 from tpsim.layouts.places import otherwise, placed
+from tpsim.layouts.reason import Reason, reason
 from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.program.layout import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
@@ -63,7 +64,7 @@ class Legal:
     memo: Memo
     considered: int = 0
     covered: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[Reason] = field(default_factory=Counter)
     groups: list[Group] = field(default_factory=list)
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -128,7 +129,7 @@ class Legal:
             try:
                 self._known[key] = compute(*args)
             except InputError as error:
-                self._known[key] = error.problems[0].slug
+                self._known[key] = reason(error)
         return self._known[key]
 
     # What is legal -----------------------------------------------------------------------------------------------
@@ -149,9 +150,9 @@ class Legal:
             self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(turns)
             many, free = len(recomputes) * len(zeros) * len(splits) * len(sorts) * len(turns), list[Parts]()
             for some in parts:
-                if reason := barred(self.space, self.base, ways, some[0]):
+                if why := barred(self.space, self.base, ways, some[0]):
                     self.considered += many * len(some)
-                    self.refused[reason] += many * len(some)
+                    self.refused[why] += many * len(some)
                 else:
                     free.append(some)
             for zero, sp, served, some, order in product(zeros, splits, sorts, free, turns):
@@ -159,8 +160,8 @@ class Legal:
                 laids, split, legal, refused = self._laid(layout, some)
                 times = len(recomputes) * max(len(laids), 1)
                 self.considered += times * len(some)
-                for reason, count in refused.items():
-                    self.refused[reason] += times * count
+                for why, count in refused.items():
+                    self.refused[why] += times * count
                 apart = ways.pp == ALONE and self._share(zero)
                 for laid in laids if legal else ():
                     lies = layout._replace(placement=laid.bound)
@@ -176,15 +177,15 @@ class Legal:
         model, units = self.base.model, self.base.practice.units
         return model.tie_embeddings or model.mtp is not None or (units == "root" and zero == ALL_SHARDED)
 
-    def _laid(self, layout: Layout, parts: Parts) -> tuple[Sequence[Laid], Split, Parts, Mapping[str, int]]:
+    def _laid(self, layout: Layout, parts: Parts) -> tuple[Sequence[Laid], Split, Parts, Mapping[Reason, int]]:
         """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
         laids = self._once(("laid", *layout[:7], layout.cache, layout.over_tp, parts), self._on_mesh, layout)
-        if isinstance(laids, str):
+        if isinstance(laids, Reason):
             return (), (), (), {laids: len(parts)}
         if layout.pp == ALONE:
             return laids, (), parts, {}
         turns = self._once(("turns", layout.pp, layout.order, parts), self._turns, layout, laids[0], parts)
-        return (laids, (), (), {turns: len(parts)}) if isinstance(turns, str) else (laids, *turns)
+        return (laids, (), (), {turns: len(parts)}) if isinstance(turns, Reason) else (laids, *turns)
 
     def _on_mesh(self, layout: Layout) -> list[Laid]:
         """The model cut, and each way in which its mesh is laid on the machine's wires. Raises InputError."""
@@ -193,8 +194,8 @@ class Legal:
         if layout.cp > ALONE or "cp" not in also:
             check_shared(self.base.practice, cut_.layout, self.base.model, nowhere)
         axes, experts = tuple(cut_.mesh.axes.items()), cut_.layout.roles.get(EXPERTS)
-        if isinstance(found := self._once(("placed", axes, experts), self._placed, cut_), str):
-            raise InputError.one(found, "as known")
+        if isinstance(found := self._once(("placed", axes, experts), self._placed, cut_), Reason):
+            raise InputError.one(str(found), found.message)
         laids, first = [], None
         for bound, placement in found:
             try:
@@ -266,7 +267,7 @@ class Legal:
         others = otherwise(levels, laid, usual) if "placement" in self.space.only else ()
         return [((), usual), *others]
 
-    def _turns(self, layout: Layout, laid: Laid, parts: Parts) -> tuple[Split, Parts, Mapping[str, int]]:
+    def _turns(self, layout: Layout, laid: Laid, parts: Parts) -> tuple[Split, Parts, Mapping[Reason, int]]:
         """The layers of each chunk, with how many microbatches its stages can take turns, and why not with others.
 
         Raises InputError where they never can.
@@ -281,7 +282,7 @@ class Legal:
         actions = sum(map(len, known.orders)) // layout.pp if known else 0
         maker = SCHEDULES[layout.schedule]
         held_up = self.base.practice.overlap.blocks_stages(usual=maker.blocking) is True
-        reasons = Counter[str]()
+        reasons = Counter[Reason]()
         legal = []
         for m in parts:
             try:
@@ -293,7 +294,7 @@ class Legal:
                 check_layers(self.base.practice, split, nowhere)
                 legal.append(m)
             except InputError as error:
-                reasons[error.problems[0].slug] += 1
+                reasons[reason(error)] += 1
         return split, tuple(legal), reasons
 
     def _groups(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.layouts.group import ALONE
 from tpsim.layouts.layout import Ways
+from tpsim.layouts.reason import Reason, reason_of
 from tpsim.quantity.size import divisors
 from tpsim.question.divisibility import tp_problems, workload_problems
 from tpsim.question.edits import EXPERTS, STAGES
@@ -35,15 +36,15 @@ def meshes(space: Space, base: Question) -> Iterator[Ways]:
                         yield from (Ways(pp, dp, cp, ep, tp) for ep in asked or experts if not dp % ep)
 
 
-def barred(space: Space, base: Question, ways: Ways, microbatches: int) -> str:
-    """Why every layout of a mesh is refused: `cut` asks heads, then the batch, before all else; "" if some may do."""
+def barred(space: Space, base: Question, ways: Ways, microbatches: int) -> Reason | None:
+    """Why every layout of a mesh is refused: `cut` asks heads, then the batch, before all else; None if some may do."""
     stated = base.stated.file.layout
     if base.inference or not space.chips or (stated and (stated.context or stated.cut)):
-        return ""
+        return None
     sizes, work = (ways.tp, ways.dp, ways.cp), replace(base.workload, microbatches=microbatches)
     batch = workload_problems(base.model, work, nowhere, ways=sizes, zero=0, split=False)
-    first = next((problem.slug for problem in (*tp_problems(base.model, ways.tp, None), *batch)), "")
-    return "" if first == "sequence-too-long" else first
+    first = next((reason_of(problem) for problem in (*tp_problems(base.model, ways.tp, None), *batch)), None)
+    return None if first == "sequence-too-long" else first
 
 
 def nowhere(*_keys: str) -> None:

@@ -12,10 +12,11 @@ import numpy as np
 from tpsim.layouts.family import held
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.peaks import Peaks
+from tpsim.layouts.reason import Reason, reason
 from tpsim.layouts.sorts import Alike, sorts
 from tpsim.quantity.room import ends
 from tpsim.quantity.size import total
-from tpsim.question.serving import NO_ROOM, prefill_of, unit_of
+from tpsim.question.serving import no_room, prefill_of, unit_of
 from tpsim.question.serving_file import ServeFields
 
 if TYPE_CHECKING:
@@ -52,12 +53,13 @@ class Told(NamedTuple):
     batches: Any
     may_do: Any
     sure: Any
-    wrong: Mapping[int, str]
+    wrong: Mapping[int, Reason]
+    no_room: Reason
 
-    def refused(self, mesh: int, cells: Any) -> str:
-        """Why a plan refuses some on a mesh; "" if it does not."""
+    def refused(self, mesh: int, cells: Any) -> Reason | None:
+        """Why a plan refuses some on a mesh; None if it does not."""
         none = self.sure[cells].all() and not self.batches[cells].all()
-        return NO_ROOM if none else self.wrong.get(mesh, "")
+        return self.no_room if none else self.wrong.get(mesh)
 
 
 @dataclass
@@ -110,7 +112,17 @@ class Served:
                 prompt_s, wrong = self._step_s(of_prompt), wrong | of_prompt.calls.wrong
                 paid_s = (prompt_s + fields.steps * step_s) * question.workload.seq / fields.output * fits
             may_do |= _may_do(question, step_s, prompt_s)
-        return Told(peak_bytes, room_bytes, step_s * fits, paid_s, batches, may_do, sure, wrong)
+        return Told(
+            peak_bytes,
+            room_bytes,
+            step_s * fits,
+            paid_s,
+            batches,
+            may_do,
+            sure,
+            wrong,
+            reason(no_room(self.group.base)),
+        )
 
     def _priced(self, question: Question, prices: dict[Hashable, Any]) -> Figures:
         """Figures that know which meshes have no price."""

@@ -259,8 +259,9 @@ def _count(text: str, name: str, size: Any, place: Place | None = None) -> int:
         return int(size)
     message = f"{text if text != name else f'{name} {size}'} is no size of a mesh that is searched"
     remedy = f"give a size: --{name} 8; or the mesh: --mesh data=32,tensor=8"
-    if "," in str(size):
-        remedy = f"search several: --vary {name}={size}"
+    several = ",".join(map(str, size)) if isinstance(size, list | tuple) else str(size)
+    if "," in several:
+        remedy = f"search several: --vary {name}={several}"
     raise InputError.one("no-mesh", message, place, remedy)
 
 

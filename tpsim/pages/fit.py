@@ -29,27 +29,27 @@ STEPS = (
     Column("base_s", "base", "seconds"),
     Column("fitted_s", "fitted", "seconds"),
 )
+UNSEEN = (Column("left_out_s", "left out", "seconds"),)
 MEMORY = (Column("measured_bytes", "measured\npeak", "bytes"), Column("peak_bytes", "planned\npeak", "bytes"))
 
 
-def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = None) -> Page:
-    """`result` as a page; `verbose` says more of what held the figures.
-
-    profile  the file that the fitted machine was written to, for the next command
-    """
+def _of_steps(result: StepFitResult, *, verbose: bool, profile: str | None = None, again: str = "") -> Page:
+    """`result` as a page, as `page`; `verbose` says more of what held the figures."""
     figures = [
         {**row, **{key: shown(row["figure"], row[of]) for key, of in (("was", "base"), ("now", "value"))}}
         for row in result.parameters
     ]
-    columns = (*STEPS, *MEMORY) if any(row.measured_bytes for row in result.rows) else STEPS
+    unseen = UNSEEN if any(row.left_out_s for row in result.rows) else ()
+    columns = (*STEPS, *unseen, *(MEMORY if any(row.measured_bytes for row in result.rows) else ()))
+    notes = (*(("left out: by a fit to all other runs, each in turn",) if unseen else ()), *result.remarks)
     machine = profile or result.base
     return Page(
         result,
         title=result.name,
         facts=(("base", result.base), ("runs", result.log.path), *((("held", result.held),) if verbose else ())),
         tables=(Table(STEP_PARAMETERS, figures), Table(columns, list(result.rows))),
-        notes=result.remarks,
-        next_command=shlex.join(["tpsim", "plan", result.rows[0].named, "--hw", machine]),
+        notes=notes,
+        next_command=again or shlex.join(["tpsim", "plan", result.rows[0].named, "--hw", machine]),
     )
 
 
@@ -69,6 +69,8 @@ BANDS = (
     Column("figures_p90", "figures\np90", "share"),
     Column("fitted_median", "curves\nmedian", "share"),
     Column("fitted_p90", "curves\np90", "share"),
+    Column("left_out_median", "left out\nmedian", "share"),
+    Column("left_out_p90", "left out\np90", "share"),
 )
 POINTS = (
     Column("collective", "collective"),
@@ -78,31 +80,47 @@ POINTS = (
     Column("base_s", "base", "seconds"),
     Column("figures_s", "figures", "seconds"),
     Column("fitted_s", "curves", "seconds"),
+    Column("left_out_s", "left out", "seconds"),
 )
 
 
+LEFT_OUT = "left out: by fits to the other two thirds of the sizes, each third in turn"
+"""What points are held against that their own fit has not seen."""
+
+
 def page(
-    result: FitResult | StepFitResult, *, verbose: bool, profile: str | None = None, level: str | None = None
+    result: FitResult | StepFitResult,
+    *,
+    verbose: bool,
+    profile: str | None = None,
+    level: str | None = None,
+    again: str = "",
 ) -> Page:
     """`result` as a page; `verbose` adds every point.
 
     profile  the file that the fitted machine was written to, for the next command
     level    where the ranks lay, as it was asked
+    again    the command that writes it, where nothing did
     """
+    again = "" if profile else again
     if isinstance(result, StepFitResult):
-        return _of_steps(result, verbose=verbose, profile=profile)
-    bands = Table(BANDS, result.bands, title="|predicted/measured - 1|")
-    tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), bands)
-    points = (Table(POINTS, result.records(), title="points", folded=True),) if verbose else ()
+        return _of_steps(result, verbose=verbose, profile=profile, again=again)
+    unseen = result.bands[-1]["left_out_median"] is not None
+    bands, points = (
+        tuple(column for column in some if unseen or "left_out" not in column.key) for some in (BANDS, POINTS)
+    )
+    off = Table(bands, result.bands, title="|predicted/measured - 1|")
+    tables = (Table(PARAMETERS, [_row(row) for row in result.parameters], group="level"), off)
+    listed = (Table(points, result.records(), title="points", folded=True),) if verbose else ()
     runs = result.calibrated.runs
     measured = (("measured", f"{run}, {counted(len(run.V), 'point')}: {run.log}") for run in runs)
     return Page(
         result,
         title=result.name,
         facts=(("base", result.base), *measured),
-        tables=(*tables, *points) if result.parameters else (bands, *points),
-        notes=tuple(f"warning: {text}" for text in result.warnings),
-        next_command=_next(result, profile or result.base, level),
+        tables=(*tables, *listed) if result.parameters else (off, *listed),
+        notes=(*((LEFT_OUT,) if unseen else ()), *(f"warning: {text}" for text in result.warnings)),
+        next_command=again or _next(result, profile or result.base, level),
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.answers.layout_row import in_texts
+from tpsim.answers.cell import COLUMNS, SERVED
+from tpsim.answers.layout_row import as_written, in_texts
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.answers.sweep import COLUMNS, SERVED
 from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
@@ -44,6 +44,7 @@ LAYOUT = (
 COSTS = (
     Column("ttft_s", "TTFT", "seconds", alone=True),
     Column("tpot_s", "TPOT", "seconds"),
+    Column("rate", "tokens/s", "number"),
     Column("tokens_per_s_chip", "tokens/s\nper chip", "number"),
     Column("step_s", "step", "seconds"),
     Column("peak_bytes", "peak", "bytes"),
@@ -63,7 +64,11 @@ MORE = (
 OF_TRAINING = ("microbatches", "microbatch_size", "zero", "step_s", "mfu")
 """Columns that say nothing of inference, whose step is that to the first token, or to the next."""
 
-REFUSED = (Column("reason", "refused"), Column("layouts", "layouts", "integer"))
+REFUSED = (
+    Column("reason", "refused"),
+    Column("layouts", "layouts", "integer"),
+    Column("example", "the first of them"),
+)
 
 
 SENSITIVITY = (
@@ -139,17 +144,31 @@ def _weighed(result: SearchResult) -> str:
     return "money" if result.front and result.front.by == "money" else "speed"
 
 
-def _cells(row: Mapping[str, Any], price: float | None) -> dict[str, Any]:
-    """A layout with what a page says of it in words, and the money that a million of its tokens take."""
+OWN = ("cut", "sp", "fit", "price", "rate")
+"""What a page adds to a layout."""
+
+
+def _cells(row: Mapping[str, Any], by: str, value: float) -> dict[str, Any]:
+    """A layout with what a page says of it in words, and what it is ranked by where that is money or tokens.
+
+    value  what it is ranked by, less is better
+    """
     cut = "" if row["layers"] == "even" else row["layers"]
-    return {**row, "cut": cut, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "price": price}
+    told = {"cut": cut, "sp": YES[row["sequence_parallel"]], "fit": FIT[row["fits"]], "price": None, "rate": None}
+    told |= {"price": value * 1e6} if by == "money" else {}
+    told |= {"rate": 1 / value} if by == "tokens_per_s" else {}
+    told |= {"tokens_per_s_chip": 1 / value} if by == "tokens_per_s_chip" else {}
+    return {**row, **told}
 
 
 def _flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    prices = (row.run.price_per_million_tokens if row.by == "money" and row.run else None for row in rows)
     return [
-        {**_cells({**row, **in_texts(row)}, price), **row["varied"], "mark": OVER[row["fits"]]}
-        for row, price in zip(rows, prices, strict=True)
+        {
+            **_cells({**row, **in_texts(row)}, row.by, row.planned.value(row.by)),
+            **as_written(row),
+            "mark": OVER[row["fits"]],
+        }
+        for row in rows
     ]
 
 
@@ -166,7 +185,7 @@ def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
         "recompute": "none",
         "fit": "yes",
     }
-    idle |= dict.fromkeys(("ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price"))
+    idle |= dict.fromkeys(("ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price", "rate"))
     if rows and "batch" in rows[0] and (key in OF_TRAINING or (key == "batch" and _alike(rows))):
         return False
     return key not in idle or any(row.get(key) != idle[key] for row in rows)
@@ -220,15 +239,14 @@ EMPTY = (Column("vary", "cell"), Column("why", "no layout"))
 
 def sweep_page(result: SweepResult, *, verbose: bool) -> Page:  # noqa: ARG001  # as every page
     """`result` as a page."""
-    rows = [_cells(row, row["value"] * 1e6 if result.by == "money" else None) for row in result.rows]
-    known = (*COLUMNS, *SERVED, "sp", "fit", "price")
+    rows = [_cells(row, result.by, row["value"]) for row in result.rows]
+    known = (*COLUMNS, *SERVED, *OWN)
     varied = [Column(name, name.replace(".", ".\n")) for name in (rows[0] if rows else ()) if name not in known]
-    served = bool(rows) and "cache" in rows[0]
-    keys = {"sp", *COLUMNS, *(key for key in ("fit", "price", *SERVED) if _tells(key, rows))}
-    keys = {key for key in keys if _tells(key, rows)} if served else keys
-    layout, costs = ([column for column in some if column.key in keys] for some in (LAYOUT, (*COSTS, *MORE[:-1])))
+    columns = (*LAYOUT[:1], *varied, *LAYOUT[1:], *COSTS[:-1], *MORE[:-1])
+    told = tuple(column for column in columns if _tells(column.key, rows))
     empty = [{**cell, "vary": ", ".join(cell["vary"])} for cell in result.empty]
-    tables = [Table((*layout[:1], *varied, *layout[1:], *costs), rows)] if rows else []
+    tables = [Table(told, rows)] if rows else []
     tables += [Table(EMPTY, empty, folded=True, title="cells without a layout")] if empty else []
     facts = (("cells", f"{result.cells:,}, {result.made:,} of them searched now"),)
-    return Page(result, title="sweep", facts=facts, tables=tuple(tables))
+    title = f"sweep of {result.name}" if result.name else "sweep"
+    return Page(result, title=title, facts=facts, tables=tuple(tables), next_command=result.to_save)

@@ -173,7 +173,7 @@ def in_groups(p: int, m: int) -> None:
     if m % p:
         raise InputError.one(
             "microbatches-not-divisible",
-            f"{m} microbatches are not divisible by {p} stages, which this schedule takes them in groups of",
+            f"{m} microbatches are not divisible by {p} stages: this schedule takes as many at a time",
             remedy=f"write a multiple of {p}",
         )
 

@@ -12,8 +12,8 @@ from tpsim.quantity import arguments
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import divisors
 from tpsim.quantity.spec.text import scalar
-from tpsim.question.edits import ADDED, AXES, EXPERTS, PATHS, ROLES, STAGES, Edit, flag_words
-from tpsim.question.foreign_names import foreign_name, not_yet
+from tpsim.question.edits import ADDED, AXES, EXPERTS, FLAGS, PATHS, ROLES, STAGES, Edit, flag_words
+from tpsim.question.foreign_names import as_field, foreign_name, not_yet
 from tpsim.question.serving_file import served_as
 
 
@@ -42,6 +42,9 @@ def bare_scenario(flags: Mapping[str, Any], overrides: Sequence[str] = ()) -> di
 
     overrides  ``path=value`` each: a workload that they state says itself what it reads
     """
+    for name, value in flags.items():
+        if value is not None:
+            _known(name)
     stated = any(re.match(r"workload(\.(kind|seq|prompt|context))?=", text.strip()) for text in overrides)
     for name in ("model", "hw") if stated else NEEDED:
         if flags.get(name) is None:
@@ -93,8 +96,11 @@ def _refuse_size(role: str, value: object) -> None:
 def _known(name: str) -> None:
     if name in PATHS or name in {"mesh", "placement", *ROLES}:
         return
-    if path := foreign_name(name):
-        raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=f"tpsim calls this {path}")
+    fields = {path.rpartition(".")[2]: path for path in FLAGS}
+    if path := foreign_name(name) or fields.get(as_field(name)):
+        flag = FLAGS.get(path.partition(",")[0])
+        remedy = f"tpsim calls this {path}" + (f", as a flag {flag}" if flag else "")
+        raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=remedy)
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
     remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ROLES], form="--{}")

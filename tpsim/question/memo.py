@@ -68,6 +68,10 @@ class Lowered:
     known: dict[Hashable, Actions] = field(default_factory=dict)
     turned: dict[frozenset[str], Turnover] = field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is known by the identity of calls, which are others where it is copied to."""
+        return {**self.__dict__, "known": {}}
+
     @cached_property
     def collectives(self) -> tuple[Collective, ...]:
         """Its calls."""

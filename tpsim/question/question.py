@@ -172,8 +172,8 @@ class Question:
 
     @property
     def name(self) -> str:
-        """The scenario's."""
-        return self.stated.name
+        """The scenario's; of one that no file holds the model's."""
+        return self.stated.name or self.model.name
 
     @property
     def asked(self) -> str:

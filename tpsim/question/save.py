@@ -55,11 +55,9 @@ def scenario_text(question: Question, folder: Path = Path()) -> str:
 def scenario_data(question: Question, folder: Path = Path()) -> dict[str, Any]:
     """What was stated, in the order of the format, without its header; files as one in `folder` names them.
 
-    What flags alone asked is called as its file will be.
+    What no file holds is called as its file will be.
     """
     stated = question.stated.data(folder)
-    if question.stated.document.path == "flags" and not question.stated.file.name:
-        del stated["name"]
     return {name: stated[name] for name in ScenarioFile.model_fields if name in stated}
 
 

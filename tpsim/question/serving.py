@@ -74,8 +74,11 @@ def unit_of(question: Question) -> int:
     return lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
 
 
-NO_ROOM = "no-room"
-"""Why a batch as large as memory has room for is refused: that of no sequence."""
+def no_room(question: Question) -> InputError:
+    """The refusal of a batch as large as memory has room for, where that is of no sequence."""
+    message = f"memory of {question.machine.name} has no room for a sequence beside what each chip holds"
+    at, remedy = question.stated.at("workload", "batch"), "take more chips, or fewer bytes: workload.param_dtype"
+    return InputError.one("no-room", message, at, remedy)
 
 
 def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:

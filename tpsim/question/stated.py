@@ -38,19 +38,20 @@ class Stated:
 
     @property
     def name(self) -> str:
-        """What it calls itself, else what its file is called."""
+        """What it calls itself, else what its file is called; "" of what no file holds."""
         return self.file.name or self.stem
 
     @property
     def stem(self) -> str:
-        """What its file is called."""
-        return Path(self.document.path).stem
+        """What its file is called; "" of what no file holds: flags, a mapping, stdin."""
+        path = self.document.path
+        return Path(path).stem if self.document.sha256 and path != "-" else ""
 
     @property
     def asked(self) -> str:
         """How a command line asks for it again; "" for what neither a file nor flags hold, as what stdin asked."""
         path = self.document.path
-        file = [asked("scenarios", path)] if self.document.sha256 and path != "-" else []
+        file = [asked("scenarios", path)] if self.stem else []
         words = [*file, *flag_words(self.flags)] if file or path == "flags" else []
         return shlex.join([*words, *(word for text in self.overrides for word in ("--set", text))] if words else [])
 
@@ -87,7 +88,7 @@ class Stated:
                 data[key] = {**value, "extends": self._named_in(folder, value["extends"], key, "extends")}
             else:
                 data[key] = self._named_in(folder, str(value), key)
-        return {"name": self.stem, **data}
+        return {**({"name": self.stem} if self.stem else {}), **data}
 
     def _named_in(self, folder: Path, text: str, *keys: str) -> str:
         """A file as one in `folder` names it, instead of the folder of the file that states it."""

@@ -62,14 +62,12 @@ class Answer(Record):
     tpsim          the version of tpsim
     not_modelled   what the answer leaves out
     table          the part of the result that has the answer's rows
-    columns        what CSV says above no rows
     """
 
     schema: ClassVar[str]
     tpsim: ClassVar[str] = __version__
     not_modelled: ClassVar[Sequence[str]] = ()
     table: ClassVar[str] = ""
-    columns: ClassVar[Sequence[str]] = ()
 
     def __repr__(self) -> str:
         return self.verdict
@@ -145,11 +143,17 @@ class Answer(Record):
         """The rows that a notebook shows: those that cost nothing to make."""
         return self.records()
 
+    @property
+    def columns(self) -> Sequence[str]:
+        """What a frame and CSV have above no rows."""
+        return ()
+
     def to_frame(self) -> pd.DataFrame:
         """The records as a pandas DataFrame."""
         import pandas as pd
 
-        return pd.DataFrame([dict(record) for record in self.records()])
+        rows = [dict(record) for record in self.records()]
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(self.columns))
 
     def to_json(self) -> dict[str, Any]:
         """The whole document as plain data."""

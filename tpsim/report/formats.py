@@ -99,7 +99,14 @@ def write_parquet(
     schema = pa.schema(
         [(name, pa.type_for_alias(kind)) for name, kind in columns.items()], metadata={TOLD: json.dumps(summary)}
     )
-    whole = [{name: row.get(name) for name in columns} for row in rows]
+    texts = {name for name, kind in columns.items() if kind == "string"}
+    whole = [
+        {
+            name: str(value) if name in texts and (value := row.get(name)) is not None else row.get(name)
+            for name in columns
+        }
+        for row in rows
+    ]
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     parquet.write_table(pa.Table.from_pylist(whole, schema=schema), beside)
     beside.replace(path)
@@ -110,6 +117,15 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     _, parquet = _arrow()
     table = parquet.read_table(path)
     return table.to_pylist(), json.loads(table.schema.metadata[TOLD])
+
+
+def told_in(path: Path) -> bool:
+    """True if a file has rows with what is told beside them; False if there is none, or one that broke off."""
+    _, parquet = _arrow()
+    try:
+        return TOLD in (parquet.read_schema(path).metadata or {})
+    except (OSError, ValueError):
+        return False
 
 
 def _arrow() -> tuple[Any, Any]:
