@@ -10,6 +10,7 @@ import tpsim
 from tpsim.answers.changes import LEAST
 from tpsim.answers.explain import explain_list
 from tpsim.answers.verdict import percent
+from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import local_bytes
 from tpsim.pages.plan import page
 from tpsim.program.dims import BUSY
@@ -397,6 +398,36 @@ def test_assumptions_of_the_largest_batch_are_those_of_so_many_sequences():
 def test_the_chip_with_most_rows_reads_one_expert_at_least():
     plan = served("gpt-oss-120b", tp=8, batch=1, context=64, overrides=["layout.ep=tensor"])
     assert plan.sizes.dims[BUSY] * 16 == 1  # of half a row in the mean
+
+
+def test_rows_of_the_fullest_rank_that_fill_no_tile_take_as_long_as_those_of_any_other():
+    """4 rows of each of two experts for 2, in tiles of 128: what is rounded up is what the fullest rank has."""
+    took = []
+    for load in ("balanced", 2):
+        fast = {"extends": "tpu-v5e", "chip": {"memory": {"bandwidth": "1000000 TB/s"}}}  # products bind
+        scenario = {
+            "tpsim": "scenario/1",
+            "model": "mixtral-8x7b",
+            "hardware": fast,
+            "mesh": {"expert": 4},
+            "layout": {"dp": "expert", "ep": "expert"},
+            "assume": {"routing": {"load": load}},
+            "workload": {"kind": "decode", "batch": 8, "context": 64},
+        }
+        plan = tpsim.plan(scenario)
+        kernel = next(kernel for kernel in plan.lowered.kernels if "W2_experts" in {x.name for x in kernel.reads})
+        question = plan.question
+        took.append(kernel_s(kernel, plan.sizes, question.machine, question.products, question.matmul_efficiency))
+    assert plan.sizes.dims["c"] == 2
+    assert kernel.peak(plan.sizes) == 2
+    assert took[0] == pytest.approx(took[1])
+
+
+def test_a_step_by_chance_takes_no_longer_for_fewer_sequences():
+    """Fewer rows lie less evenly; where they fill no tile the fullest rank is not slower for that."""
+    asked = {"hw": "tpu-v5e", "overrides": ["layout.ep=tensor", "assume.routing.load=uniform"]}
+    steps = [served("mixtral-8x7b", tp=8, batch=n, context=64, **asked).step.compute_s for n in (16, 32, 64, 128)]
+    assert steps == sorted(steps)
 
 
 def test_stages_work_one_after_the_other_and_hold_as_much_between_them():
