@@ -172,6 +172,33 @@ def test_a_prompt_makes_every_head_of_latents_and_works_a_third_as_much_on_each_
     assert one.flops(plan.sizes) / 4096**2 == 81_920 == pytest.approx(278_528 / 3.4)
 
 
+def test_a_prompt_behind_cached_latents_makes_every_head_of_them_as_well():
+    """vLLM's MLA (mla/common.py): of prompts the way with the fewest FLOPs, of decoding that with the fewest bytes."""
+    plan = served("deepseek-v3", tp=1, kind="prefill", prompt=4096, cached=3072)
+    kernels = {op.output.name: kernel for kernel in plan.lowered.kernels for op in kernel.ops}
+    assert kernels["attention.mixed"].flops(plan.sizes) / (1024 * 4096) == 81_920
+    for name in ("attention.k", "attention.v"):
+        assert kernels[name].flops(plan.sizes) == 2 * 4096 * 512 * 128 * 128
+    assert "attention.absorbed" not in kernels
+
+
+@pytest.mark.parametrize("by", ["batch", "sequence"])
+def test_cached_latents_that_chips_share_come_to_the_heads_of_a_prompt(by):
+    """In place of queries, keys and values of heads: 512 and 64 numbers of each of the 8 x 4,096 tokens."""
+    asked = {"kind": "prefill", "batch": 8, "prompt": 4096, "cached": 3072, "overrides": [f"layout.cache={by}"]}
+    rows = [row for row in served("deepseek-v3", **asked).rows if row.block == "attention"]
+    brought = {row.array: row.logical_bytes for row in rows if row.collective == "all_gather"}
+    assert brought == {"attention.cache.C": 2 * 8 * 4096 * 512, "attention.cache.R": 2 * 8 * 4096 * 64}
+
+
+@pytest.mark.parametrize("prompt", [2048, 32_768])
+def test_tokens_that_are_cached_already_make_no_prompt_slower(prompt):
+    """Nor do more of them; of a token or two it takes longer to bring what is cached side by side."""
+    asked = {"hw": "dgx-b200", "kind": "prefill", "batch": 2, "prompt": prompt}
+    steps = [served("deepseek-v3", **asked, cached=cached).step.time_s for cached in (0, 64, 128, prompt // 2)]
+    assert steps == sorted(steps, reverse=True)
+
+
 def test_32_experts_more_lie_nine_to_a_chip_of_32():
     """DeepSeek-V3 with 288 experts over 32 chips at one byte: 58 x 9 of 44,040,192 beside what all chips have."""
     sparse = "{ffn: moe, experts: 288, top: 8, hidden: 2048, shared: 2048, score: sigmoid, choice_bias: true}"
