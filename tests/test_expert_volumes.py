@@ -170,10 +170,12 @@ def test_the_fullest_rank_decides_seconds_and_memory_and_the_mean_decides_bytes(
     assert rows[0].wire_bytes_per_device == rows[1].wire_bytes_per_device == 58_720_256
     assert rows[0].time_s < rows[1].time_s < 1.5 * rows[0].time_s  # what is no byte stays
     products = [one for one in kernels(PROGRAMS["exchanged"]) if one.ops[0].output.name == "experts.up"]
-    (before, after) = (compute(products, sizes, machine, "bf16") for sizes in (even, full))
-    pause = pause_s(machine)
-    assert after.time_s - pause == pytest.approx(1.5 * (before.time_s - pause))
-    assert after.flops == before.flops
+    more = sizes_of(4096, 8, 2, 6144, E=8)
+    for share in (None, 0.001):  # in tiles, and without
+        before, after, due = (compute(products, sizes, machine, "bf16", share) for sizes in (even, full, more))
+        assert after.time_s == pytest.approx(due.time_s)
+        assert after.flops == before.flops < due.flops
+    assert due.time_s - pause_s(machine) == pytest.approx(1.5 * (before.time_s - pause_s(machine)))
     array = products[0].ops[0].output
     assert local_bytes(array, full) == 1.5 * local_bytes(array, even)
 

@@ -78,6 +78,15 @@ def test_a_smaller_batch_is_named_where_none_that_fits_meets_what_is_required_of
     assert shlex.split(printed[-1])[3:] == [*LATE[:3], "--batch", smaller, *LATE[3:], *batch[2:], *TO_SAVE]
 
 
+@pytest.mark.parametrize(("limit", "batch"), [("12.5 ms", 32), ("12.1 ms", 32), ("12.03 ms", 32), ("11.2 ms", 2)])
+def test_the_batch_that_is_named_is_the_first_half_by_which_any_mesh_does(limit, batch):
+    """At 512 tp 8 x dp 2 is the fastest mesh, from 32 on tp 16: 12.02 ms a step."""
+    asked = {"chips": 16, "overrides": [f"require.tpot=< {limit}"]}
+    found = tpsim.search("llama3-70b-h100-decode", batch=512, **asked)
+    assert found.lines[1].text.startswith(f"--batch {batch}: tp 16, dp 1, ")
+    assert tpsim.search("llama3-70b-h100-decode", batch=2 * batch, **asked).best is None
+
+
 def test_batches_that_are_varied_are_not_asked_for_otherwise():
     asked = {"chips": 8, "by": "tokens_per_s_chip", "overrides": ["require.ttft=< 900 ms"]}
     found = tpsim.search("llama3-70b-h100-decode", vary=["batch=largest,32"], **asked)
@@ -142,7 +151,7 @@ def test_a_change_that_cannot_be_asked_is_passed_over():
     assert tpsim.search("llama3-8b-v5e", recompute="none").lines[1].text.startswith("without --recompute: ")
 
 
-def test_a_demand_that_nothing_meets_is_asked_of_the_fastest_mesh_alone():
+def test_a_demand_that_nothing_meets_is_asked_of_the_fastest_mesh_and_of_one_sequence_on_all():
     found = tpsim.search("llama3-70b-h100-decode", chips=8, overrides=["require.tpot=< 1 us"])
     asked = []
 
@@ -155,7 +164,8 @@ def test_a_demand_that_nothing_meets_is_asked_of_the_fastest_mesh_alone():
         *({"chips": 8, "batch": batch} for batch in (16, 8, 4, 2, 1)),
         *({"chips": chips} for chips in (16, 32)),
     ]
-    assert {tuple(vary) for vary, _ in asked} == {("tp=8", "pp=1")}
+    assert {tuple(vary) for vary, flags in asked if flags.get("batch") != 1} == {("tp=8", "pp=1")}
+    assert [vary for vary, flags in asked if flags.get("batch") == 1] == [[]]
 
 
 def test_what_helps_nothing_on_the_mesh_that_holds_least_is_not_searched_on_all():

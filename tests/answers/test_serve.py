@@ -10,6 +10,7 @@ import tpsim
 from tpsim.answers.changes import LEAST
 from tpsim.answers.explain import explain_list
 from tpsim.answers.verdict import percent
+from tpsim.cost.compute import kernel_s
 from tpsim.cost.memory import local_bytes
 from tpsim.pages.plan import page
 from tpsim.program.dims import BUSY
@@ -169,6 +170,33 @@ def test_a_prompt_makes_every_head_of_latents_and_works_a_third_as_much_on_each_
     plan = served("deepseek-v3", tp=1, kind="prefill", prompt=4096)
     one = next(kernel for kernel in plan.lowered.kernels if kernel.where.kernel == "attention")
     assert one.flops(plan.sizes) / 4096**2 == 81_920 == pytest.approx(278_528 / 3.4)
+
+
+def test_a_prompt_behind_cached_latents_makes_every_head_of_them_as_well():
+    """vLLM's MLA (mla/common.py): of prompts the way with the fewest FLOPs, of decoding that with the fewest bytes."""
+    plan = served("deepseek-v3", tp=1, kind="prefill", prompt=4096, cached=3072)
+    kernels = {op.output.name: kernel for kernel in plan.lowered.kernels for op in kernel.ops}
+    assert kernels["attention.mixed"].flops(plan.sizes) / (1024 * 4096) == 81_920
+    for name in ("attention.k", "attention.v"):
+        assert kernels[name].flops(plan.sizes) == 2 * 4096 * 512 * 128 * 128
+    assert "attention.absorbed" not in kernels
+
+
+@pytest.mark.parametrize("by", ["batch", "sequence"])
+def test_cached_latents_that_chips_share_come_to_the_heads_of_a_prompt(by):
+    """In place of queries, keys and values of heads: 512 and 64 numbers of each of the 8 x 4,096 tokens."""
+    asked = {"kind": "prefill", "batch": 8, "prompt": 4096, "cached": 3072, "overrides": [f"layout.cache={by}"]}
+    rows = [row for row in served("deepseek-v3", **asked).rows if row.block == "attention"]
+    brought = {row.array: row.logical_bytes for row in rows if row.collective == "all_gather"}
+    assert brought == {"attention.cache.C": 2 * 8 * 4096 * 512, "attention.cache.R": 2 * 8 * 4096 * 64}
+
+
+@pytest.mark.parametrize("prompt", [2048, 32_768])
+def test_tokens_that_are_cached_already_make_no_prompt_slower(prompt):
+    """Nor do more of them; of a token or two it takes longer to bring what is cached side by side."""
+    asked = {"hw": "dgx-b200", "kind": "prefill", "batch": 2, "prompt": prompt}
+    steps = [served("deepseek-v3", **asked, cached=cached).step.time_s for cached in (0, 64, 128, prompt // 2)]
+    assert steps == sorted(steps, reverse=True)
 
 
 def test_32_experts_more_lie_nine_to_a_chip_of_32():
@@ -397,6 +425,36 @@ def test_assumptions_of_the_largest_batch_are_those_of_so_many_sequences():
 def test_the_chip_with_most_rows_reads_one_expert_at_least():
     plan = served("gpt-oss-120b", tp=8, batch=1, context=64, overrides=["layout.ep=tensor"])
     assert plan.sizes.dims[BUSY] * 16 == 1  # of half a row in the mean
+
+
+def test_rows_of_the_fullest_rank_that_fill_no_tile_take_as_long_as_those_of_any_other():
+    """4 rows of each of two experts for 2, in tiles of 128: what is rounded up is what the fullest rank has."""
+    took = []
+    for load in ("balanced", 2):
+        fast = {"extends": "tpu-v5e", "chip": {"memory": {"bandwidth": "1000000 TB/s"}}}  # products bind
+        scenario = {
+            "tpsim": "scenario/1",
+            "model": "mixtral-8x7b",
+            "hardware": fast,
+            "mesh": {"expert": 4},
+            "layout": {"dp": "expert", "ep": "expert"},
+            "assume": {"routing": {"load": load}},
+            "workload": {"kind": "decode", "batch": 8, "context": 64},
+        }
+        plan = tpsim.plan(scenario)
+        kernel = next(kernel for kernel in plan.lowered.kernels if "W2_experts" in {x.name for x in kernel.reads})
+        question = plan.question
+        took.append(kernel_s(kernel, plan.sizes, question.machine, question.products, question.matmul_efficiency))
+    assert plan.sizes.dims["c"] == 2
+    assert kernel.peak(plan.sizes) == 2
+    assert took[0] == pytest.approx(took[1])
+
+
+def test_a_step_by_chance_takes_no_longer_for_fewer_sequences():
+    """Fewer rows lie less evenly; where they fill no tile the fullest rank is not slower for that."""
+    asked = {"hw": "tpu-v5e", "overrides": ["layout.ep=tensor", "assume.routing.load=uniform"]}
+    steps = [served("mixtral-8x7b", tp=8, batch=n, context=64, **asked).step.compute_s for n in (16, 32, 64, 128)]
+    assert steps == sorted(steps)
 
 
 def test_stages_work_one_after_the_other_and_hold_as_much_between_them():

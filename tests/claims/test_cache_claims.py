@@ -77,6 +77,20 @@ ROWS = {
         "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",
         "layout.cache=batch",
     ],
+    "a prompt of latents behind cached tokens": [
+        "workload={kind: prefill, batch: 8, prompt: 16, cached: 8, cache_dtype: fp8}",
+        "model=LATENT",
+    ],
+    "a prompt of latents behind cached tokens, by batch": [
+        "workload={kind: prefill, batch: 8, prompt: 16, cached: 8}",
+        "model=LATENT",
+        "layout.cache=batch",
+    ],
+    "a prompt of latents behind cached tokens, by sequence": [
+        "workload={kind: prefill, batch: 8, prompt: 16, cached: 12}",
+        "model=LATENT",
+        "layout.cache=sequence",
+    ],
     "a prompt, tokens split": ["workload={kind: prefill, batch: 8, prompt: 16}", "layout.sequence_parallel=true"],
     "a reply, in int8": ["workload={kind: serve, batch: 8, prompt: 8, output: 8, param_dtype: int8, cache_dtype: fp8}"],
 }

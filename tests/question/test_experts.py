@@ -67,6 +67,14 @@ def test_each_expert_is_split_over_what_ep_leaves_of_tp():
     assert ("etp" in folded.roles, folded.roles["ep"]) == (False, ("expert",))
 
 
+@pytest.mark.parametrize("experts", ["ep: [], etp: []", "ep: expert, etp: []", "ep: tensor", "ep: []"])
+def test_what_all_tokens_share_is_split_as_a_dense_feed_forward_wherever_experts_lie(experts):
+    """An axis of one device is none: experts are whole on every device, and what works beside them is not."""
+    mesh = ["mesh={data: 16, expert: 1, tensor: 8}", f"layout={{dp: [data, expert], tp: tensor, {experts}}}"]
+    layout = resolve("deepseek-v3-h100-decode", overrides=[*mesh, "placement={}"]).layout
+    assert layout.type_in(("h", "z"), "*").axes("z") == layout.type_in(("h", "f"), "*").axes("f") == ("tensor",)
+
+
 @pytest.mark.parametrize(("drop", "rows"), [("none", 1), (1.25, 1), (2, 1), (0.5, 0.5)])
 def test_rows_that_pad_an_expert_are_run_but_of_no_use(drop, rows):
     """Mixtral 8x7B as MFU counts it: attention, router, two experts of a token, the head; 6 a weight and token."""

@@ -46,18 +46,31 @@ class Again:
         fits = result.fitting > 0
         if not result.legal or result.best or (fits and not result.questions[0].inference):
             return None
-        first, mesh = None, self._mesh(result)
+        first, mesh, passed = None, self._mesh(result), []
         for words, vary, changed in self._changes(result):
-            if (vary or fits) and mesh and not self._may_help(result, mesh, vary, changed):
+            doubted = (vary or fits) and mesh and changed.get("batch") != 1  # one sequence is asked of all meshes
+            if doubted and not self._may_help(result, mesh, vary, changed):
+                passed.append((words, changed))
                 continue
-            try:
-                found = self.search(vary=[*self.vary, *vary], **{**self.flags, **changed})
-            except InputError:
-                continue  # it cannot be asked so
-            if found.best:
-                return words, found
-            first = first or ((words, found) if found.fitting and not fits else None)
+            if found := self._found(vary, changed):
+                if found.best:
+                    return (self._sooner(passed, changed) if fits else None) or (words, found)
+                first = first or ((words, found) if found.fitting and not fits else None)
         return first
+
+    def _found(self, vary: Sequence[str], changed: Mapping[str, Any]) -> SearchResult | None:
+        """What is found with something asked otherwise; None where it cannot be asked so."""
+        try:
+            return self.search(vary=[*self.vary, *vary], **{**self.flags, **changed})
+        except InputError:
+            return None
+
+    def _sooner(
+        self, passed: Sequence[tuple[str, Mapping[str, Any]]], changed: Mapping[str, Any]
+    ) -> tuple[str, SearchResult] | None:
+        """The first change of the same kind that did not help on one mesh, and does on another; None if none does."""
+        alike = ((words, self._found((), other)) for words, other in passed if other.keys() == changed.keys())
+        return next(((words, found) for words, found in alike if found and found.best), None)
 
     def _mesh(self, result: SearchResult) -> list[str]:
         """What holds a search to one mesh, which is quick and tells of most: the one that holds least.

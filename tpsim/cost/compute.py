@@ -90,21 +90,19 @@ def is_bytes_bound(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, e
 
 
 def _products_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
-    """Seconds of its products on the device with most rows, whatever their bytes; 0 without any."""
+    """Seconds of its products on the device with most rows, whatever their bytes; 0 without any.
+
+    Whole waves of tiles where the machine has a tile.
+    """
     if not kernel.products:
         return 0
-    return _on_mean_s(kernel, sizes, machine, dtype, efficiency) * kernel.peak(sizes)
-
-
-def _on_mean_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
-    """Those of a device with as many rows as the mean: whole waves of tiles where the machine has a tile."""
     dtype = STORED_AS[dtype] if dtype in IN_LAYERS and not kernel.in_layers else dtype
     if kernel.fused:
         kind = {"backward": kernel.where.phase == "backward", "latents": kernel.on_latents}
         return attention_s(machine, kernel.run_flops(sizes), dtype, **kind, efficiency=efficiency)
     tile = machine.chip.tile
     if tile is None or efficiency is not None:
-        return compute_s(machine, kernel.flops(sizes), dtype, efficiency)
+        return compute_s(machine, kernel.flops(sizes) * kernel.peak(sizes), dtype, efficiency)
     rows, columns, depth, batch = kernel.sides
     sides = (rows, columns, batch)
     key = (tile.rows.value, tile.columns.value, tile.units.value, *sides, kernel.shared)

@@ -149,8 +149,8 @@ class Kernel:
         return total(self._used(local_bytes(x, sizes) * count, x.dims, sizes) for x, count in self._moved)
 
     def local_elements(self, side: Sharding, sizes: Sizes) -> Any:
-        """Elements on a device along a side of its product: experts with rows, and so many rows of each."""
-        elements = self._used(sizes.local_elements(side), side.dims, sizes)
+        """Elements along a side of its product, on the device with most rows: experts that have some, rows of each."""
+        elements = self._used(sizes.local_elements(side), side.dims, sizes) * sizes.peak(side.dims)
         of_each = RAGGED in side.dims and EXPERTS not in side.dims
         return over(elements, sizes.dims.get(BUSY, 1)) if of_each else elements
 

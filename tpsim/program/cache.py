@@ -97,19 +97,21 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
 
 
 def latent_attention(text: Served, block: Latent, x: Array) -> Array:
-    """Attention over latents: of a prompt from nothing with keys and values of every head, else absorbed.
+    """Attention over latents: of a prompt with keys and values of every head, of decoding absorbed.
 
     Absorbed: queries are brought to where latents lie, and what attention makes of these is brought to values; so no
-    key and no value of an earlier token is made again (DeepSeek-V2 2024, 2.1.2).
+    key and no value of an earlier token is made again (DeepSeek-V2 2024, 2.1.2). A prompt has so many queries that
+    they cost less FLOPs with keys and values of all that it reads, cached tokens too (vLLM, mla/common.py).
     """
     from tpsim.program.blocks import latent
 
     trace = text.trace
     with text.inside("attention", "block"):
-        q, q_rope, own, k_rope = heads = latent.headed(text, block, x)
+        q, q_rope, own, k_rope = latent.headed(text, block, x)
     latents, rotated = _cached(text, {"C": own, "R": k_rope})
-    if not text.reads:
-        return latent.expanded(text, block, heads)
+    if text.last:
+        read = _rows_of(text, latents, rotated, q.dtype) if text.reads else latent.as_read(text, own, k_rope)
+        return latent.expanded(text, block, (q, q_rope), read)
     with text.inside("attention", "block"):
         query = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
     with text.inside("attention", "cache", "attention"):
@@ -160,6 +162,16 @@ def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
             text.appended[name, layer] = append(trace, cache, moved)
             arrays.append(text.appended[name, layer])
     return arrays
+
+
+def _rows_of(text: Served, latents: Array, rotated: Array, dtype: str) -> tuple[Array, Array]:
+    """What is cached, as a prompt reads what it makes itself: each sequence in one piece, where heads are."""
+    trace = text.trace
+    with text.inside("attention", "cache"):
+        rows = [trace.lin(f"attention.{cached.name}", cached, dtype=dtype) for cached in (latents, rotated)]
+    with text.inside("attention", "block"):
+        latents, rotated = (trace.pin(x, "block", "heads read the latents of all tokens") for x in rows)
+    return latents, rotated
 
 
 def _narrow(text: Served, mixed: Array, dtype: str) -> Array:

@@ -168,6 +168,7 @@ def layout(
     sequence_parallel: bool = False,
     cut: Mapping[str, Axes] | None = None,
     kv_split: int | None = None,
+    experts: bool = False,
     ep: Axes = (),
     etp: Axes = (),
     whole: Collection[str] = (),
@@ -187,6 +188,7 @@ def layout(
     cut       dim -> axes that split the stream where it is sent
     kv_split  how many leading axes of tp and heads shard the kv heads; the rest shard the queries of a kv head (None:
               all shard kv heads)
+    experts   True of a model with experts, which `ep` and `etp` say, too: tp splits what all tokens share beside them
     ep        axes, of dp, cp and tp, that experts lie on, major first; before them those that have all tokens: rows are
               born on them for the experts there alone
     etp       axes of tp that split each expert
@@ -199,8 +201,8 @@ def layout(
     inside, data = (*tp, *heads), (*dp, *cp) if sharding is None else sharding
     kv = len(inside) if kv_split is None else kv_split
     home = tuple(sorted(ep, key=lambda axis: axis not in tp)) if not sequence_parallel else ep
-    experts = {"n": home, "y": etp, "z": tp if ep or etp else ()}
-    some = {dim: axes for dim, axes in {**experts, "s": cp, LAYERS: pp}.items() if axes}
+    mixed = {"n": home, "y": etp, "z": tp if experts or ep or etp else ()}
+    some = {dim: axes for dim, axes in {**mixed, "s": cp, LAYERS: pp}.items() if axes}
     own = {"g": inside[:kv], "r": inside[kv:]} if heads else {}
     rows: dict[str, Mapping[str, Axes]] = {
         "heads": {"s": cp[: -len(heads)], **own} if heads else {},

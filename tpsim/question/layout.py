@@ -120,7 +120,8 @@ def _cut_by_roles(
     if model.experts and model.experts.bias and "y" not in left:
         besides.append("y")
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    rest = {"whole": left, "line": line, "besides": besides, "latents": model.has_latents}
+    rest: dict[str, Any] = {"whole": left, "line": line, "besides": besides}
+    rest |= {"experts": bool(model.experts), "latents": model.has_latents}
     layout = _laid_out(fields, split, roles, also, **rest)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})

@@ -41,7 +41,8 @@ def write(text: Text, block: Latent, x: Array) -> Array:
     A score is that of the parts without positions plus that of the rotated parts: nothing is laid side by side.
     """
     with text.inside("attention", "block"):
-        return expanded(text, block, headed(text, block, x))
+        q, q_rope, *own = headed(text, block, x)
+        return expanded(text, block, (q, q_rope), as_read(text, *own))
 
 
 PLACES = {"block": "block", "stream": "compressed"}
@@ -65,10 +66,13 @@ def _whole(text: Text, x: Array) -> Array:
     return x if x.region == "block" else text.trace.pin(x, "block", "heads read what is compressed")
 
 
-def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]) -> Array:
-    """Attention with keys and values of every head."""
-    trace, (q, q_rope, latent, k_rope) = text.trace, heads
-    k, k_rope, v = _keys_and_values(text, latent, k_rope)
+def expanded(text: Text, block: Latent, queries: tuple[Array, Array], read: tuple[Array, Array]) -> Array:
+    """Attention with keys and values of every head.
+
+    read  latents, and rotated keys, of the tokens that it reads: `as_read`, or those of a cache
+    """
+    trace, (q, q_rope) = text.trace, queries
+    k, k_rope, v = _keys_and_values(text, *read)
     with text.inside("attention", "heads", "attention"):
         streamed = text.practice.context == "ring" and text.practice.handed == "heads"
         q, q_rope = trace.pin(q, "heads", ""), trace.pin(q_rope, "heads", "")
@@ -78,6 +82,13 @@ def expanded(text: Text, block: Latent, heads: tuple[Array, Array, Array, Array]
         return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
 
 
+def as_read(text: Text, latent: Array, k_rope: Array) -> tuple[Array, Array]:
+    """Latents, and rotated keys, of a step's own tokens as those that attention reads."""
+    with text.inside("attention", latent.region):
+        latents = text.trace.rename("attention.latents", latent, "s", "t")
+    return latents, text.trace.rename("attention.rotated_keys", k_rope, "s", "t")
+
+
 def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array]:
     """Keys without positions, rotated keys, and values: of all tokens that heads read, or of a device's own.
 
@@ -85,12 +96,9 @@ def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array
     one for all.
     """
     trace, handed = text.trace, text.practice.handed == "heads"
-    own = trace.layout.type_in(latent.dims, "block").renamed({"s": "t"})
-    with text.inside("attention", latent.region):
-        latent = trace.rename("attention.latents", latent, "s", "t")
-    k_rope = trace.rename("attention.rotated_keys", k_rope, "s", "t")
     with text.inside("attention", "block" if handed else "latent"):
         if handed:
+            own = trace.layout.type_in(("b", "s", "x"), "block").renamed({"s": "t"})
             latent = trace.reshard(latent, own, "heads read what is compressed")
         else:
             latent, k_rope = trace.pin(latent, "latent", ""), trace.pin(k_rope, "latent", "")
