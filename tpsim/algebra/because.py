@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.algebra.sharding import joined
+from tpsim.algebra.sharding import Sharding, joined
 
 if TYPE_CHECKING:
     from tpsim.algebra.contract import Contraction
     from tpsim.algebra.moves import Cuts, Move
-    from tpsim.algebra.sharding import Sharding
 
 
 def product_reason(ask: Contraction) -> str:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from tpsim.algebra.sharding import extent
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tpsim.algebra.sharding import Sharding
+from tpsim.algebra.sharding import Sharding, extent
 
 
 def sized(sizes: Mapping[str, int], between: str = " x ") -> str:

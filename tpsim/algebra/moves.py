@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, combinations_with_replacement, pairwise, permutations
 from itertools import product as choices
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tpsim.algebra.sharding import Owed, OwedKind, Sharding
 from tpsim.quantity.size import Size, over, product, where_many
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MoveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice", "send"]
 MOVES: tuple[MoveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice")

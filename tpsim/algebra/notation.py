@@ -6,17 +6,12 @@ It says one array, a reshard or a product, or what is wrong with the text, and w
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from tpsim.algebra.sharding import Sharding
+from tpsim.algebra.sharding import Owed, OwedKind, Sharding
 from tpsim.quantity.errors import TpsimError, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from tpsim.algebra.sharding import Owed, OwedKind
-
 
 Span = tuple[int, int]
 

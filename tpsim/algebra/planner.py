@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tpsim.algebra.because import operand_reason, product_reason, result_reason
 from tpsim.algebra.contract import Contraction, local_product, met_by_the_book
 from tpsim.algebra.meetings import Meetings, meetings
-from tpsim.algebra.moves import MoveKind
+from tpsim.algebra.moves import Move, MoveKind
 from tpsim.algebra.reshard import Routes, book_path, cheap
 from tpsim.algebra.sharding import Sharding, ShardingError, joined
 from tpsim.quantity.size import total
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from tpsim.algebra.moves import Move
 
 Planner = Literal["book", "cheapest"]
 Planning = Literal["book", "any"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.moves import idle, move
+from tpsim.algebra.moves import Move, MoveKind, idle, move
 from tpsim.algebra.sharding import Sharding, ShardingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.algebra.search import Graph, Search
 
 

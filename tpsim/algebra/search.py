@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tpsim.algebra.moves import Axes, On, entering, leaving, move, reordered
+from tpsim.algebra.moves import Axes, Move, MoveKind, On, entering, leaving, move, reordered
 from tpsim.algebra.sharding import Owed, Sharding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-
-    from tpsim.algebra.moves import Move, MoveKind
 
 Cost = tuple[Any, int, int]
 """What orders ways: price, then collectives, then moves."""

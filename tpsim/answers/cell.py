@@ -11,17 +11,15 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.layout_row import as_written, in_texts, in_words
-from tpsim.answers.search import search
+from tpsim.answers.layout_row import Row, as_written, in_texts, in_words
+from tpsim.answers.search import SearchResult, search
 from tpsim.answers.search_verdict import lines_of, surely
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from tpsim.answers.layout_row import Row
     from tpsim.answers.planned import By
-    from tpsim.answers.search import SearchResult
     from tpsim.question.memo import Memo
 
 COLUMNS: Mapping[str, str] = {

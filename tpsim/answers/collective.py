@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from tpsim.algebra.moves import MOVES, MoveKind
 from tpsim.answers.collective_sizes import placed, rounding, sizes_of, whole
 from tpsim.answers.curve import SizeCurve, curve
-from tpsim.fabric.wires import ranks_text
+from tpsim.fabric.wires import Route, ranks_text
 from tpsim.machine import timing
 from tpsim.machine.additive import Choice
 from tpsim.machine.curve_file import summary
@@ -26,7 +26,6 @@ from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
-    from tpsim.fabric.wires import Route
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel, Timing
     from tpsim.machine.ways import Launch

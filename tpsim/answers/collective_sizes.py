@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import carriers_of, place
-from tpsim.fabric.wires import Wires, ranks_text
+from tpsim.fabric.placement import Placement, carriers_of, place
+from tpsim.fabric.wires import Route, Wires, ranks_text
 from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem
 from tpsim.quantity.units import UnitError, parse
 from tpsim.question.inputs import asked
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.fabric.placement import Placement
-    from tpsim.fabric.wires import Route
     from tpsim.machine.parts import Machine
 
 MOST = 10_000

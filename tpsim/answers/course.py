@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.answers.stages import work_of
-from tpsim.program.schedules import acts_of
+from tpsim.program.schedules import Action, Pass, acts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tpsim.cost.pipeline import Pipelined, Work
     from tpsim.cost.ran import Message
     from tpsim.cost.rank_work import Stage
-    from tpsim.program.schedules import Action, Pass
 
 
 class Lasting(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost import formula
 from tpsim.program.dims import LOOPS, MEANINGS, ROLES, loop
-from tpsim.quantity.units import show
+from tpsim.quantity.units import Dimension, show
 from tpsim.report.record import Record
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.constant import Constant
     from tpsim.program.op import Where
-    from tpsim.quantity.units import Dimension
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "wire": ("tests/algebra/test_moves.py", "tests/machine/test_algorithms.py"),

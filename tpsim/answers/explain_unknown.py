@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tpsim.algebra.moves import MOVES
 from tpsim.fabric.wires import ONE_LINK
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, near
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LINE, WORD = "a line of a plan", "a word of a plan"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.arguments import checked
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, Problem
 from tpsim.question.inputs import files_of, shown
 from tpsim.report.answer import Answer
 from tpsim.report.numbers import counted
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tpsim.machine.constant import Constant
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.parts import Machine
-    from tpsim.quantity.errors import Problem
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.moves import wire
 from tpsim.answers import course
-from tpsim.cost.piece import LANE, TENSOR
-from tpsim.cost.segments import joined
-from tpsim.cost.timeline import COMPUTE
+from tpsim.cost.piece import LANE, TENSOR, Piece
+from tpsim.cost.segments import Segment, joined
+from tpsim.cost.timeline import COMPUTE, Timeline
 from tpsim.program.kinds import ALIKE
 from tpsim.program.schedules import acts_of
-from tpsim.report.picture import Curve, Curves, Measure, Span, Spans
+from tpsim.report.picture import Curve, Curves, Measure, Picture, Span, Spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from tpsim.answers.layout_row import Row
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.search import SearchResult
-    from tpsim.cost.piece import Piece
     from tpsim.cost.pipeline import Pipelined, Work
-    from tpsim.cost.segments import Segment
-    from tpsim.cost.timeline import Timeline
-    from tpsim.report.picture import Picture
 
 
 def of_plan(plan: PlanResult) -> Iterator[Picture]:

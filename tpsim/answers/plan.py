@@ -22,7 +22,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.inputs import asked
 from tpsim.question.memo import Lowered, Memo, lowered
 from tpsim.question.prices import pricer, refuse_unknown_algorithm, shown_where_forced, sizes_of
-from tpsim.question.question import relaunched
+from tpsim.question.question import Question, relaunched
 from tpsim.question.resolved import columns
 from tpsim.question.scenario import resolve
 from tpsim.question.serving import prefill_of
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags
-    from tpsim.question.question import Question
     from tpsim.question.requirements import Limit
     from tpsim.report.picture import Picture
     from tpsim.report.table import Bar, Line

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number, of_rank
 from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, pipeline, rate, serve, step
 from tpsim.cost.collectives import singles
-from tpsim.cost.memory import kept, memory
+from tpsim.cost.memory import Kept, kept, memory
 from tpsim.machine.algorithms import ALGORITHMS
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import summary as curve_summary
-from tpsim.machine.timing import limits, sends
+from tpsim.machine.timing import CostModel, Timing, limits, sends
 from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.memory import Kept
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.machine.timing import CostModel, Timing
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")

@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpsim.answers.plan import PlanResult, priced
-from tpsim.answers.plan_step import MILLION
+from tpsim.answers.plan_step import MILLION, TrainingRun
 from tpsim.answers.serve import filled_up
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpsim.answers.plan_step import TrainingRun
     from tpsim.layouts.candidates import Shared
     from tpsim.layouts.family import Candidate
     from tpsim.layouts.layout import Layout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -17,6 +17,7 @@ from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.expression import (
+    Named,
     chosen,
     expression_program,
     read_binding,
@@ -31,11 +32,8 @@ from tpsim.report.answer import Answer, noted
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.algebra.mesh import Mesh
     from tpsim.machine.timing import CostModel
-    from tpsim.question.expression import Named
 
 NOT_MODELLED = (
     "overlap of moves with the product",

@@ -5,7 +5,7 @@ Sizes make volumes of the moves, and a machine on which the mesh is placed makes
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra import notation
 from tpsim.algebra.contract import Contraction, flops, free_dims
-from tpsim.algebra.moves import reordered, wire
+from tpsim.algebra.moves import Move, MoveKind, reordered, wire
 from tpsim.algebra.planner import Planner, Prices, ProductWays, StepKind, product_ways, reshard_ways
 from tpsim.algebra.sharding import ShardingError
 from tpsim.cost import formula
@@ -22,20 +22,16 @@ from tpsim.cost.rollup import Row, price
 from tpsim.cost.sizes import Sizes
 from tpsim.machine import chip_seconds, cost, timing
 from tpsim.program.dtypes import DTYPE_BYTES
-from tpsim.program.op import Einsum, Reshard
+from tpsim.program.op import Einsum, Op, Program, Reshard
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.report.record import Bytes, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.algebra.mesh import Mesh
-    from tpsim.algebra.moves import Move, MoveKind
     from tpsim.fabric.placement import Placement
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import CostModel, Timing
-    from tpsim.program.op import Op, Program
 
 
 @dataclass(frozen=True, slots=True)

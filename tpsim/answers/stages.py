@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,8 +16,6 @@ from tpsim.question.prices import route_of, sent
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpsim.answers.memory import ChipMemory
     from tpsim.cost.rank_work import Stage
     from tpsim.cost.rollup import Row

@@ -10,7 +10,7 @@ from tpsim.answers.derivation import CHECKS, Derivation, constant_said, derived
 from tpsim.answers.serve import cache_bytes_per_token, whole_stack
 from tpsim.answers.stages import listed
 from tpsim.quantity.size import largest, over, product, total
-from tpsim.quantity.units import show
+from tpsim.quantity.units import Dimension, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tpsim.answers.trust import Band
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.quantity.units import Dimension
     from tpsim.report.record import Seconds
 
 STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "stragglers_s", "flops_per_device")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -28,8 +28,6 @@ from tpsim.report.record import Count, Number
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tpsim.question.edits import Flags
 
 

@@ -5,14 +5,14 @@ A step has a band, where eight of ten published runs like it would lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import exp, hypot, inf, log
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.cost.buckets import JOINED
 from tpsim.cost.compute import flops_counted
-from tpsim.machine.evidence import evidence
+from tpsim.machine.evidence import BandFields, evidence
 from tpsim.program.dtypes import IN_LAYERS
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
@@ -22,11 +22,8 @@ from tpsim.report.answer import Assumption
 from tpsim.report.record import Count, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
-    from tpsim.machine.evidence import BandFields
     from tpsim.question.question import Question
 
 

@@ -7,18 +7,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.answers.derivation import CHECKS, V_MEANS, Derivation, symbol
-from tpsim.fabric.wires import ONE_LINK, ranks, ranks_text
+from tpsim.fabric.wires import ONE_LINK, LevelTopology, Route, ranks, ranks_text
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS
-from tpsim.machine.groups import forms, groups
+from tpsim.machine.groups import LevelGroup, forms, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.fabric.wires import LevelTopology, Route
     from tpsim.machine.forms import Traffic
-    from tpsim.machine.groups import LevelGroup
     from tpsim.machine.parts import Machine
 
 SOURCES = ("closed forms, counted message by message",)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpsim.calibrate.determine import NOISE, Fit, FitParameter, fit
 from tpsim.machine.curve import MeasuredCurve, smoothed
-from tpsim.machine.parts import changed
+from tpsim.machine.parts import Level, Machine, changed
 from tpsim.machine.timing import default_harness, predicted_by_constants
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run import Array, MeasuredRun
     from tpsim.fabric.wires import Route
     from tpsim.machine.constant import Constant
-    from tpsim.machine.parts import Level, Machine
 
 
 @dataclass(frozen=True, slots=True)

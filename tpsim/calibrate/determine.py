@@ -8,16 +8,12 @@ as its spread does, after those that they say more of (pivoted Gram-Schmidt on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpsim.calibrate.run import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Predict = Callable[[Mapping[str, float]], Array]
 """Values of parameters by name -> predicted seconds of every point."""

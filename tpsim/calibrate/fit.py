@@ -16,7 +16,7 @@ from tpsim.fabric.placement import carriers_of
 from tpsim.fabric.wires import ranks_text
 from tpsim.machine import timing
 from tpsim.machine.algorithms import EVERY
-from tpsim.machine.curve import describe
+from tpsim.machine.curve import MeasuredCurve, describe
 from tpsim.machine.curve_file import exact
 from tpsim.machine.profile import read as read_profile
 from tpsim.quantity.arguments import checked
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tpsim.calibrate.run import MeasuredRun
     from tpsim.calibrate.step_fitted import StepFitResult
-    from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.parts import Machine
 
 LOOSE = 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import count
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpsim.answers.hw import curve_record
-from tpsim.calibrate.calibrate import left_out
+from tpsim.calibrate.calibrate import Calibrated, left_out
 from tpsim.machine.curve_file import DIGITS, fields_of
-from tpsim.machine.parts import DEFAULT
-from tpsim.quantity.spec import is_path, path_from
+from tpsim.machine.parts import DEFAULT, Machine
+from tpsim.quantity.spec import Document, is_path, path_from
 from tpsim.quantity.spec.document import VALUE, merge
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
@@ -25,13 +25,8 @@ from tpsim.report.numbers import counted
 from tpsim.report.record import Of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tpsim.calibrate.calibrate import Calibrated
     from tpsim.calibrate.run import MeasuredRun
     from tpsim.machine.constant import Constant
-    from tpsim.machine.parts import Machine
-    from tpsim.quantity.spec import Document
 
 
 KIBI = 1024

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tpsim.calibrate.logs.log import Log, load
 from tpsim.quantity.errors import InputError, Place, suggest
-from tpsim.quantity.units import UnitError, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tpsim.quantity.units import Dimension
+from tpsim.quantity.units import Dimension, UnitError, parse
 
 COLUMNS: Mapping[str, bool] = {"scenario": True, "seconds": True, "memory": False}
 """What a list has, and whether it must."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
 from typing import TYPE_CHECKING, NoReturn
@@ -11,27 +11,23 @@ import numpy as np
 
 from tpsim.answers.plan import priced
 from tpsim.calibrate.calibrate import SPREADS, adjusted
-from tpsim.calibrate.run_list import folder, read
+from tpsim.calibrate.run_list import CsvCell, Listed, folder, read
 from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, Effects, MovedFigures, moved, scatter
 from tpsim.calibrate.step_fitted import StepFitResult, StepRow
-from tpsim.machine.evidence import evidence
+from tpsim.machine.evidence import SharesFields, evidence
 from tpsim.machine.profile import read as read_profile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.question.memo import Memo
-from tpsim.question.question import relaunched
+from tpsim.question.question import Question, relaunched
 from tpsim.question.scenario import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tpsim.calibrate.run import Array
-    from tpsim.calibrate.run_list import CsvCell, Listed
-    from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
-    from tpsim.question.question import Question
     from tpsim.question.scenario_file import LaunchFields
 
 MILLI = 1e-3

@@ -12,8 +12,8 @@ import numpy as np
 
 from tpsim.calibrate import run_list
 from tpsim.calibrate.fitted import block, extending, figure, source_key, with_entry
-from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE
-from tpsim.quantity.spec import is_path
+from tpsim.calibrate.shares import LAUNCH, SHARES, WHOLE, MovedFigures
+from tpsim.quantity.spec import Document, is_path
 from tpsim.quantity.units import show
 from tpsim.question.inputs import inputs
 from tpsim.report.answer import Answer, noted
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
     from tpsim.calibrate.logs.log import Log
     from tpsim.calibrate.run_list import Listed
-    from tpsim.calibrate.shares import MovedFigures
     from tpsim.machine.evidence import SharesFields
     from tpsim.machine.parts import Machine
-    from tpsim.quantity.spec import Document
 
 SOURCE = "runs"
 """The key of a profile's source that its list of runs has."""

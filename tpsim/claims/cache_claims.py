@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import numpy as np
 from tpsim.algebra.mesh import Mesh
 from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below
 from tpsim.program.dims import HELD, ROWS
-from tpsim.program.layout import layout
+from tpsim.program.layout import Layout, layout
 from tpsim.question.memo import program_of
 from tpsim.question.routing import routed
 from tpsim.reference.execute import execute
@@ -20,9 +20,6 @@ from tpsim.reference.run import Run, leaves
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.program.layout import Layout
     from tpsim.program.op import Array
     from tpsim.question.question import Inference, Question
     from tpsim.reference.blocks import Block

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -11,8 +11,6 @@ from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from tpsim.reference.compare import Compared, Slope
 
 TOLERANCE = 1e-10

@@ -12,19 +12,18 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.claims.checks import Check
-from tpsim.claims.trial import BOOK, by_sort, exact_bytes, injected, parts, planned, sent, staged
+from tpsim.claims.trial import BOOK, Sort, Trial, by_sort, exact_bytes, injected, parts, planned, sent, staged
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY, STREAMED
 from tpsim.program.op import Leaf
 from tpsim.reference.collectives import Stretch, schedule
-from tpsim.reference.linkload import load
+from tpsim.reference.linkload import Load, load
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.memory import ChipMemory
-    from tpsim.claims.trial import Sort, Trial
     from tpsim.cost.rollup import Row
     from tpsim.fabric.wires import Route
     from tpsim.machine.cost import LevelStage
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from tpsim.machine.parts import Machine
     from tpsim.machine.timing import Timing
     from tpsim.reference.calls import Tally
-    from tpsim.reference.linkload import Load
     from tpsim.reference.run import RanCollective, Run
 
 

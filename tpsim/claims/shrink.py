@@ -12,21 +12,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh, sized
-from tpsim.algebra.sharding import flat_dim
+from tpsim.algebra.sharding import Sharding, flat_dim
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import AxisPiece
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import SegmentTopology, joined
 from tpsim.program.copies import DIMS_OF, parts_of
 from tpsim.program.dims import HELD
-from tpsim.program.kinds import counted
+from tpsim.program.kinds import Layers, counted
 from tpsim.program.kinds_file import merged
 from tpsim.program.legal_orders import checked
 from tpsim.program.op import Program, Reshard
-from tpsim.program.schedules import SCHEDULES, forward_only, pipeline_schedule
+from tpsim.program.schedules import SCHEDULES, PipelineSchedule, forward_only, pipeline_schedule
 from tpsim.quantity.errors import InputError
 from tpsim.question.expression import SIMULATED
 from tpsim.question.memo import Memo
-from tpsim.question.question import Inference
+from tpsim.question.question import Inference, Question
 from tpsim.question.scenario_file import CopiesFields
 from tpsim.reference.routing import turned_copies, turns
 
@@ -34,14 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from fractions import Fraction
 
-    from tpsim.algebra.sharding import Sharding
-    from tpsim.fabric.wires import SegmentTopology
-    from tpsim.program.kinds import Layers
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
-    from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Stages
-    from tpsim.question.question import Question
     from tpsim.question.stated import Stated
 
 

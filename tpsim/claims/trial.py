@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.answers.plan import priced
+from tpsim.answers.plan import PlanResult, priced
 from tpsim.machine import timing
 from tpsim.machine.groups import LevelGroup, groups
 from tpsim.program.layout import layout
@@ -23,13 +23,12 @@ from tpsim.reference.collectives import Stretch
 from tpsim.reference.execute import execute
 from tpsim.reference.network import Network, Wiring
 from tpsim.reference.routing import evenly
-from tpsim.reference.run import leaves
+from tpsim.reference.run import RanCollective, Run, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.algebra.moves import Move, MoveKind
-    from tpsim.answers.plan import PlanResult
     from tpsim.cost.collectives import Collective
     from tpsim.cost.rollup import Row
     from tpsim.fabric.placement import Placement
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from tpsim.program.op import Again, Phase, Program, Reshard
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
-    from tpsim.reference.run import RanCollective, Run
 
 
 @dataclass(frozen=True, slots=True)

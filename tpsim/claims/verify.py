@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.algebra.mesh import sized
 from tpsim.answers.derivation import values
-from tpsim.answers.plan import priced
+from tpsim.answers.plan import PlanResult, priced
 from tpsim.claims.cache_claims import cache_check
 from tpsim.claims.checks import (
     Check,
@@ -38,7 +38,7 @@ from tpsim.claims.shrink import shrink
 from tpsim.claims.trial import Stopped, Trial, dims_of, exact_bytes, injected, made, trial
 from tpsim.cost.formula import evaluated
 from tpsim.program.kinds import ALIKE
-from tpsim.program.op import Leaf
+from tpsim.program.op import Leaf, Program
 from tpsim.quantity import spec
 from tpsim.quantity.size import over
 from tpsim.question.folders import guarded
@@ -50,10 +50,8 @@ from tpsim.reference.run import label
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
-    from tpsim.answers.plan import PlanResult
     from tpsim.answers.stages import Pipeline
     from tpsim.cost.rollup import Row
-    from tpsim.program.op import Program
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags
     from tpsim.question.question import Question

@@ -16,7 +16,7 @@ from tpsim.claims.trial import Stopped, machine_wiring, made, on_devices
 from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
 from tpsim.question.expression import part_sizes, read_mesh, unsharded
-from tpsim.reference.compare import Misaligned, compared
+from tpsim.reference.compare import Compared, Misaligned, compared
 from tpsim.reference.execute import execute
 from tpsim.reference.run import leaves
 from tpsim.report.numbers import counted
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from tpsim.answers.shard_way import Way
     from tpsim.claims.verify import Progress
-    from tpsim.reference.compare import Compared
 
 PER_SHARD = 2
 """Elements per shard where no dims are given: a ring of even length halves its antipodal chunk."""

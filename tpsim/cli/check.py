@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from tpsim.cli.output import output_options
-
-if TYPE_CHECKING:
-    from tpsim.cli.output import Output
+from tpsim.cli.output import Output, output_options
 
 
 @click.command(short_help="Hold scenarios against tpsim.lock.")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from tpsim.cli import options
-from tpsim.cli.output import output_options
+from tpsim.cli.output import Output, output_options
 from tpsim.quantity.errors import InputError
-
-if TYPE_CHECKING:
-    from tpsim.cli.output import Output
 
 
 @click.command

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import output_options, refuse_inputs
+from tpsim.cli.output import Output, output_options, refuse_inputs
 
 if TYPE_CHECKING:
-    from tpsim.cli.output import Output
     from tpsim.question.edits import Flags
 
 

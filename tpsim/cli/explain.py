@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import output_options
+from tpsim.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from tpsim.cli.output import Output
     from tpsim.question.edits import Flags
 
 

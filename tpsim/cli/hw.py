@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tpsim.cli import options
 from tpsim.cli.main import Suggesting
-from tpsim.cli.output import FORMATS, output_options
-
-if TYPE_CHECKING:
-    from tpsim.cli.output import Output
-
+from tpsim.cli.output import FORMATS, Output, output_options
 
 hw = Suggesting("hw", help="The machines: their constants with sources.")
 

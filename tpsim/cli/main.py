@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tpsim import VERBS, __version__
 from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, TpsimError, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 @click.pass_context

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import click
 
 from tpsim import VERBS
 from tpsim.quantity.errors import InputError, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 EXAMPLES = {"hw": "--hw dgx-h100", "base": "--base dgx-h100", "ranks": "--ranks 8"}
 """Options that a verb needs, each with a value that does."""

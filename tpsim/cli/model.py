@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tpsim.cli import options
 from tpsim.cli.main import Suggesting
-from tpsim.cli.output import output_options
-
-if TYPE_CHECKING:
-    from tpsim.cli.output import Output
-
+from tpsim.cli.output import Output, output_options
 
 model = Suggesting("model", help="The models: their sizes and parameters as read.")
 

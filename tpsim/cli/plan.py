@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import FORMATS, output_options
+from tpsim.cli.output import FORMATS, Output, output_options
 
 if TYPE_CHECKING:
-    from tpsim.cli.output import Output
     from tpsim.question.edits import Flags
 
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tpsim.cli.main import Suggesting
-from tpsim.cli.output import output_options
-
-if TYPE_CHECKING:
-    from tpsim.cli.output import Output
-
+from tpsim.cli.output import Output, output_options
 
 scenario = Suggesting("scenario", help="The scenarios: questions that plan, search and others take by name.")
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from tpsim.cli import options
-from tpsim.cli.output import output_options
-
-if TYPE_CHECKING:
-    from tpsim.cli.output import Output
+from tpsim.cli.output import Output, output_options
 
 
 @click.command(context_settings={"default_map": {"form": "json"}})

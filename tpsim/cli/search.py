@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import output_options, refuse_inputs, tell
+from tpsim.cli.output import Output, output_options, refuse_inputs, tell
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tpsim.cli.output import Output
     from tpsim.question.edits import Flags
 
 

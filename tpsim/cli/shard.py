@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import output_options
-
-if TYPE_CHECKING:
-    from tpsim.cli.output import Output
+from tpsim.cli.output import Output, output_options
 
 
 @click.command

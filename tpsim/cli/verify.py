@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import output_options, tell
+from tpsim.cli.output import Output, output_options, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.claims.checks import VerifyResult
     from tpsim.claims.verify import Progress
-    from tpsim.cli.output import Output
 
 OF_EXPRESSIONS = ("mesh", "dims", "hw", "placement", "dtype")
 """The options that say what an expression is run with."""

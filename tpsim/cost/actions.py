@@ -14,27 +14,22 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.buckets import Buckets
-from tpsim.cost.collectives import ROWS
+from tpsim.cost.collectives import ROWS, Collective
 from tpsim.cost.issue import Issue, bucketed, gathered
 from tpsim.cost.nodes import Builder
-from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part
-from tpsim.cost.segments import grown, runs
+from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part, Piece
+from tpsim.cost.segments import Runs, grown, runs
 from tpsim.cost.timed import Action
-from tpsim.program.op import Reshard
-from tpsim.program.stages import Chunk
+from tpsim.program.op import Array, Op, Reshard, Where
+from tpsim.program.stages import Chunk, Stages
 from tpsim.program.update import CLIP
 from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tpsim.cost.collectives import Collective
-    from tpsim.cost.piece import Piece
-    from tpsim.cost.segments import Runs
     from tpsim.program.kinds import Layers
-    from tpsim.program.op import Array, Op, Where
     from tpsim.program.practice import Practice
-    from tpsim.program.stages import Stages
 
 FEW = 4
 """Equal layers that are issued for all: what is issued for those in the middle is the same for each by then."""

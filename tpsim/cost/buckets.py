@@ -13,7 +13,7 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tpsim.cost.piece import Node
+from tpsim.cost.piece import Node, Piece
 from tpsim.quantity.once import Once
 from tpsim.quantity.size import largest, over, smallest
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.cost.collectives import Collective
-    from tpsim.cost.piece import Piece
     from tpsim.program.practice import Practice
     from tpsim.program.stages import Chunk, Stages
 

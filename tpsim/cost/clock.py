@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.compute import Compute, compute, known_s
-from tpsim.cost.piece import step_share
+from tpsim.cost.piece import Piece, step_share
 from tpsim.cost.timeline import Timeline, run
 from tpsim.quantity.size import total
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
-    from tpsim.cost.piece import Piece
     from tpsim.cost.rollup import Row
     from tpsim.cost.segments import Segment
     from tpsim.cost.sizes import Sizes

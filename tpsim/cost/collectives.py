@@ -6,23 +6,19 @@ of symbols the formulas.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tpsim.algebra.moves import MoveKind, wire
+from tpsim.algebra.moves import Move, MoveKind, wire
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE
-from tpsim.program.op import Array, Program, Reshard, Role
+from tpsim.program.op import Array, Program, Reshard, Role, Where
 from tpsim.quantity.size import product, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.algebra.moves import Move
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Where
 
 TRAVEL_TOGETHER: frozenset[Role] = frozenset({"param", "gradient", "state"})
 """Roles whose arrays may share a call; an activation is needed at once and travels alone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,6 @@ from tpsim.program.dtypes import IN_LAYERS, STORED_AS
 from tpsim.quantity.size import ceil_over, largest, total, where_equal
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.parts import Machine

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.rank_work import Lead
-from tpsim.cost.timed import Length, added
+from tpsim.cost.timed import Length, Timed, added
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tpsim.cost.actions import Actions
     from tpsim.cost.clock import Clock
     from tpsim.cost.ran import Ran
-    from tpsim.cost.timed import Timed
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Chunk
 

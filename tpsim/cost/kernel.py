@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.dims import BUSY, EXPERTS, HELD, RAGGED
-from tpsim.program.tokens import TOKENS, keys_of, peak, read_keys, seen_pairs, wide_keys
+from tpsim.program.tokens import TOKENS, Counted, keys_of, peak, read_keys, seen_pairs, wide_keys
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from tpsim.cost.sizes import Sizes
     from tpsim.program.op import Array, Einsum, Op, Program, Where
-    from tpsim.program.tokens import Counted
 
 
 @dataclass(frozen=True)

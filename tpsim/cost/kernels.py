@@ -5,9 +5,8 @@ Passes over gradients and gathered weights are kernels of a framework's own, bes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from tpsim.cost.kernel import Kernel, of_scores
 from tpsim.program.blocks.attention import SLOTS
@@ -25,17 +24,12 @@ from tpsim.program.op import (
     Program,
     Rename,
     Reshard,
+    Where,
     is_cast,
     is_matrix_product,
 )
 from tpsim.program.practice import Practice
 from tpsim.program.tokens import MASKS
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
-
-    from tpsim.program.op import Where
-
 
 MADE, SENT = "made", "sent"
 """As backward makes a gradient, in the format of activations; as it is added up and sent."""

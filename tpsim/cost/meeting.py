@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpsim.program.op import Leaf
+from tpsim.program.op import Array, Leaf, Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
-    from tpsim.program.op import Array, Op
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tpsim.algebra.sharding import unpacked
+from tpsim.algebra.sharding import Sharding, unpacked
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.layout import Layout
-from tpsim.program.lifetimes import BUFFERS, is_fetched, is_gather, is_view, lifetimes
-from tpsim.program.op import Array, Join, Leaf, Program, Reshard
+from tpsim.program.lifetimes import BUFFERS, Lifetimes, is_fetched, is_gather, is_view, lifetimes
+from tpsim.program.op import Array, Join, Leaf, Op, Program, Reshard, Role, Where
 from tpsim.program.text import READ
 from tpsim.program.update import CAST
 from tpsim.quantity.size import largest, over, product, smallest, total, where_many
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.algebra.moves import Axes
-    from tpsim.algebra.sharding import Sharding
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize, Extra
-    from tpsim.program.lifetimes import Lifetimes
-    from tpsim.program.op import Op, Role, Where
     from tpsim.program.practice import Practice
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tpsim.cost.piece import LANE, WEIGHTS, Cut, Node, Part, Piece
-from tpsim.program.op import Index, Leaf, Rename, Reshard
+from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard
 from tpsim.quantity.size import over
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.cost.collectives import Collective
-    from tpsim.program.op import Array, Op
     from tpsim.program.stages import Chunk
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.turns import RanksInTurn
-from tpsim.program.schedules import uncollected
+from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule, uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.cost.ran import Ran
-    from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
 
 MOST_ACTIONS = 300_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate, islice
@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import held_bytes, moved_bytes
 from tpsim.program.op import Array
-from tpsim.program.schedules import turns_of
-from tpsim.program.turnover import Purpose
+from tpsim.program.schedules import PipelineSchedule, turns_of
+from tpsim.program.turnover import Purpose, Turnover
 from tpsim.quantity.size import largest, total
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
-
     from tpsim.cost.sizes import Sizes
     from tpsim.program.keeps import BufferSize, Extra
     from tpsim.program.kinds import Layers
     from tpsim.program.lifetimes import Lifetimes
-    from tpsim.program.schedules import PipelineSchedule
     from tpsim.program.stages import Chunk
-    from tpsim.program.turnover import Turnover
 
 Held = Counter[Purpose]
 """Bytes of each part."""

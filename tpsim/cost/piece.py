@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.cost.collectives import RECOMPUTED, ROWS
+from tpsim.cost.collectives import RECOMPUTED, ROWS, Collective
 from tpsim.cost.timeline import COMPUTE
-from tpsim.program.op import Einsum, is_cast
+from tpsim.program.op import Einsum, Op, is_cast
 from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpsim.cost.collectives import Collective
     from tpsim.machine.timing import Timing
-    from tpsim.program.op import Op
 
 TENSOR, GRADIENTS, WEIGHTS = "tensor", "gradients", "weights"
 LANE: Mapping[str, str] = {

@@ -6,35 +6,29 @@ A plan without stages is a pipeline of one rank.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.cost.compute import Compute
-from tpsim.cost.early import begin_together, gathered, gathers_early, led
-from tpsim.cost.meeting import behind
+from tpsim.cost.early import Gathered, begin_together, gathered, gathers_early, led
+from tpsim.cost.meeting import Behind, behind
 from tpsim.cost.orders import run
-from tpsim.cost.ran import Path
+from tpsim.cost.ran import Path, Ran, Waits
 from tpsim.cost.rank_work import FullLinks, Lead, RankSpan, RankWork, Stage, Tail
 from tpsim.cost.timed import Timed, added
 from tpsim.program.lifetimes import in_microbatch
-from tpsim.program.schedules import in_flight, turns_of
+from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule, in_flight, turns_of
 from tpsim.program.stages import Stages
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from tpsim.cost.actions import Actions
     from tpsim.cost.clock import Clock
-    from tpsim.cost.early import Gathered
-    from tpsim.cost.meeting import Behind
-    from tpsim.cost.ran import Ran, Waits
     from tpsim.cost.rollup import Row
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule
 
 Hop = Callable[[int, int], Any]
 """Seconds on the way of what a cut sends from one rank to another."""

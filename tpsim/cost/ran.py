@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.program.schedules import Act, Pass, acts_of
+from tpsim.program.schedules import Act, Action, Pass, PipelineSchedule, acts_of
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tpsim.cost.rank_work import Lead, Tail
     from tpsim.cost.rollup import Row
     from tpsim.cost.timed import Timed
-    from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.program.stages import Chunk
 
 

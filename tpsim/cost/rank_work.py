@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.cost.rollup import wires_s
+from tpsim.cost.rollup import Row, wires_s
 from tpsim.quantity.size import total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tpsim.cost.compute import Compute
-    from tpsim.cost.rollup import Row
     from tpsim.cost.timed import Timed
 
 

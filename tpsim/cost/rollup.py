@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tpsim.algebra.moves import MoveKind, wire
+from tpsim.algebra.moves import Move, MoveKind, wire
 from tpsim.cost.collectives import Collective, Sent, singles
 from tpsim.program.kinds import ALIKE
 from tpsim.program.op import Phase
@@ -18,7 +18,6 @@ from tpsim.quantity.size import Size, over, total, where_positive
 from tpsim.report.record import Bytes, Count, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from tpsim.algebra.moves import Move
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.timing import Timing
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.cost.segments import apart
+from tpsim.cost.segments import Segment, apart
 from tpsim.cost.timeline import COMPUTE, Task, Timeline, run
 from tpsim.machine.chip_seconds import late_s
 from tpsim.quantity.size import largest, total
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.cost.piece import Piece
-    from tpsim.cost.segments import Segment
     from tpsim.machine.parts import Machine
 
 

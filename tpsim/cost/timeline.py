@@ -8,12 +8,10 @@ and the place in the list.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tpsim.quantity.size import largest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 COMPUTE = "compute"
 

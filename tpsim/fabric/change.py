@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Segment, joined
 from tpsim.quantity.size import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tpsim.fabric.slices import AxisPiece
-    from tpsim.fabric.wires import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product as choices
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tpsim.fabric.wires import Slices, axis_names, by, joined
+from tpsim.fabric.wires import SegmentTopology, Slices, Wires, axis_names, by, joined
 from tpsim.quantity.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tpsim.fabric.wires import SegmentTopology, Wires
 
 
 @dataclass(frozen=True, slots=True)

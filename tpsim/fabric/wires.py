@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, cast
+from typing import Annotated, Any, ClassVar, Literal, Protocol, cast
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from tpsim.quantity.size import Size, product
 from tpsim.quantity.spec import Strict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pydantic import GetCoreSchemaHandler
 
 LevelTopology = Literal["torus", "ring", "one_way_ring", "line", "switch", "mesh", "host"]
 SegmentTopology = Literal["ring", "one_way_ring", "line", "switch", "mesh", "host"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
-from tpsim.guard.lock import Fact
-from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
-from tpsim.guard.moved_numbers import change, few, in_both, keys
+from tpsim.guard.lock import Fact, Lock
+from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact, FormulaFact
+from tpsim.guard.moved_numbers import Moved, change, few, in_both, keys
 from tpsim.guard.uses import PROFILE
-from tpsim.quantity.units import parse
+from tpsim.quantity.units import Dimension, parse
 from tpsim.report.numbers import counted
 from tpsim.report.record import Record
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.guard import lock
-    from tpsim.guard.lock import Lock
-    from tpsim.guard.lock_parts import FormulaFact
-    from tpsim.guard.moved_numbers import Moved
-    from tpsim.quantity.units import Dimension
 
 CauseKind = Literal["formula", "constant", "model", "scenario", "switch", "tolerance"]
 Fixed = bool | float | str | None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 from tpsim.guard.drift import UNKNOWN, drift
 from tpsim.guard.drift_result import Drifted
 from tpsim.guard.lock import LOCK_FILE, TOLERANCE, Lock, lock_text, naming, older_lock, read_lock
 from tpsim.guard.lock_of_plans import current_lock
-from tpsim.guard.lock_parts import BASE
+from tpsim.guard.lock_parts import BASE, FormulaFacts, ScenarioFact
 from tpsim.guard.moved_numbers import STATES_FIT, is_outcome, outcome
 from tpsim.quantity import spec
 from tpsim.quantity.arguments import checked
@@ -20,11 +21,6 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
 from tpsim.report.record import Record
 from tpsim.report.table import Line
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from tpsim.guard.lock_parts import FormulaFacts, ScenarioFact
 
 HOME = "scenarios"
 """The folder that is guarded where neither the command line nor a lock names one."""

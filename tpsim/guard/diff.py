@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
@@ -11,25 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from tpsim.answers.plan import PlanResult, priced
 from tpsim.guard.drift import at_least, drift
 from tpsim.guard.drift_result import Drifted, outcomes, sentence, sizes
-from tpsim.guard.lock import read_lock
+from tpsim.guard.lock import Lock, read_lock
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_of_result import recorded, saved
 from tpsim.guard.moved_numbers import is_outcome
 from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.units import UnitError, parse
-from tpsim.question.edits import flag_words, refuse_text
+from tpsim.question.edits import Flags, flag_words, refuse_text
 from tpsim.question.scenario import resolve
 from tpsim.report.numbers import counted
 from tpsim.report.record import Record
 from tpsim.report.table import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpsim.guard.causes import CauseOfDrift
-    from tpsim.guard.lock import Lock
-    from tpsim.question.edits import Flags
 
 EDIT = "scenario"
 """The kind of a cause that is a field of a scenario: what a user changes, where other facts come with it."""

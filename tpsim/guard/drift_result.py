@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.guard.causes import CauseOfDrift, Fixed
-from tpsim.guard.lock_parts import AskedField
+from tpsim.guard.lock_parts import AskedField, ScenarioFact
 from tpsim.guard.moved_numbers import HELD, WAITS, change, few, is_outcome, outcome, relative
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
 from tpsim.report.numbers import counted
-from tpsim.report.picture import Span, Spans
+from tpsim.report.picture import Picture, Span, Spans
 from tpsim.report.record import Of, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from tpsim.guard.drift import Drift
-    from tpsim.guard.lock_parts import ScenarioFact
-    from tpsim.report.picture import Picture
 
 SIGN = "changes are new - old: + is more bytes or more seconds"
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.moves import MOVES, wire
+from tpsim.algebra.moves import MOVES, MoveKind, wire
 from tpsim.cost.memory import memory
 from tpsim.cost.orders import run
 from tpsim.cost.sizes import Sizes
@@ -23,7 +23,7 @@ from tpsim.fabric.wires import Segment
 from tpsim.guard.lock_parts import FormulaFact
 from tpsim.machine import timing
 from tpsim.machine.algorithms import FORMS, TORUS_FORMS
-from tpsim.machine.parts import changed
+from tpsim.machine.parts import Level, Machine, changed
 from tpsim.machine.permutes import changing
 from tpsim.machine.torus_forms import TorusAxis
 from tpsim.program.dims import DIMS, LOOPS, completed
@@ -35,9 +35,7 @@ from tpsim.quantity.size import total
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tpsim.algebra.moves import MoveKind
     from tpsim.cost.collectives import Collective
-    from tpsim.machine.parts import Level, Machine
     from tpsim.machine.timing import CostModel
     from tpsim.program.op import Program
     from tpsim.question.memo import Lowered

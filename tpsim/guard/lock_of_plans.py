@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.plan import priced
+from tpsim.answers.plan import PlanResult, priced
 from tpsim.fabric.placement import in_one_line
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, schedule_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
@@ -21,6 +21,7 @@ from tpsim.guard.lock_parts import (
     CallsFact,
     FormulaFact,
     FormulaFacts,
+    Inputs,
     ResultFact,
     ScenarioFact,
     SwitchFacts,
@@ -41,10 +42,8 @@ from tpsim.question.serving import prefill_of
 from tpsim.report.record import plain
 
 if TYPE_CHECKING:
-    from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
     from tpsim.guard.formulas import Formula
-    from tpsim.guard.lock_parts import Inputs
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from tpsim.quantity.spec import Strict
 from tpsim.quantity.units import Dimension
 from tpsim.question.resolved import CHANGES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Value = bool | int | float | str
 Names = tuple[str, ...]

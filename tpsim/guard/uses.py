@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.answers.plan import priced
+from tpsim.answers.plan import PlanResult, priced
 from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
-from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact
+from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact, Names, ScenarioFact
 from tpsim.guard.moved_numbers import STATES_FIT, WAITS
 from tpsim.machine.curve_file import exact
-from tpsim.machine.parts import Watched, changed
+from tpsim.machine.parts import Level, Machine, Watched, changed
 from tpsim.question.memo import structure
 from tpsim.question.prices import route_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from tpsim.answers.plan import PlanResult
     from tpsim.cost.rollup import Row
     from tpsim.guard.lock import Lock
-    from tpsim.guard.lock_parts import Names, ScenarioFact
-    from tpsim.machine.parts import Level, Machine
     from tpsim.question.question import Question
 
 PROFILE = "profile"

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.layouts.copies import Copies, Remote
 from tpsim.layouts.evaluator import Evaluator
-from tpsim.layouts.family import Candidate, Family
-from tpsim.layouts.group import joined
+from tpsim.layouts.family import Candidate, Family, Measure
+from tpsim.layouts.group import Group, joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.reason import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from tpsim.layouts.family import Measure
-    from tpsim.layouts.group import Group
     from tpsim.layouts.space import Space
     from tpsim.question.memo import Memo
 

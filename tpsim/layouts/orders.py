@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from tpsim.layouts.group import ALONE
 from tpsim.layouts.layout import Order
-from tpsim.layouts.space import CHUNKED
+from tpsim.layouts.space import CHUNKED, Space
 from tpsim.program.schedules import SCHEDULES
 from tpsim.program.stages import ENDS, CutBy
 from tpsim.quantity.size import divisors
@@ -16,7 +16,6 @@ from tpsim.question.scenario_file import PipelineFields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tpsim.layouts.space import Space
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
 

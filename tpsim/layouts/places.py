@@ -16,16 +16,14 @@ from itertools import chain, permutations
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import place
-from tpsim.fabric.wires import joined
+from tpsim.fabric.placement import Binding, Placement, place
+from tpsim.fabric.wires import Wires, joined
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import EXPERTS, STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tpsim.fabric.placement import Binding, Placement
-    from tpsim.fabric.wires import Wires
     from tpsim.layouts.layout import Bound
     from tpsim.question.layout import Cut
 

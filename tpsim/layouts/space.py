@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.layouts.layout import Order
+from tpsim.layouts.layout import Layout, Order
 from tpsim.layouts.vary import (
     NAMES,
+    Varied,
     in_order,
     read_varied,
     refuse_mesh,
@@ -20,27 +21,20 @@ from tpsim.layouts.vary import (
 )
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
-from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, Edit, edited, read_override
+from tpsim.quantity.errors import InputError, Place
+from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, Edit, Keys, edited, read_override
 from tpsim.question.flag_edits import flags_to_edits
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import ScenarioFile
 from tpsim.question.serving import NOT_SERVED
 from tpsim.question.serving_file import format_of, served_as
-from tpsim.question.stated import opened
+from tpsim.question.stated import Source, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.layouts.layout import Layout
-    from tpsim.layouts.vary import Varied
     from tpsim.machine.parts import Machine
-    from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
-    from tpsim.question.edits import Keys
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
-    from tpsim.question.stated import Source
 
 FREED = ("mesh", "placement", "layout", "shardings", "pipeline")
 """What a number of chips frees where a file states it."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, unknown
-from tpsim.question.edits import PATHS, ROLES, Edit, edited, flag_words, read_override, refuse_text
+from tpsim.quantity.errors import InputError, Place, unknown
+from tpsim.question.edits import PATHS, ROLES, Edit, Keys, edited, flag_words, read_override, refuse_text
 from tpsim.question.flag_edits import parse_mesh
 from tpsim.question.foreign_names import FOREIGN, foreign_name
 from tpsim.question.pipeline import known_schedule
@@ -17,11 +17,7 @@ from tpsim.question.scenario_file import ScenarioFile
 from tpsim.question.serving_file import format_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
-    from tpsim.question.edits import Keys
 
 NAMES: Mapping[str, Keys] = {
     **PATHS,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tpsim.program.schedules import DEFAULT, SCHEDULES, uncollected
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class Begins(NamedTuple):

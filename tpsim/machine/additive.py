@@ -5,23 +5,19 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.algebra.moves import wire
+from tpsim.algebra.moves import MoveKind, wire
 from tpsim.machine.algorithms import ACROSS
 from tpsim.machine.combined import by_keys, least, lifted, where_more, within_limits
-from tpsim.machine.cost import FREE, SIMPLE, Way
-from tpsim.machine.groups import wires_text
-from tpsim.machine.ways import ProtocolWays
+from tpsim.machine.cost import FREE, SIMPLE, Count, Way
+from tpsim.machine.groups import LevelGroup, wires_text
+from tpsim.machine.ways import Launch, Moved, ProtocolWays
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, smallest, where_many, where_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
-    from tpsim.machine.cost import Count
-    from tpsim.machine.groups import LevelGroup
-    from tpsim.machine.ways import Launch, Moved
 
     CountedWays = Sequence[tuple[Way, Count]]
 

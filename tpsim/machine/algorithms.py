@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpsim.machine import cable_forms, forms, torus_forms
-from tpsim.machine.algorithm import Across, Algorithm, Crossing
+from tpsim.machine.algorithm import Across, Algorithm, Crossing, Forms, Levels
 from tpsim.machine.forms import Form, Traffic, twice
 from tpsim.quantity.size import Size, largest, over, total
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
-    from tpsim.machine.algorithm import Forms, Levels
     from tpsim.machine.torus_forms import TorusAxis
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,8 +16,6 @@ from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.quantity.spec.checked import header_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from tpsim.quantity.spec import Document
 
 

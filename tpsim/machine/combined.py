@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tpsim.machine.cost import Derived, LevelStage
+from tpsim.machine.cost import Derived, LevelStage, Way
 from tpsim.quantity.size import Size, by_least, largest, total, where_many, where_positive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tpsim.machine.cost import Way
 
 
 def chained(costs: Sequence[Way], name: str, levels: Sequence[str], pipelined: float = 0.0) -> Way:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from operator import attrgetter
@@ -14,8 +14,6 @@ from tpsim.quantity import spec
 from tpsim.quantity.units import Dimension
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 

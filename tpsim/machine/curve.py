@@ -6,21 +6,18 @@ belongs to one collective on one route and carries over to no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import exp, log, log2
 from statistics import fmean, median, median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.fabric.wires import ranks_text
+from tpsim.fabric.wires import Route, ranks_text
 from tpsim.quantity.size import Size, largest, over, product, where_equal, where_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from tpsim.algebra.moves import MoveKind
-    from tpsim.fabric.wires import Route
 
 SCATTER = 0.3
 """How far off the constants may be at one size: one standard deviation of a time's logarithm.

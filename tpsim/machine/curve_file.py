@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tpsim.fabric.wires import Segment, capacity, joined
+from tpsim.fabric.wires import Route, Segment, capacity, joined
 from tpsim.machine.timing import predicted_by_constants
 from tpsim.quantity.errors import InputError, Problem, unknown
 from tpsim.quantity.size import over
@@ -14,7 +14,6 @@ from tpsim.quantity.units import show
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from tpsim.fabric.wires import Route
     from tpsim.machine.curve import MeasuredCurve
     from tpsim.machine.hardware_file import CurveFields, KnotFields, SegmentFields
     from tpsim.machine.parts import Level, Machine

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Segment, joined
 from tpsim.machine.algorithms import ALGORITHMS, FORMS, TORUS_FORMS
 from tpsim.machine.cable_forms import on_one_host
 from tpsim.machine.cost import PLAIN, TunedLink, tuned
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.fabric.wires import Segment
     from tpsim.machine.parts import Level, Machine
 
 

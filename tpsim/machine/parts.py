@@ -5,11 +5,11 @@ What files state of it is read as it stands here; see `profile`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import ONE_LINK, LevelTopology, Slices, Wrap
 from tpsim.machine.constant import (
@@ -28,18 +28,14 @@ from tpsim.machine.constant import (
 )
 from tpsim.machine.tunings import Protocol, Tuning
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, did_you_mean
+from tpsim.quantity.errors import InputError, Problem, did_you_mean
 from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from pydantic import GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
     from tpsim.machine.curve import MeasuredCurve
-    from tpsim.quantity.errors import Problem
 
 DEFAULT = "default"
 """The harness that a single launch latency belongs to."""

@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.algebra.moves import wire
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Segment, SegmentTopology, joined
 from tpsim.machine.cable_forms import host_passes
 from tpsim.machine.forms import Traffic
 from tpsim.quantity.size import Size, largest, over, product, total, whole
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpsim.fabric.change import Change
-    from tpsim.fabric.wires import Segment, SegmentTopology
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tpsim.machine.chips import PARTS, made_of
 from tpsim.machine.constant import Constant, HasConstants, inside
 from tpsim.machine.hardware_file import HardwareFile, misfits
-from tpsim.machine.parts import DEFAULT, Machine
+from tpsim.machine.parts import DEFAULT, Level, Machine
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Problem, unknown
+from tpsim.quantity.errors import InputError, Place, Problem, unknown
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tpsim.machine.parts import Level
     from tpsim.machine.unstated import UnstatedFile, UnstatedLevel
-    from tpsim.quantity.errors import Place
     from tpsim.quantity.spec import Document
 
 

@@ -13,8 +13,8 @@ from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
 from tpsim.machine.cost import FREE, Cost, Count, Derived, Way
 from tpsim.machine.groups import groups
-from tpsim.machine.parts import Watched, changed
-from tpsim.machine.ways import CHANGE
+from tpsim.machine.parts import Machine, Watched, changed
+from tpsim.machine.ways import CHANGE, Launch
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import PLAIN, Size, total
 from tpsim.quantity.units import show
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tpsim.fabric.change import Change
     from tpsim.machine.curve import MeasuredCurve
-    from tpsim.machine.parts import Machine
-    from tpsim.machine.ways import Launch
 
 CostModel = Literal["additive", "book"]
 

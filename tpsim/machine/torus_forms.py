@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpsim.algebra.moves import wire
 from tpsim.fabric.wires import PAIR
 from tpsim.machine.forms import (
+    Form,
     Traffic,
     evenly,
     in_turn,
@@ -23,9 +24,6 @@ from tpsim.machine.forms import (
 )
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import Size, floor_over, largest, over, product, total, where_many
-
-if TYPE_CHECKING:
-    from tpsim.machine.forms import Form
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import LevelTopology, joined
 from tpsim.machine.chips import PARTS, figures
-from tpsim.machine.constant import LatencyConstant, RatioConstant
+from tpsim.machine.constant import Constant, LatencyConstant, RatioConstant
 from tpsim.quantity import spec
-from tpsim.quantity.errors import Problem
-from tpsim.quantity.units import other_units, parse, show
+from tpsim.quantity.errors import Place, Problem
+from tpsim.quantity.units import Dimension, other_units, parse, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tpsim.fabric.wires import LevelTopology
-    from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
-    from tpsim.quantity.errors import Place
-    from tpsim.quantity.units import Dimension
 
 
 class UnstatedLink(spec.Strict):

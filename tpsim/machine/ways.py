@@ -10,8 +10,8 @@ from tpsim.machine.algorithm import Crossing, Levels
 from tpsim.machine.algorithms import ACROSS, ALGORITHMS, HIERARCHICAL
 from tpsim.machine.combined import chained, least, most_excess, twice, where_more
 from tpsim.machine.cost import Cost, TunedLink, Way, single
-from tpsim.machine.forms import own_share
-from tpsim.machine.groups import forms, named_forms, on_offer, traffic, wires_text
+from tpsim.machine.forms import Traffic, own_share
+from tpsim.machine.groups import LevelGroup, forms, named_forms, on_offer, traffic, wires_text
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import Size, largest, over, product, where_many
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.moves import MoveKind
     from tpsim.fabric.change import Change
-    from tpsim.machine.forms import Traffic
-    from tpsim.machine.groups import LevelGroup
 
 Launch = float | str | None
 """Seconds, the name of a harness, or the profile's default."""

@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.verdict import signed
-from tpsim.guard.drift import UNKNOWN
-from tpsim.guard.drift_result import SIGN, SIZES, outcomes, sizes, values
+from tpsim.guard.drift import UNKNOWN, Drift
+from tpsim.guard.drift_result import SIGN, SIZES, Drifted, outcomes, sizes, values
 from tpsim.guard.moved_numbers import change, few, keys, outcome, relative, same
 from tpsim.quantity.units import show
 from tpsim.report.table import Column, Page, Table, present
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tpsim.guard.causes import CauseOfDrift
     from tpsim.guard.check import CheckResult
     from tpsim.guard.diff import DiffResult
-    from tpsim.guard.drift import Drift
-    from tpsim.guard.drift_result import Drifted
     from tpsim.guard.lock_parts import CallName, ScenarioFact
 
 Row = dict[str, Any]

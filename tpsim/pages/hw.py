@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.hw import constant_record, problem_record
+from tpsim.answers.hw import HwListResult, HwResult, HwValidateResult, constant_record, problem_record
 from tpsim.machine.curve_file import summary
 from tpsim.quantity.units import show
 from tpsim.question.inputs import asked
@@ -14,7 +14,6 @@ from tpsim.report.table import Column, Page, Table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tpsim.answers.hw import HwListResult, HwResult, HwValidateResult
     from tpsim.machine.parts import Level, Machine
 
 RANKS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,6 @@ from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table, present
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from tpsim.answers.plan import PlanResult
     from tpsim.cost.step import Lost
     from tpsim.question.question import Question

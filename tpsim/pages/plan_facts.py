@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,6 @@ from tpsim.report.numbers import counted
 from tpsim.report.table import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
     from tpsim.program.layout import Layout

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.cell import COLUMNS, SERVED
-from tpsim.answers.layout_row import as_written, in_texts
+from tpsim.answers.layout_row import Row, as_written, in_texts
 from tpsim.answers.sensitivity import FACTOR
 from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
 from tpsim.report.numbers import counted
@@ -14,9 +14,7 @@ from tpsim.report.table import Column, Page, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any
 
-    from tpsim.answers.layout_row import Row
     from tpsim.answers.search import SearchResult
     from tpsim.answers.sweep import SweepResult
     from tpsim.question.question import Question

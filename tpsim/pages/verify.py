@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from tpsim.algebra.mesh import sized
-from tpsim.claims.checks import ROUNDING, below
+from tpsim.claims.checks import ROUNDING, Verified, VerifyResult, below
 from tpsim.fabric.placement import in_one_line
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.claims.checks import Verified, VerifyResult
 
 NO = "NO"
 """How a page says that a check does not hold, so that it is seen."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from tpsim.quantity.errors import InputError, Place
-from tpsim.quantity.spec import MOST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tpsim.quantity.spec import Document
+from tpsim.quantity.spec import MOST, Document
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd"),

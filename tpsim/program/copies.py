@@ -7,15 +7,10 @@ is missed by a token with the probability that none of those it chooses, one aft
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-from tpsim.quantity.size import ceil_over, over, product, smallest, total
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
-    from tpsim.quantity.size import Size
+from tpsim.quantity.size import Size, ceil_over, over, product, smallest, total
 
 Of = Literal["node", "rank"]
 """What a token has one copy for, however many of its experts lie there."""

@@ -5,9 +5,10 @@ Every letter that a formula prints, and every word for it, is here and nowhere e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpsim.program.kinds import ALIKE, KEPT, RECOMPUTED
 from tpsim.quantity.size import over, product
@@ -35,9 +36,6 @@ ROWS = frozenset(rows for _, rows in GOALS.values())
 
 HELD = "th"
 """The dim of the tokens that a cache holds of which no more are read than a window has: split as all tokens are."""
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)

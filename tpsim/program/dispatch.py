@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.algebra.sharding import Sharding, ShardingError, joined
-from tpsim.program.copies import DIMS_OF
+from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined
+from tpsim.program.copies import DIMS_OF, Level
 from tpsim.program.dims import EXPERTS, GOALS
 from tpsim.program.op import Array, Combine, Dispatch, Filled
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from tpsim.algebra.moves import Axes
-    from tpsim.algebra.sharding import Owed
-    from tpsim.program.copies import Level
     from tpsim.program.layout import Layout
     from tpsim.program.practice import Rows
     from tpsim.program.trace import Trace

@@ -6,20 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
-from tpsim.program.kinds import ALIKE
+from tpsim.program.kinds import ALIKE, Layers
 from tpsim.program.model import Attention, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive
 from tpsim.program.model_file import ModelSourceFields
-from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.errors import At, InputError, Place, unknown
 from tpsim.quantity.spec import Count, Flag, Strict
-
-if TYPE_CHECKING:
-    from tpsim.program.kinds import Layers
-    from tpsim.quantity.errors import At, Place
 
 Pair = tuple[str, str]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain, count, product
 from operator import lt
-from typing import TYPE_CHECKING
 
 from tpsim.program.schedules import SENDING, STEP, Act, Pass, PipelineSchedule, made
 from tpsim.quantity.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def checked(schedule: PipelineSchedule) -> PipelineSchedule:

@@ -7,17 +7,12 @@ updated where they lie.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from tpsim.program.keeps import GRADIENTS
-from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Lin, Op, Program, Rename, Reshard
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-
-    from tpsim.program.op import Where
+from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Lin, Op, Program, Rename, Reshard, Where
 
 BUFFERS = 2
 """Blocks of a streamed array that a device has: the one that is worked on and the one that comes (ring attention)."""

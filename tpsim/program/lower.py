@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.kinds import ALIKE, model_kind, one_each, stack
-from tpsim.program.op import Array, Program, Where
+from tpsim.program.kinds import ALIKE, Layers, model_kind, one_each, stack
+from tpsim.program.op import Array, Op, Program, Where
 from tpsim.program.stretch import Stretches
-from tpsim.program.text import Text
+from tpsim.program.text import Parameter, Text
 from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import end_parameters, forward, layer_parameters, mtp_parameters
 from tpsim.program.transpose import Backward
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.program.dtypes import Dtypes
-    from tpsim.program.kinds import Layers
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
-    from tpsim.program.op import Op
     from tpsim.program.practice import Practice
-    from tpsim.program.text import Parameter
 
 ROOT = Where("F", "embedding", "embedding")
 

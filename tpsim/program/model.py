@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tpsim.program.copies import Router
 from tpsim.program.dims import DIMS, completed
-from tpsim.program.kinds import ALIKE
+from tpsim.program.kinds import ALIKE, Layers
 from tpsim.quantity.spec import Count, Flag, Strict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tpsim.program.kinds import Layers
 
 FeedForward = Literal["gelu", "relu", "swiglu", "geglu", "swiglu_clamped"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu", "swiglu_clamped"})

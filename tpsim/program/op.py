@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tpsim.algebra.sharding import split
+from tpsim.algebra.sharding import Sharding, split
 from tpsim.program.kinds import ALIKE
 from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from tpsim.algebra.moves import Move
-    from tpsim.algebra.sharding import Sharding
     from tpsim.program.tokens import Order
 
 Act = Literal["F", "B", "W", "U"]

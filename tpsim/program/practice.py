@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 
-from tpsim.program.copies import Dispatch
-from tpsim.program.keeps import BufferSize
+from tpsim.program.copies import Dispatch, Level
+from tpsim.program.keeps import Buffers, BufferSize, Extra
 from tpsim.program.layout import REGIONS, Layout
 from tpsim.quantity.size import largest
 from tpsim.quantity.spec import Count, Flag, OrShort, Value, alone
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
-    from tpsim.program.copies import Level
-    from tpsim.program.keeps import Buffers, Extra
     from tpsim.program.schedules import Blocking
     from tpsim.program.tokens import Order
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import FURTHER, keeps_all
-from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, is_cast
-from tpsim.program.practice import FULL
+from tpsim.program.op import Again, Array, Index, Leaf, Op, Rename, Reshard, Where, is_cast
+from tpsim.program.practice import FULL, Practice
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from tpsim.program.op import Again, Where
-    from tpsim.program.practice import Practice
     from tpsim.program.trace import Trace
 
 

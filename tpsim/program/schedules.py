@@ -7,20 +7,17 @@ p ranks, v chunks of layers per rank, m microbatches. Chunk k lies on rank k mod
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby, repeat
 from math import inf
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-
 
 Act = Literal["F", "B", "W"]
 

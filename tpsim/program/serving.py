@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.program.cache import Sampling, Served, attention, caches_of, latent_attention, sampled
-from tpsim.program.kinds import ALIKE, model_kind
+from tpsim.program.kinds import ALIKE, Layers, model_kind
 from tpsim.program.lower import ROOT, leaves_of, stacks_of
-from tpsim.program.model import Attention, Latent
+from tpsim.program.model import Attention, Latent, Model
 from tpsim.program.op import Array, Program
 from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import forward
 
 if TYPE_CHECKING:
     from tpsim.program.dtypes import Dtypes
-    from tpsim.program.kinds import Layers
     from tpsim.program.layout import Layout
-    from tpsim.program.model import Model
     from tpsim.program.practice import Practice
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.kinds import ALIKE, ONE, counted, stack
+from tpsim.program.kinds import ALIKE, ONE, Layers, counted, stack
 from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from tpsim.program.kinds import Layers
     from tpsim.program.op import Where
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tpsim.algebra.sharding import flat_dim
+from tpsim.algebra.sharding import Sharding, flat_dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from tpsim.algebra.sharding import Sharding
     from tpsim.program.op import Array, Op
     from tpsim.program.trace import Trace
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.sharding import unpacked
-from tpsim.program.op import Place, Scale
-from tpsim.program.trace import ONE
+from tpsim.algebra.sharding import Sharding, unpacked
+from tpsim.program.op import Array, Place, Scale
+from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from tpsim.algebra.sharding import Sharding
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.model import Model
-    from tpsim.program.op import Array
     from tpsim.program.practice import Practice
-    from tpsim.program.trace import Trace
 
 MINUS = Scale(-1.0)
 

@@ -5,16 +5,11 @@ Tokens are born in that order, so nothing moves for it; masks, rotations and lab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 from tpsim.program.dims import HELD, STEPS
-from tpsim.quantity.size import floor_over, over, smallest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tpsim.quantity.size import Size
+from tpsim.quantity.size import Size, floor_over, over, smallest
 
 Order = Literal["contiguous", "zigzag", "striped"]
 

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.blocks import norm, vocabulary
 from tpsim.program.dims import DIMS
 from tpsim.program.kinds import counted, further, model_kind
-from tpsim.program.model import Attention, Latent, Mlp, Moe
+from tpsim.program.model import Attention, Latent, LayerKind, Mlp, Model, Moe
 from tpsim.program.practice import Practice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from tpsim.program.model import LayerKind, Model
     from tpsim.program.op import Array, Where
     from tpsim.program.text import Parameter, Text
 

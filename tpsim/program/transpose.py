@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tpsim.algebra.sharding import Sharding
 from tpsim.program.layout import REGIONS
 from tpsim.program.op import (
+    Again,
     Array,
     Bcast,
     Combine,
@@ -37,7 +38,6 @@ from tpsim.program.trace import ONE, Trace
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from tpsim.program.op import Again
     from tpsim.program.practice import Practice
 
 CONSTANT = (Leaf, Index, Max)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import compress, groupby, zip_longest
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.lifetimes import is_fetched, lifetimes
-from tpsim.program.op import Array, Op, Reshard
+from tpsim.program.lifetimes import Lifetimes, is_fetched, lifetimes
+from tpsim.program.op import Array, Op, Program, Reshard
 from tpsim.program.stages import Chunk, Stages
 from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from tpsim.program.kinds import Layers
-    from tpsim.program.lifetimes import Lifetimes
-    from tpsim.program.op import Program
 
 Purpose = Literal["kept", "weights", "logits", "received", "gradients", "buckets", "activations"]
 """What bytes beside states are of: arrays that a later action reads; else gathered weights, arrays over the vocabulary,

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.dtypes import DTYPE_BYTES
+from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.stretch import Stretches, all_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from tpsim.algebra.sharding import Sharding
-    from tpsim.program.dtypes import Dtypes
     from tpsim.program.layout import Layout
     from tpsim.program.op import Array
     from tpsim.program.practice import Practice

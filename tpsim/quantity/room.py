@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tpsim.quantity.size import floor_over, largest, smallest, where_positive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TWO = 2
 

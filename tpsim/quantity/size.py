@@ -9,12 +9,10 @@ are chosen by seconds, which are no formulas. numpy and sympy are touched only w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache, partial, reduce
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 
 class Size(Protocol):

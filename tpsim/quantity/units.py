@@ -7,14 +7,12 @@ kB, MB, GB are powers of 1000, KiB, MiB, GiB powers of 1024. Prefixes below 1 ex
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tpsim.quantity.errors import suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Dimension = Literal["bytes", "bytes_per_s", "seconds", "flops", "flops_per_s", "ratio", "count"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dtypes import DTYPE_BYTES, STORED_AS, Dtypes
@@ -11,19 +11,16 @@ from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, 
 from tpsim.quantity.units import show
 from tpsim.question.recompute import SELECTIVE
 from tpsim.question.routing import routing_assumptions
-from tpsim.question.scenario_file import LayoutFields
+from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 from tpsim.question.serving_file import InferenceFields
 from tpsim.question.zero import line_notes
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from tpsim.machine.constant import Constant, Kind
     from tpsim.machine.parts import Machine
     from tpsim.program.practice import Practice
     from tpsim.question.question import Question
-    from tpsim.question.scenario_file import ScenarioFile
 
 EFFICIENCY = "chip.matmul_efficiency"
 """The constant of a machine that a plan names among its assumptions, as a scenario may state another one."""

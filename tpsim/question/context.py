@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.frameworks import PRACTICES
-from tpsim.program.model import Attention
+from tpsim.program.model import Attention, Model
 from tpsim.program.tokens import split
-from tpsim.quantity.errors import InputError, Problem
+from tpsim.quantity.errors import At, InputError, Problem
 from tpsim.quantity.size import over, smallest
 from tpsim.question.divisibility import legal_tp, listed, nearest
 
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
     from tpsim.program.layout import Layout
-    from tpsim.program.model import Model
     from tpsim.program.practice import Practice
-    from tpsim.quantity.errors import At
     from tpsim.question.question import Question, Workload
     from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 

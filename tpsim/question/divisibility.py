@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.dims import DIMS
-from tpsim.quantity.errors import InputError, Problem
+from tpsim.quantity.errors import At, InputError, Place, Problem
 from tpsim.quantity.size import divisors
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.model import Model
-    from tpsim.quantity.errors import At, Place
     from tpsim.question.question import Workload
     from tpsim.question.scenario_file import ScenarioFile
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -11,7 +11,6 @@ from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
 from tpsim.question.scenario_file import PATHS_TO_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tpsim.quantity.spec import Document

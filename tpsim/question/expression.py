@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.algebra.notation import NamedArray, NotationError
+from tpsim.algebra.notation import Expression, NamedArray, NotationError
 from tpsim.algebra.sharding import Sharding, joined
 from tpsim.fabric.placement import PAIRS, carriers_of
 from tpsim.program.dtypes import DTYPE_BYTES
@@ -18,9 +18,6 @@ from tpsim.quantity.errors import did_you_mean
 from tpsim.question.divisibility import next_multiple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from tpsim.algebra.notation import Expression
     from tpsim.algebra.planner import PlannedStep
 
 _PAIR = re.compile(r"\s*([A-Za-z][A-Za-z0-9_']*)\s*=\s*([0-9](?:_?[0-9]){0,17})\s*(?:,|$)")

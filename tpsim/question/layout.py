@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, cache_row, layout
-from tpsim.quantity.errors import InputError, Problem, did_you_mean, unknown
+from tpsim.quantity.errors import At, InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
     legal_text,
@@ -18,9 +18,9 @@ from tpsim.question.divisibility import (
     whole_dims,
     workload_problems,
 )
-from tpsim.question.question import Inference
+from tpsim.question.question import Inference, Workload
 from tpsim.question.routing import expert_axes, expert_problems
-from tpsim.question.scenario_file import LayoutFields
+from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 from tpsim.question.serving import cache_problems, serving_problems
 from tpsim.question.zero import line_of, shared_by_microbatches, whole_notes
 from tpsim.report.answer import Assumption
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Axes
     from tpsim.fabric.placement import Binding
     from tpsim.program.model import Model
-    from tpsim.quantity.errors import At
-    from tpsim.question.question import Workload
-    from tpsim.question.scenario_file import ScenarioFile
 
 
 Also = Literal["cp", "dp", "kv"]

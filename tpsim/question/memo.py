@@ -7,41 +7,31 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.cost.actions import Actions
-from tpsim.cost.collectives import collectives
+from tpsim.cost.collectives import Collective, collectives
 from tpsim.cost.kernels import kernels
-from tpsim.cost.memory import standing
+from tpsim.cost.memory import Standing, standing
 from tpsim.machine import profile
-from tpsim.program.kinds import ONE, one_each
-from tpsim.program.layout import REGIONS
+from tpsim.program.kinds import ONE, Layers, one_each
+from tpsim.program.layout import REGIONS, Layout
 from tpsim.program.lifetimes import microbatches
-from tpsim.program.lower import anew, begun, lower
-from tpsim.program.model import as_stated
-from tpsim.program.model_file import load_model
-from tpsim.program.practice import Ahead, Bucket, Overlap
-from tpsim.program.schedules import pipeline_schedule
+from tpsim.program.lower import StepPart, anew, begun, lower
+from tpsim.program.model import Model, as_stated
+from tpsim.program.model_file import ModelRead, load_model
+from tpsim.program.practice import Ahead, Bucket, Overlap, Practice
+from tpsim.program.schedules import PipelineSchedule, pipeline_schedule
+from tpsim.program.trace import Path as Paths
 from tpsim.program.trace import book_path
-from tpsim.program.turnover import turnover
+from tpsim.program.turnover import Turnover, turnover
 from tpsim.quantity import spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
-    from tpsim.cost.memory import Standing
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.parts import Machine
-    from tpsim.program.kinds import Layers
-    from tpsim.program.layout import Layout
-    from tpsim.program.lower import StepPart
-    from tpsim.program.model import Model
-    from tpsim.program.model_file import ModelRead
     from tpsim.program.op import Array, Op, Program
-    from tpsim.program.practice import Practice
-    from tpsim.program.schedules import PipelineSchedule
-    from tpsim.program.trace import Path as Paths
-    from tpsim.program.turnover import Turnover
     from tpsim.quantity.spec import Document
     from tpsim.question.question import Question
 

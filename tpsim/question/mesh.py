@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh, sized
 from tpsim.fabric.placement import Placement, place
-from tpsim.quantity.errors import InputError, Place, Problem
+from tpsim.quantity.errors import At, InputError, Place, Problem
 from tpsim.question.divisibility import tp_place, tp_problems
-from tpsim.question.layout import known_axis
+from tpsim.question.layout import Cut, known_axis
 
 if TYPE_CHECKING:
     from tpsim.machine.parts import Machine
     from tpsim.program.model import Model
-    from tpsim.quantity.errors import At
-    from tpsim.question.layout import Cut
     from tpsim.question.scenario_file import ScenarioFile
     from tpsim.question.stated import Stated
 

@@ -8,23 +8,20 @@ from tpsim.cost.collectives import travelling
 from tpsim.cost.compute import compute
 from tpsim.cost.rollup import price
 from tpsim.program.kinds import counted, kinds
-from tpsim.program.schedules import LATER, SCHEDULES, forward_only
+from tpsim.program.schedules import LATER, SCHEDULES, PipelineSchedule, forward_only
 from tpsim.program.stages import Chunk, Stages, balanced, even, nearly_even, stated
-from tpsim.quantity.errors import InputError, Problem, unknown
+from tpsim.quantity.errors import At, InputError, Place, Problem, unknown
 from tpsim.quantity.size import total
 from tpsim.question.prices import pricer, sizes_of
-from tpsim.question.scenario_file import PipelineFields
+from tpsim.question.scenario_file import PipelineFields, ScenarioFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.program.model import Model
-    from tpsim.program.schedules import PipelineSchedule
-    from tpsim.quantity.errors import At, Place
     from tpsim.question.layout import Cut
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question, Workload
-    from tpsim.question.scenario_file import ScenarioFile
 
 
 Split = tuple[int, ...]

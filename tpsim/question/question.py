@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dims import HELD, STEPS
-from tpsim.program.schedules import DEFAULT, forward_only, pipeline_schedule
-from tpsim.program.stages import linear
+from tpsim.program.schedules import DEFAULT, Blocking, PipelineSchedule, forward_only, pipeline_schedule
+from tpsim.program.stages import Stages, linear
 from tpsim.program.tokens import held_keys
 from tpsim.question.inputs import inputs
 from tpsim.report.record import Of
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from tpsim.program.model import Model
     from tpsim.program.model_file import ModelRead
     from tpsim.program.practice import Practice
-    from tpsim.program.schedules import Blocking, PipelineSchedule
     from tpsim.program.serving import Serving
-    from tpsim.program.stages import Stages
     from tpsim.question.requirements import Limit
     from tpsim.question.scenario_file import Assume, PriceFields
     from tpsim.question.stated import Stated

@@ -5,27 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpsim.program.dtypes import DTYPE_BYTES
-from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Extra, at_stage
+from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
+from tpsim.program.keeps import AT, BUFFERS, GRADIENTS, KEEPS, STANDING, Buffer, Buffers, Extra, at_stage
 from tpsim.program.kinds import one_each
-from tpsim.program.lifetimes import lifetimes
+from tpsim.program.lifetimes import Lifetimes, lifetimes
 from tpsim.program.lower import lower
-from tpsim.program.op import Reshard
-from tpsim.program.practice import FULL
+from tpsim.program.op import Op, Program, Reshard
+from tpsim.program.practice import FULL, Practice
 from tpsim.program.saved import kind
-from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.errors import At, InputError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tpsim.program.dtypes import Dtypes
-    from tpsim.program.keeps import Buffers
     from tpsim.program.layout import Layout
-    from tpsim.program.lifetimes import Lifetimes
     from tpsim.program.model import Model
-    from tpsim.program.op import Op, Program
-    from tpsim.program.practice import Practice
-    from tpsim.quantity.errors import At
     from tpsim.question.stated import Stated
 
 SELECTIVE = "attention"

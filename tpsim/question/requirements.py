@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from tpsim.program.stages import CutBy
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import Strict
-from tpsim.quantity.units import UnitError, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.quantity.units import Dimension
+from tpsim.quantity.units import Dimension, UnitError, parse
 
 Size = Annotated[int, Field(strict=True, gt=0)]
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, most_reached, parts_of, reached
+from tpsim.program.copies import DEDUPLICATED, DIMS_OF, Level, Of, most_reached, parts_of, reached
 from tpsim.program.dims import BUSY, CAPACITY, EXPERTS, RAGGED, completed
-from tpsim.quantity.errors import InputError, Problem
+from tpsim.quantity.errors import At, InputError, Problem
 from tpsim.quantity.size import divisors, largest, log, over, product, root, smallest
 from tpsim.question.divisibility import listed
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
     from tpsim.fabric.placement import Placement
-    from tpsim.program.copies import Of
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
     from tpsim.program.practice import Practice
-    from tpsim.quantity.errors import At
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import LayoutFields
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,6 @@ from tpsim.question.resolved import computed, stored
 from tpsim.question.scenario_file import DTYPE_FIELDS, ScenarioFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.question.question import Question
 
 COMMENTS: Mapping[str, str] = {

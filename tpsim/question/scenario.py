@@ -14,14 +14,14 @@ from tpsim.machine.additive import Choice
 from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelRead, with_fields
-from tpsim.program.practice import changed
+from tpsim.program.practice import Practice, changed
 from tpsim.program.transformer import unwritten
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.assumptions import assumptions, guesses, left_open, remarks
 from tpsim.question.context import check_shared, stated_context
 from tpsim.question.divisibility import with_legal_tp
-from tpsim.question.layout import cut
+from tpsim.question.layout import Cut, cut
 from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
 from tpsim.question.pipeline import balance, known_schedule, pipeline
@@ -31,7 +31,7 @@ from tpsim.question.recompute import buffered, check_dropped, check_layers, keep
 from tpsim.question.requirements import limits
 from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
-from tpsim.question.scenario_file import DTYPE_FIELDS
+from tpsim.question.scenario_file import DTYPE_FIELDS, ScenarioFile, WorkloadFields
 from tpsim.question.serving import inference_of, served, usual_launch
 from tpsim.question.stated import Source, Stated, stated
 from tpsim.question.zero import gathered_once, staged
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from tpsim.machine.parts import Machine
     from tpsim.program.layout import Layout
     from tpsim.program.model import Model
-    from tpsim.program.practice import Practice
-    from tpsim.question.layout import Cut
-    from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
 
 
 def resolve(

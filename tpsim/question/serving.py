@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dims import HELD
 from tpsim.program.practice import Overlap, Practice, Rows
-from tpsim.quantity.errors import InputError, Problem
+from tpsim.quantity.errors import At, InputError, Problem
 from tpsim.question.divisibility import nearest
-from tpsim.question.question import Inference
+from tpsim.question.question import Inference, Question, Workload
 from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.machine.parts import Machine
     from tpsim.program.model import Model
-    from tpsim.quantity.errors import At
-    from tpsim.question.question import Question, Workload
     from tpsim.question.stated import Stated
 
 SERVED = ("base", "qkv", "attention", "causal", "overlap", "rows")

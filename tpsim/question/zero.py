@@ -10,7 +10,7 @@ from tpsim.algebra.sharding import flat_dim
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.kinds import counted
 from tpsim.program.layout import LINES
-from tpsim.program.practice import ALL_SHARDED
+from tpsim.program.practice import ALL_SHARDED, Practice
 from tpsim.program.transformer import end_parameters, layer_parameters
 from tpsim.report.answer import Assumption
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.mesh import Mesh
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.model import Model
-    from tpsim.program.practice import Practice
     from tpsim.question.question import Question
     from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile
 

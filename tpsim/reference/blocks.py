@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.algebra.sharding import extent, flat_dim
+from tpsim.algebra.sharding import FlatDim, Sharding, extent, flat_dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Move
-    from tpsim.algebra.sharding import FlatDim, Sharding
 
 Block = NDArray[np.float64]
 Device = tuple[int, ...]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Segment, joined
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.quantity.errors import unknown
 from tpsim.quantity.size import whole
@@ -18,9 +18,6 @@ from tpsim.reference.linkload import hops, passes
 from tpsim.reference.network import NOWHERE, Index, Lane, Network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tpsim.fabric.wires import Segment
     from tpsim.reference.schedule import Schedule, Send
 
 

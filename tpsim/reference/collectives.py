@@ -9,7 +9,7 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Segment, SegmentTopology, joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import whole
 from tpsim.reference import levels, permutes, rings, switches
@@ -18,7 +18,6 @@ from tpsim.reference.schedule import Schedule
 
 if TYPE_CHECKING:
     from tpsim.algebra.moves import MoveKind
-    from tpsim.fabric.wires import Segment, SegmentTopology
 
 ScheduleOf = Callable[[int], Schedule]
 

@@ -10,18 +10,16 @@ from zlib import crc32
 import numpy as np
 
 from tpsim.algebra.sharding import unpacked
-from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Program, Reshard, is_cast
+from tpsim.program.op import Array, Index, Join, Leaf, Lin, Op, Phase, Program, Reshard, is_cast
 from tpsim.program.update import CLIP
 from tpsim.reference.execute import reruns
 from tpsim.reference.routing import reordered
-from tpsim.reference.run import label
+from tpsim.reference.run import Run, label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tpsim.program.op import Phase
     from tpsim.reference.blocks import Block, Device
-    from tpsim.reference.run import Run
 
 FLOOR = 1e-4
 """Arrays below this size are compared absolutely: a cotangent that is zero but for rounding has no relative error.

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tpsim.reference import permutes
-from tpsim.reference.calls import Counter, Tally
-from tpsim.reference.collectives import schedule
+from tpsim.reference.calls import Counter, Sized, Tally
+from tpsim.reference.collectives import Stretch, schedule
 from tpsim.reference.groups import MoveGroups, ShiftedGroup
 from tpsim.reference.linkload import injected, own_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.algebra.moves import Move, MoveKind
     from tpsim.fabric.wires import Segment
     from tpsim.reference.blocks import Block, Blocks, Grid
-    from tpsim.reference.calls import Sized
-    from tpsim.reference.collectives import Stretch
     from tpsim.reference.network import Index, Network
     from tpsim.reference.schedule import Schedule, Send
 

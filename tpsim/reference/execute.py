@@ -20,7 +20,7 @@ from tpsim.reference.local_ops import SIDE_BY_SIDE, made, work_of
 from tpsim.reference.network import Wiring, rings
 from tpsim.reference.ranks import Ranks
 from tpsim.reference.routing import carried, emptied, marks, own
-from tpsim.reference.run import RanCollective, Run, label
+from tpsim.reference.run import Choice, Inputs, RanCollective, Run, label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.collectives import Stretch
-    from tpsim.reference.run import Choice, Inputs
 
 
 def execute(

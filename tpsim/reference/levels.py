@@ -6,7 +6,7 @@ axis slowest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, permutations, product
@@ -17,8 +17,6 @@ from tpsim.quantity.errors import InputError
 from tpsim.reference.schedule import RankPlace, Schedule, Share, Step, at_once, lifted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.algebra.moves import MoveKind
 
 Small = Callable[["MoveKind"], Schedule]

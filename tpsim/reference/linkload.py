@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Segment, joined
 from tpsim.quantity.size import whole
 from tpsim.reference.collectives import Stretch, schedule
 from tpsim.reference.permutes import rank_strides
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.fabric.wires import Segment
     from tpsim.reference.schedule import Piece, Schedule, Send, Step
 
 Link = tuple[int, ...]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial, reduce
 from itertools import chain
 from math import prod
 from operator import add, mul
 from string import ascii_letters
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -17,16 +16,10 @@ import numpy as np
 from tpsim.program.dispatch import CHOICE, COUNTED, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
 from tpsim.program.tokens import TOKENS
-from tpsim.reference.blocks import Block, Device
+from tpsim.reference.blocks import Block, Blocks, Device, Grid, Tiling
 from tpsim.reference.functions import INDEX, POINTWISE, past
 from tpsim.reference.routing import parts_reached
-from tpsim.reference.run import Positions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tpsim.reference.blocks import Blocks, Grid, Tiling
-    from tpsim.reference.run import Choice, Work
+from tpsim.reference.run import Choice, Positions, Work
 
 Dims = tuple[str, ...]
 KNOWN = 4096

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from tpsim.algebra.moves import Move
 from tpsim.fabric.placement import Placement
 from tpsim.fabric.slices import AxisPiece, Carrier
-from tpsim.fabric.wires import Segment, joined
+from tpsim.fabric.wires import Segment, SegmentTopology, joined
 from tpsim.program.op import Reshard
 from tpsim.reference.blocks import Grid
 from tpsim.reference.collectives import Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from tpsim.algebra.mesh import Mesh
-    from tpsim.fabric.wires import SegmentTopology
 
 Index = NDArray[np.int64]
 

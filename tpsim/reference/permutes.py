@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
-from tpsim.fabric.wires import joined
+from tpsim.fabric.wires import Segment, SegmentTopology, joined
 from tpsim.quantity.size import whole
-from tpsim.reference.schedule import Schedule, Send
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tpsim.fabric.wires import Segment, SegmentTopology
-    from tpsim.reference.schedule import Piece
-
+from tpsim.reference.schedule import Piece, Schedule, Send
 
 HALVES = 2
 

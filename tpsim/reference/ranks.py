@@ -10,15 +10,13 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tpsim.program.lifetimes import in_microbatch
-from tpsim.program.schedules import Pass
+from tpsim.program.lifetimes import Turn, in_microbatch
+from tpsim.program.schedules import Action, Pass, PipelineSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tpsim.program.lifetimes import Turn
     from tpsim.program.op import Op, Program
-    from tpsim.program.schedules import Action, PipelineSchedule
     from tpsim.reference.blocks import Blocks
 
 Channel = tuple[int, int, str]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tpsim.reference.schedule import Piece, Schedule, Send, Step, joined, unit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HALVES = 2
 

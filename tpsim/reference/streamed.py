@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.program.op import Einsum, Index, Max, Reshard
+from tpsim.program.op import Array, Einsum, Index, Max, Op, Program, Reshard
 from tpsim.reference.calls import Tally
 from tpsim.reference.local_ops import alignment, index_block, numbers, work_of
 from tpsim.reference.local_ops import made as of_devices
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
-    from tpsim.program.op import Array, Op, Program
     from tpsim.reference.blocks import Block, Blocks, Device
     from tpsim.reference.collectives import Stretch
     from tpsim.reference.run import Positions, Run, Steps, Work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import get_annotations, getattr_static, getdoc
@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_
 
 from tpsim import __version__
 from tpsim.report.record import Of, Record, names, plain
-from tpsim.report.table import Line, labelled
+from tpsim.report.table import Bar, Line, labelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     import pandas as pd
 
     from tpsim.report.picture import Picture, Pictures
-    from tpsim.report.table import Bar
 
 
 @dataclass(frozen=True, slots=True)

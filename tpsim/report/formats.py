@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from io import StringIO
 from math import isfinite
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.printable import printable
 from tpsim.report import vega
-from tpsim.report.table import Column, Table, as_text, on_one_line
+from tpsim.report.table import Bar, Column, Line, Page, Table, TableText, as_text, on_one_line
 from tpsim.report.vega import Look
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from tpsim.report.numbers import CellKind
     from tpsim.report.picture import Picture
-    from tpsim.report.table import Bar, Line, Page, TableText
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from tpsim.printable import printable
-from tpsim.report.table import as_text, on_one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tpsim.report.table import Page, Table
+from tpsim.report.table import Page, Table, as_text, on_one_line
 
 LIMIT = 60_000
 """Characters of a page; GitHub refuses a comment above 65,536."""

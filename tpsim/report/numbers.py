@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 CellKind = Literal[
     "text", "integer", "number", "share", "bar", "bytes", "seconds", "bytes_per_s", "flops", "flops_per_s"

@@ -11,14 +11,12 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from tpsim.printable import printable
-from tpsim.report.table import IN_ASCII, as_text, labelled
+from tpsim.report.table import IN_ASCII, Column, Page, Table, as_text, labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import Console
-
-    from tpsim.report.table import Column, Page, Table
 
 
 Styled = list[tuple[str, str]]

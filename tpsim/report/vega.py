@@ -5,19 +5,15 @@ Vega-Lite is a grammar of graphics whose documents are plain data: https://vega.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from json import dumps
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpsim.report.numbers import UnitScale, scale
-from tpsim.report.picture import Curves, Picture, Span, Spans
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from tpsim.report.picture import Curve, Measure
+from tpsim.report.picture import Curve, Curves, Measure, Picture, Span, Spans
 
 MOST_SPANS = 6000
 """Spans that a picture has room for, whatever its lanes are."""

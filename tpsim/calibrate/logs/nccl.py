@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from tpsim.calibrate.logs.log import WRONG, LogRow, with_points
+from tpsim.calibrate.logs.log import WRONG, Log, LogRow, with_points
 from tpsim.calibrate.run import MeasuredRun
 from tpsim.machine.algorithms import NCCL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from tpsim.calibrate.logs.log import Log
 
 TOOL = "nccl-tests"
 PROGRAM = re.compile(r"^(?!# Collective test concluded).*\b(\w+)_perf(?:_mpi)?\b")

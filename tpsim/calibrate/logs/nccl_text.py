@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from tpsim.algebra.moves import MOVES, wire
 from tpsim.calibrate.logs import nccl
-from tpsim.calibrate.logs.log import WRONG, LogRow, by_label, logical, refuse_wrong, stretches, with_points
+from tpsim.calibrate.logs.log import WRONG, Log, LogRow, by_label, logical, refuse_wrong, stretches, with_points
 from tpsim.calibrate.run import MeasuredRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tpsim.calibrate.logs.log import Log
 
 OPTIONS = re.compile(r"^# nThread\s+(\d+)\s+nGpus\s+(\d+)")
 LABELS = re.compile(r"^#\s+size\s+count\s+type\b.*\b(?:cpu)?time\b")

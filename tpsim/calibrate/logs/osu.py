@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from tpsim.calibrate.logs.log import WRONG, LogRow, by_label, refuse_wrong, stretches, with_points
+from tpsim.calibrate.logs.log import WRONG, Log, LogRow, by_label, refuse_wrong, stretches, with_points
 from tpsim.calibrate.run import MeasuredRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tpsim.calibrate.logs.log import Log
 
 TITLE = re.compile(r"# OSU (\w+?)(-\w+)? (.+?) (?:Latency|latency) Test(?: v\S+)?\s*$")
 OTHER_TITLE = re.compile(r"^# OSU \S+ .*Test")

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.norm import norm
 from tpsim.program.dims import HELD
-from tpsim.program.op import Scale
+from tpsim.program.op import Array, Scale
 from tpsim.program.saved import STATISTIC
-from tpsim.program.text import MINUS, Parameter
+from tpsim.program.text import MINUS, Parameter, Text
 from tpsim.program.trace import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.program.model import Attention
-    from tpsim.program.op import Array
     from tpsim.program.practice import Practice
-    from tpsim.program.text import Text
 
 HEADS: Mapping[str, tuple[str, ...]] = {"q": ("g", "r", "d"), "k": ("g", "d"), "v": ("g", "d")}
 """The dims of a token's queries, keys and values."""

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.attention import softmax, turned
 from tpsim.program.blocks.norm import norm
-from tpsim.program.op import Scale
-from tpsim.program.text import Parameter
+from tpsim.program.op import Array, Scale
+from tpsim.program.text import Parameter, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.program.model import Latent
-    from tpsim.program.op import Array
     from tpsim.program.practice import Practice
-    from tpsim.program.text import Text
 
 
 def parameters(block: Latent, _: Practice) -> Iterator[Parameter]:

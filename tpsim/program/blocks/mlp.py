@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpsim.program.model import GATED
-from tpsim.program.text import Parameter
+from tpsim.program.model import GATED, FeedForward, Mlp
+from tpsim.program.text import Parameter, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpsim.program.model import FeedForward, Mlp
     from tpsim.program.op import Array
     from tpsim.program.practice import Practice
-    from tpsim.program.text import Text
 
 
 def parameters(block: Mlp, _: Practice) -> Iterator[Parameter]:

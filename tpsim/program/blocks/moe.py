@@ -17,8 +17,8 @@ from tpsim.program.dispatch import (
     returned,
     to_experts,
 )
-from tpsim.program.text import MINUS, Parameter
-from tpsim.program.trace import ONE
+from tpsim.program.text import MINUS, Parameter, Text
+from tpsim.program.trace import ONE, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tpsim.program.model import Moe
     from tpsim.program.op import Array
     from tpsim.program.practice import Practice
-    from tpsim.program.text import Text
-    from tpsim.program.trace import Trace
 
 SCORES = ("b", "s", "i")
 INNER = ("n", "c", "y")

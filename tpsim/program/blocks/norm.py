@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.op import Scale
+from tpsim.program.op import Array, Place, Scale
 from tpsim.program.saved import STATISTIC
-from tpsim.program.text import MINUS, Parameter
+from tpsim.program.text import MINUS, Parameter, Text
 from tpsim.program.trace import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.program.model import Model
-    from tpsim.program.op import Array, Place
-    from tpsim.program.text import Text
 
 
 def parameters(model: Model, name: str, place: Place) -> Iterator[Parameter]:

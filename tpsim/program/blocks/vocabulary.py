@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.norm import norm
 from tpsim.program.blocks.norm import parameters as norm_parameters
-from tpsim.program.op import Scale
-from tpsim.program.text import MINUS, Parameter
+from tpsim.program.op import Array, Scale
+from tpsim.program.text import MINUS, Parameter, Text
 from tpsim.program.trace import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.program.model import Model
-    from tpsim.program.op import Array
-    from tpsim.program.text import Text
 
 JOINED = ("stream", "embedding")
 """What joins: the stream of a token, and the embedding of the next."""

@@ -6,15 +6,13 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISFIFO
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tpsim.quantity.errors import FEW, InputError, Place, did_you_mean, listed, near, suggest, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LibraryKind = Literal["hardware", "chips", "scenarios", "models"]
 

@@ -8,25 +8,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import dumps
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tpsim.quantity.errors import COMMAND_LINE, InputError, Problem, did_you_mean, suggest
-from tpsim.quantity.spec.document import NO_PARTS, Document, extended
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem, did_you_mean, suggest
+from tpsim.quantity.spec.document import NO_PARTS, Document, Keys, Load, LoadPart, extended
 from tpsim.quantity.spec.fields import choices_at, deeper, example, meanings, model_at, noun, sorts_at
 from tpsim.quantity.spec.text import load
 from tpsim.quantity.units import UnitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
-
-    from tpsim.quantity.errors import Place
-    from tpsim.quantity.spec.document import Keys, Load, LoadPart
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import UnionType
@@ -15,8 +15,6 @@ from pydantic_core import CoreSchema, core_schema
 from tpsim.quantity.units import NUMBER, RULES, Dimension, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pydantic.json_schema import JsonSchemaValue
 
     from tpsim.quantity.spec.document import Keys
