@@ -68,9 +68,9 @@ class Calls:
     def __post_init__(self) -> None:
         self.axes = [tuple(question.mesh.axes.items()) for question in self.meshes]
         self.sites = [(axes, *mesh.placement.pieces.items()) for axes, mesh in zip(self.axes, self.meshes, strict=True)]
-        sizes = {**self.sizes.dims, **self.sizes.peaks}  # which of experts hang on what these lie on
-        sized = ((name, np.asarray(size, dtype=float).tobytes()) for name, size in sizes.items())
-        cells = ("cells", *self.sites, self.on.tobytes(), self.microbatches.tobytes(), *sized)
+        first = self.meshes[0]
+        rows = (*first.layout.at_experts, first.layout.routed, first.practice.levels) if first.model.experts else ()
+        cells = ("cells", *self.sites, self.on.tobytes(), self.microbatches.tobytes(), rows)
         self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
 
     def call_s(self, call: Collective, layers: Any = 1) -> Any:

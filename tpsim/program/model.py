@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -169,7 +170,7 @@ class LayerKind:
         return LayerKind(self.attention.resized(dims), self.ffn.resized(dims))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A decoder-only transformer.
 
@@ -215,7 +216,7 @@ class Model:
         """The attention of each kind."""
         return (kind.attention for kind in self.kinds.values())
 
-    @property
+    @cached_property
     def has_latents(self) -> bool:
         """True if any attention makes its keys and values from latents."""
         return any(isinstance(attention, Latent) for attention in self.attentions)
@@ -240,10 +241,14 @@ class Model:
         """f: of the feed-forwards that all tokens share; 0 without any."""
         return next((kind.ffn.hidden for kind in self.kinds.values() if isinstance(kind.ffn, Mlp)), 0)
 
-    @property
+    @cached_property
     def experts(self) -> Moe | None:
         """The experts of its layers; None without any."""
         return next((kind.ffn for kind in self.kinds.values() if isinstance(kind.ffn, Moe)), None)
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, int]:
+        return {dim: size for kind in self.kinds.values() for dim, size in kind.sizes.items()}
 
     def dims(self, *, sequences: int, seq: int) -> Mapping[str, int]:
         """Sizes of the program's dims for `sequences` per microbatch (over all data shards) of `seq` tokens.
@@ -251,8 +256,7 @@ class Model:
         Rows of an expert are as many as they are on average.
         """
         ends = {"b": sequences, "s": seq, "t": seq, "h": self.hidden, "v": self.vocab_padded}
-        blocks = {dim: size for kind in self.kinds.values() for dim, size in kind.sizes.items()}
-        known = {**ends, **blocks, "p": self.max_positions or seq, "hh": self.hidden}
+        known = {**ends, **self._sizes, "p": self.max_positions or seq, "hh": self.hidden}
         return completed({name: known[name] for name in DIMS if name in known and (name != "hh" or self.mtp)})
 
 
