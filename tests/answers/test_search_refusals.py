@@ -140,6 +140,18 @@ def test_where_nothing_fits_the_least_peak_is_told_and_nothing_is_saved():
     assert page(found, verbose=False).next_command == found.to_ease != found.to_save
 
 
+def test_where_nothing_fits_no_layout_holds_less_than_the_one_that_is_told():
+    """Though what many hold from step to step is less than that of the one whose peak is the least."""
+    room = {"extends": "dgx-h100", "chip": {"memory": {"capacity": "8 GB"}}}
+    found = search({**SMALL, "model": "llama-3-70b", "hardware": room}, chips=64, cp=1)
+    told = found.smallest.candidate.room_bytes
+    firsts = sorted(found.evaluation.families, key=lambda family: family.room_bytes.max(), reverse=True)
+    for family in firsts:
+        family.hold()
+    assert found.fitting == 0
+    assert told == max(family.room_bytes.max() for family in firsts)
+
+
 def test_where_the_least_peak_is_too_close_to_say_no_layout_is_said_not_to_fit():
     few = {**SMALL, "model": {"extends": "llama-3-70b", "layers": 18}}
     asked = {"chips": 8, "vary": ["microbatches=4", "zero=1"], "pp": 1, "tp": 8, "recompute": "none"}
