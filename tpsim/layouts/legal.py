@@ -155,17 +155,22 @@ class Legal:
                     self.refused[why] += many * len(some)
                 else:
                     free.append(some)
-            for zero, sp, served, some, order in product(zeros, splits, sorts, free, turns):
-                layout = Layout._make((*ways, zero, sp, recomputes[0], *order, some[0], *served, ()))
-                laids, split, legal, refused = self._laid(layout, some)
-                times = len(recomputes) * max(len(laids), 1)
-                self.considered += times * len(some)
-                for why, count in refused.items():
-                    self.refused[why] += times * count
-                apart = ways.pp == ALONE and self._share(zero)
-                for laid in laids if legal else ():
-                    lies = layout._replace(placement=laid.bound)
-                    known[zero, sp, served, apart, laid.table].append((lies, laid, split, legal))
+            for zero, sp, served, some in product(zeros, splits, sorts, free if turns else ()):
+                first = Layout._make((*ways, zero, sp, recomputes[0], *turns[0], some[0], *served, ()))
+                laids, apart = self._laid(first, some, max(zeros)), ways.pp == ALONE and self._share(zero)
+                times = len(recomputes) * (1 if isinstance(laids, Reason) else len(laids))
+                self.considered += times * len(some) * len(turns)
+                if isinstance(laids, Reason):
+                    self.refused[laids] += times * len(some) * len(turns)
+                    continue
+                for order in turns:
+                    layout = first._replace(schedule=order.schedule, chunks=order.chunks, layers=order.layers)
+                    split, legal, refused = self._taking_turns(layout, laids[0], some)
+                    for why, count in refused.items():
+                        self.refused[why] += times * count
+                    for laid in laids if legal else ():
+                        lies = layout._replace(placement=laid.bound)
+                        known[zero, sp, served, apart, laid.table].append((lies, laid, split, legal))
         for cut_alike, members in known.items():
             self.groups += self._groups(cut_alike, recomputes, members)
 
@@ -177,15 +182,29 @@ class Legal:
         model, units = self.base.model, self.base.practice.units
         return model.tie_embeddings or model.mtp is not None or (units == "root" and zero == ALL_SHARDED)
 
-    def _laid(self, layout: Layout, parts: Parts) -> tuple[Sequence[Laid], Split, Parts, Mapping[Reason, int]]:
-        """How the model is cut, and its stack, with so many microbatches that is legal; of the others the reasons."""
-        laids = self._once(("laid", *layout[:7], layout.cache, layout.over_tp, parts), self._on_mesh, layout)
-        if isinstance(laids, Reason):
-            return (), (), (), {laids: len(parts)}
+    def _taking_turns(self, layout: Layout, laid: Laid, parts: Parts) -> tuple[Split, Parts, Mapping[Reason, int]]:
+        """How its stack is cut, with so many microbatches that is legal; of the others the reasons."""
         if layout.pp == ALONE:
-            return laids, (), parts, {}
-        turns = self._once(("turns", layout.pp, layout.order, parts), self._turns, layout, laids[0], parts)
-        return (laids, (), (), {turns: len(parts)}) if isinstance(turns, Reason) else (laids, *turns)
+            return (), parts, {}
+        turns = self._once(("turns", layout.pp, layout.order, parts), self._turns, layout, laid, parts)
+        return ((), (), {turns: len(parts)}) if isinstance(turns, Reason) else turns
+
+    def _laid(self, layout: Layout, parts: Parts, zero: int) -> Sequence[Laid] | Reason:
+        """The model cut on its mesh: as at the last ZeRO stage that is looked at, but for regions that this one shards.
+
+        What that stage is refused for is no reason to refuse a layout without any.
+        """
+
+        def cut_at(zero: int, compute: Callable[..., Any], *args: Any) -> Any:
+            return self._once(("laid", *layout.ways, zero, layout.sequence_parallel, *served, parts), compute, *args)
+
+        served, last = (layout.cache, layout.over_tp), layout._replace(zero=zero)
+        if self.file.shardings or not layout.zero < zero:
+            return cut_at(layout.zero, self._on_mesh, layout)  # type: ignore[no-any-return]  # put there by it
+        laids = cut_at(zero, self._on_mesh, last)
+        if isinstance(laids, Reason):
+            return laids if layout.zero else cut_at(layout.zero, self._on_mesh, layout)
+        return cut_at(layout.zero, _at_zero, laids, layout.zero)  # type: ignore[no-any-return]  # as above
 
     def _on_mesh(self, layout: Layout) -> list[Laid]:
         """The model cut, and each way in which its mesh is laid on the machine's wires. Raises InputError."""
@@ -333,6 +352,12 @@ class Legal:
         """The example on another mesh."""
         mesh, axis_parents, layout = laid.cut.mesh, laid.cut.parents, laid.cut.layout
         return replace(example, mesh=mesh, axis_parents=axis_parents, placement=laid.placement, layout=layout)
+
+
+def _at_zero(laids: Sequence[Laid], stage: int) -> list[Laid]:
+    """A model that is cut over one mesh, at an earlier ZeRO stage."""
+    cut_ = replace(laids[0].cut, layout=laids[0].cut.layout.at_zero(stage))
+    return [replace(laid, cut=cut_) for laid in laids]
 
 
 def _apart(values: Sequence[Any], devices: int) -> Sequence[Any]:

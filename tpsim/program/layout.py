@@ -98,6 +98,14 @@ class Layout:
         """The ZeRO stage: the highest whose region is sharded on its own; from 1 on `Practice.zero1` counts."""
         return max((region.zero or 0 for name, region in REGIONS.items() if name in self.table), default=0)
 
+    def at_zero(self, stage: int) -> Layout:
+        """The same at an earlier ZeRO stage: fewer regions are sharded on their own.
+
+        >>> sorted(layout(dp=("X",), zero=3).at_zero(1).table)
+        ['*', 'state']
+        """
+        return Layout({name: row for name, row in self.table.items() if (REGIONS[name].zero or 0) <= stage})
+
     @property
     def sequence_parallel(self) -> bool:
         """True if the residual stream is split over tokens."""
