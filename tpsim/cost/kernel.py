@@ -51,7 +51,7 @@ class Kernel:
         """True for products and what lies between them in one kernel: attention whose scores stay on the chip."""
         return len(self.products) > 1
 
-    @property
+    @cached_property
     def on_scores(self) -> bool:
         """True if it makes or reads attention's scores."""
         return of_scores(self.products)

@@ -131,8 +131,8 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
     return standing(program).on(here).memory(sizes)
 
 
-def standing(program: Program) -> Standing:
-    """What of `program` stands on one chip that has all of it."""
+def standing(program: Program, alive: Callable[[Program], Lifetimes] = lifetimes) -> Standing:
+    """What of `program` stands on one chip that has all of it; alive: gives the lifetimes of its arrays."""
     buffers = _gradients(program)
     arrays: defaultdict[Role, dict[Array, Where]] = defaultdict(dict)
     wide: dict[Array, Where] = {}
@@ -144,7 +144,7 @@ def standing(program: Program) -> Standing:
             wide[x] = op.where
     waiting = {x: waits for x, waits in buffers.items() if waits is not x}
     fetched = program.pipe and any(is_fetched(op) for op in program.ops)
-    shared = lifetimes(program).shared if fetched else frozenset[Array]()
+    shared = alive(program).shared if fetched else frozenset[Array]()
     copies = {op.output: op.where.outside("microbatches") for op in program.ops if op.output in shared}
     every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide, copies
     return Standing(program, *every, waiting=waiting)

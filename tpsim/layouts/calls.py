@@ -53,7 +53,6 @@ class Calls:
     microbatches  of every cell
     lowered  the program
     prices  known to other groups of the same search, too
-    wrong   mesh, by number -> the reason why it has no price
     """
 
     meshes: Sequence[Question]
@@ -62,23 +61,26 @@ class Calls:
     lowered: Lowered
     sizes: Sizes
     prices: dict[Hashable, Any]
-    wrong: dict[int, Reason] = field(default_factory=dict)
+    _wrong: dict[int, Reason] = field(default_factory=dict)
     _known: dict[Hashable, _Priced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.axes = [tuple(question.mesh.axes.items()) for question in self.meshes]
-        self.sites = [(axes, *mesh.placement.pieces.items()) for axes, mesh in zip(self.axes, self.meshes, strict=True)]
-        first = self.meshes[0]
+        first, placed = self.meshes[0], [mesh.placement.pieces.items() for mesh in self.meshes]
+        self.sites = [self._numbered("site", axes, *site) for axes, site in zip(self.axes, placed, strict=True)]
         rows = (*first.layout.at_experts, first.layout.routed, first.practice.levels) if first.model.experts else ()
-        cells = ("cells", *self.sites, self.on.tobytes(), self.microbatches.tobytes(), rows)
-        self.number = self.prices.setdefault(cells, len(self.prices))  # alike for groups that have the same cells
+        self.number = self._numbered("cells", *self.sites, self.on.tobytes(), self.microbatches.tobytes(), rows)
+
+    def _numbered(self, *key: Hashable) -> int:
+        """A number for what is alike for several groups."""
+        return self.prices.setdefault(key, len(self.prices))  # type: ignore[no-any-return]  # put there by it
 
     def call_s(self, call: Collective, layers: Any = 1) -> Any:
         """Seconds of one call, of so many layers in every cell; of messages none."""
         if call.kind == "send":
             return 0
         priced = self._priced(call, layers)
-        self.wrong |= priced.wrong
+        self._wrong |= priced.wrong
         return priced.seconds
 
     def wires_s(self, call: Collective) -> Mapping[str, Any]:
@@ -164,11 +166,13 @@ class Calls:
             self.prices[key] = _found(lambda: pricer(mesh)(move, volume))
         return self.prices[key]  # type: ignore[no-any-return]  # put there above
 
-    def price_all(self) -> None:
-        """Ask for every price, so that meshes without one are known."""
+    @cached_property
+    def wrong(self) -> Mapping[int, Reason]:
+        """Mesh, by number -> the reason why it has no price: every price is asked for."""
         for call in self.lowered.collectives:
             self.call_s(call)
         np.add(self.hop_s, 0)
+        return self._wrong
 
     @cached_property
     def hop_s(self) -> Any:
@@ -194,7 +198,7 @@ class Calls:
             self.prices["around", self.sites[at]] = _found(lambda: self._hop(mesh, ranks - 1, 0))
         routes = self.prices[key]
         if isinstance(routes, InputError):
-            self.wrong[at] = reason(routes)
+            self._wrong[at] = reason(routes)
             return 0
         way = ("sent", self.sites[at], volumes.tobytes())
         if way not in self.prices:

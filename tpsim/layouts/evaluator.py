@@ -18,6 +18,7 @@ from tpsim.layouts.served import Served, planned_alone
 from tpsim.layouts.sorts import Alike, sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
+from tpsim.question.prices import always_priced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -47,7 +48,7 @@ class Evaluator:
         if group.base.inference:
             return  # a plan takes milliseconds: all are asked for
         self.figures = Figures(group.example, group.meshes, group.on, group.microbatches, self.memo, self.prices)
-        self.figures.calls.price_all()
+        self._priced = always_priced(group.example)
         self.bounds = Bounds(self.figures)
 
     def families(self) -> Iterator[Family]:
@@ -57,7 +58,7 @@ class Evaluator:
             return
         alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
         for mesh, order, split, cells in self.group.turns:
-            if why := self.figures.calls.refused(mesh, around=order.chunks > 1):
+            if not self._priced and (why := self.figures.calls.refused(mesh, around=order.chunks > 1)):
                 self.refused[why] += len(cells)
             elif order.layers == BALANCED:  # which is not what layers alone say
                 yield self._one_by_one(order, cells)
@@ -71,14 +72,19 @@ class Evaluator:
         yield from self._together([order for _, order, *_ in alike], several)
 
     def _together(self, orders: Sequence[Order], several: Sequence[Alike]) -> list[Family]:
-        """Families of layouts whose stages take turns so: bytes, and least seconds of those that fit, at once."""
+        """Families of layouts whose stages take turns so: bytes, and least seconds of those that fit, at once.
+
+        Those that hold too much from step to step, whatever a step does, are not traced where all have a price.
+        """
         peaks = Peaks(self.figures, several)
-        states = self._held(peaks.least_bytes, several)
-        families = [self._family(*each, peaks) for each in zip(orders, several, states, strict=True)]
+        first, *others = (peaks.least_bytes, peaks.states_bytes, peaks.peak_bytes)[not self._priced :]
+        held = self._held(first, several)
+        families = [self._family(*each, peaks) for each in zip(orders, several, held, strict=True)]
+        for bytes_of in others:
+            able = [at for at, family in enumerate(families) if family.fitting.any()]
+            for at, known in zip(able, self._held(bytes_of, [several[at] for at in able]), strict=True):
+                families[at].hold(known, peaked=bytes_of is others[-1])
         able = [at for at, family in enumerate(families) if family.fitting.any()]
-        for at, known in zip(able, self._held(peaks.peak_bytes, [several[at] for at in able]), strict=True):
-            families[at].hold(known)
-        able = [at for at in able if families[at].fitting.any()]
         for at, step_s in zip(able, _apart(self.bounds.rough_s, [several[at] for at in able]), strict=True):
             fits = families[at].fitting
             families[at].step_s[fits] = step_s[fits]

@@ -52,8 +52,8 @@ class Family:
 
     cells   of their group
     step_s  seconds that their steps do not take less than; 0 where it does not fit
-    peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left; where it holds too
-        much from step to step already that, and what that leaves, until it is looked at
+    peak_bytes, room_bytes  of the chip with the least room: what it holds at most, and what is left; where what stands
+        there from step to step is too much already that, or a part of it, until it is looked at
     may_do  False where it surely violates what the scenario requires
     tokens  of a step
     paid_s  as of `Weighed`, where it is not the step's
@@ -109,11 +109,14 @@ class Family:
         base = self.group.base
         return base.price.value * self.chips / HOUR_S if base.price else 0.0
 
-    def hold(self, held: Held | None = None) -> None:
-        """Work out what they hold at most, and what that leaves, where it is not told."""
+    def hold(self, held: Held | None = None, *, peaked: bool = True) -> None:
+        """Work out what they hold at most, and what that leaves, where it is not told.
+
+        peaked  False: what is told is not the most, but more than was known
+        """
         if self.peaked:
             self.peak_bytes, self.room_bytes = held or self.peaked()
-            self.peaked = None
+            self.peaked = None if peaked else self.peaked
 
     def begin_to_hold(self) -> None:
         """Have a copy begin to work out what `hold` asks it for."""

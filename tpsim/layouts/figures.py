@@ -19,7 +19,6 @@ from tpsim.cost.clock import piece_s
 from tpsim.cost.collectives import ROWS, travelling
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.meeting import behind
-from tpsim.cost.memory import bucket_bytes, held_in, spare_bytes
 from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
 from tpsim.layouts.calls import Calls
@@ -40,11 +39,9 @@ if TYPE_CHECKING:
     from tpsim.cost.collectives import Collective
     from tpsim.cost.kernel import Kernel
     from tpsim.cost.meeting import Behind
-    from tpsim.cost.memory import Standing
     from tpsim.cost.piece import Piece
-    from tpsim.program.keeps import BufferSize
-    from tpsim.program.op import Array, Op, Where
-    from tpsim.question.memo import Memo
+    from tpsim.program.op import Op, Where
+    from tpsim.question.memo import Lowered, Memo
     from tpsim.question.question import Question
 
 
@@ -65,9 +62,15 @@ class Figures(Once):
     memo: Memo
     prices: dict[Hashable, Any]
 
-    def __post_init__(self) -> None:
-        self.lowered = self.memo.lowered(self.example)
-        self.calls = Calls(self.meshes, self.on, self.microbatches, self.lowered, self.sizes, self.prices)
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The program, traced when it is asked for: of layouts that no chip holds what stands there may tell."""
+        return self.memo.lowered(self.example)
+
+    @cached_property
+    def calls(self) -> Calls:
+        """Its collectives."""
+        return Calls(self.meshes, self.on, self.microbatches, self.lowered, self.sizes, self.prices)
 
     @cached_property
     def _kernels(self) -> Mapping[int, Kernel]:
@@ -152,7 +155,7 @@ class Figures(Once):
         many = Counter(chunks).items()
         joined = total(often * self._sent_calls.bucketed_s(call, chunk) for chunk, often in many for call in calls)
         each = partial(self._once_each, ends=ends, late=late)
-        return self._stacked(f"once {ends} {late}", each, [rank])[0] + joined
+        return self.stacked(f"once {ends} {late}", each, [rank])[0] + joined
 
     def _once_each(self, *, ends: bool, late: bool) -> Iterator[tuple[Where, Any]]:
         for kernel in self.lowered.kernels:
@@ -171,7 +174,7 @@ class Figures(Once):
 
     def shared_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds of what it has together with other ranks, behind all that they do alone."""
-        return self._stacked(f"shared {ends}", lambda: self._shared_each(ends=ends), [rank])[0]
+        return self.stacked(f"shared {ends}", lambda: self._shared_each(ends=ends), [rank])[0]
 
     def _shared_each(self, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         for call in self.lowered.collectives:
@@ -181,7 +184,7 @@ class Figures(Once):
     def links_s(self, rank: Chunk, _: Sequence[Chunk], *, ends: bool) -> Any:
         """Seconds in which a rank with all of these fills the links that it fills longest, by what it sends alone."""
         links, axes = partial(self._sent_calls.fills_s, ends=ends), self._sent_calls.filling_s
-        each = (self._stacked(f"links {axis} {ends}", partial(links, axis), [rank])[0] for axis in axes)
+        each = (self.stacked(f"links {axis} {ends}", partial(links, axis), [rank])[0] for axis in axes)
         return reduce(np.maximum, each, np.zeros(len(self.on)))
 
     def worked_s(self, chunks: Sequence[Chunk], acts: str, *, ends: bool) -> Any:
@@ -212,7 +215,7 @@ class Figures(Once):
         """What its actions wait for the last rank."""
 
         def works_s(chunk: Chunk, acts: str) -> Any:
-            return self._stacked(f"kernels {acts}", lambda: self.works(acts), [chunk])[0]
+            return self.stacked(f"kernels {acts}", lambda: self.works(acts), [chunk])[0]
 
         ranks = self.column(lambda case: case.tied)
         return Stragglers(self.example.machine, self._sent, self.calls.call_s, works_s, self._sent_calls.buckets, ranks)
@@ -225,7 +228,7 @@ class Figures(Once):
     def _entered_s(self, chunks: Sequence[Chunk]) -> Any:
         """What the first kernel of all waits for: a table of embeddings that microbatches gather beside compute."""
         gathers = partial(self._sent_calls.own_s, "F", WEIGHTS, ends=True, beside=True, place="embedding")
-        return self._stacked("entered", gathers, chunks)
+        return self.stacked("entered", gathers, chunks)
 
     @cached_property
     def in_line(self) -> InLine:
@@ -238,7 +241,7 @@ class Figures(Once):
         return any(sent.often and sent.beside and sent.lane in (TENSOR, ROWS, WEIGHTS) for sent in self._sent)
 
     def _lane_s(self, chunks: Sequence[Chunk], acts: str, lane: str, *, ends: bool) -> Any:
-        return self._stacked(f"{acts} {lane} {ends}", partial(self._acts_s, acts, lane, ends=ends), chunks)
+        return self.stacked(f"{acts} {lane} {ends}", partial(self._acts_s, acts, lane, ends=ends), chunks)
 
     def _acts_s(self, acts: str, lane: str, *, ends: bool) -> Iterator[tuple[Where, Any]]:
         if lane:
@@ -264,7 +267,7 @@ class Figures(Once):
         }[name]
         calls = (self._sent_calls.own_s(acts, lane, ends=ends, beside=beside) for acts, lane, beside in lanes)
         joined = total(self._sent_calls.joined_s(chunk, acts, lane, beside=beside) for acts, lane, beside in lanes)
-        return self._stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), [chunk])[0] + joined
+        return self.stacked(f"{name} {ends}", lambda: chain.from_iterable(calls), [chunk])[0] + joined
 
     @cached_property
     def _sent_calls(self) -> SentCalls:
@@ -296,55 +299,6 @@ class Figures(Once):
         return not (call.per_microbatch or call.shared or self._actions[0].beside_once(call))
 
     @cached_property
-    def _stacked(self) -> Callable[[str, Callable[[], Iterable[tuple[Where, Any]]], Sequence[Chunk]], Any]:
+    def stacked(self) -> Callable[[str, Callable[[], Iterable[tuple[Where, Any]]], Sequence[Chunk]], Any]:
         """Of what stands at some places all that chunks run: [chunk, cell]."""
         return Stacked(len(self.on)).of
-
-    # Bytes --------------------------------------------------------------------------------------------------------
-
-    def standing_bytes(self, ranks: Sequence[Chunk]) -> Any:
-        """What a chip of ranks with all of that holds from step to step, its stack's copies among them."""
-        stands = self.lowered.standing
-        parameters = self._stacked("parameters", lambda: self._bytes(stands, stands.parameters), ranks)
-        others = (stands.gradients, stands.optimizer, stands.caches)
-        states = self._stacked(
-            "states", lambda: chain.from_iterable(self._bytes(stands, some) for some in others), ranks
-        )
-        if stands.copies:
-            states += self._stacked("copies", self._copies, ranks)
-        buckets = bucket_bytes(self.buffers, parameters, self.copied) if self.buffers else 0
-        states += parameters + buckets
-        for at, rank in enumerate(ranks):
-            has = tuple(kind for kind, many in rank.stack if many), rank.first, rank.last
-            states[at] += self._once(("spare", *has), partial(self._spare_bytes, rank))
-        return states
-
-    def _copies(self) -> Iterator[tuple[Where, Any]]:
-        """Copies of weights that microbatches of stages share: none of what is gathered over axes of one device."""
-        several = self.column(lambda case: case.mesh.size(*case.layout.stages) > 1)
-        shared = {axes: self.lowered.turnover(axes).lifetimes.shared for axes in self.alone}
-        for op in self.lowered.program.ops:
-            if any(op.output in arrays for arrays in shared.values()):
-                here = np.array([op.output in shared[axes] for axes in self.alone])[self.on]
-                size = self.lowered.standing.bytes_each(op.output, self.sizes)
-                yield op.where.outside("microbatches"), several * here * np.asarray(size, dtype=float)
-
-    def _spare_bytes(self, rank: Chunk) -> Any:
-        keeps, parameters = dict(self.example.practice.keeps), self.lowered.standing.parameters
-        here = {array: where for array, where in parameters.items() if ANYWHERE.times(where, rank) > 0}
-        return spare_bytes(here, self.sizes, keeps, last=rank.last, tied=self.example.model.tie_embeddings)
-
-    def _bytes(self, stands: Standing, arrays: Mapping[Array, Where]) -> Iterator[tuple[Where, Any]]:
-        """Where arrays stand, and bytes of each on one device: formats of blocks have shares of bytes."""
-        each = ((where, stands.bytes_each(array, self.sizes)) for array, where in arrays.items())
-        return ((where, np.asarray(size, dtype=float)) for where, size in each)
-
-    @cached_property
-    def buffers(self) -> Mapping[BufferSize, Any]:
-        """Of every size of buffers their bytes, or how many there are."""
-        return held_in(self.example.practice, self.example.dtypes.activations)
-
-    @cached_property
-    def copied(self) -> Any:
-        """1 where devices share parameters whole, else 0."""
-        return not self.example.layout.zero and self.column(lambda case: case.mesh.size(*case.layout.data)) > 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tpsim.cost.peak import Courses
+from tpsim.layouts.states import States
 from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.program.stages import Chunk
 from tpsim.quantity.once import Once
@@ -45,12 +46,19 @@ class Peaks(Once):
     every: Sequence[Alike]
 
     def least_bytes(self, some: Sequence[Alike]) -> Any:
-        """What the fullest rank holds from step to step, per layout: at its peak it holds no less."""
-        return np.concatenate([self._least(alike.sorts)[alike.cells] for alike in some])
+        """What the fullest rank holds from step to step at least, per layout: no step need be traced to know it."""
+        return self._fullest(self._least, some)
 
-    def _least(self, sorts: Sorts) -> Any:
-        ranks = [self._ranks[whole] for whole in sorts.ranked.values()]
-        return self._once(("least", sorts), lambda: self._states[ranks].max(axis=0))
+    def states_bytes(self, some: Sequence[Alike]) -> Any:
+        """What the fullest rank holds from step to step, per layout: at its peak it holds no less."""
+        return self._fullest(self._states, some)
+
+    def _fullest(self, states: Any, some: Sequence[Alike]) -> Any:
+        known = {
+            sorts: states[[self._ranks[whole] for whole in sorts.ranked.values()]].max(axis=0)
+            for sorts in dict.fromkeys(alike.sorts for alike in some)
+        }
+        return np.concatenate([known[alike.sorts][alike.cells] for alike in some])
 
     def peak_bytes(self, some: Sequence[Alike]) -> Any:
         """What the fullest rank holds at its peak, per layout."""
@@ -111,9 +119,18 @@ class Peaks(Once):
         return _numbered(acts for alike in self.every for acts in named(alike.schedule))
 
     @cached_property
+    def _stand(self) -> States:
+        return States(self.figures)
+
+    @cached_property
+    def _least(self) -> Any:
+        """What ranks hold from step to step at least: [rank, cell]."""
+        return self._stand.least_bytes([*self._ranks])
+
+    @cached_property
     def _states(self) -> Any:
         """What ranks hold from step to step: [rank, cell]."""
-        return self.figures.standing_bytes([*self._ranks])
+        return self._stand.bytes([*self._ranks])
 
     @property
     def _tops(self) -> Any:
@@ -133,7 +150,7 @@ class Peaks(Once):
         figures = self.figures
         keeps = figures.example.practice.keeps
         return {
-            axes: Courses(figures.lowered.turnover(axes), figures.sizes, keeps, figures.buffers)
+            axes: Courses(figures.lowered.turnover(axes), figures.sizes, keeps, self._stand.buffers)
             for axes in dict.fromkeys(figures.alone)
         }
 

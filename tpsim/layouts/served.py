@@ -103,12 +103,12 @@ class Served:
         peak_bytes, room_bytes = self._held(question)
         sure &= (batches == 0) | (abs(room_bytes) > self._near)
         fits = (batches > 0) & ~(sure & (room_bytes < 0))
-        priced = self._priced(question, prices)
+        priced = self._figures(question, prices)
         step_s, paid_s, may_do, wrong = np.zeros(count), None, ~fits, priced.calls.wrong
         if fits.any():
             prompt_s = step_s = self._step_s(priced)
             if isinstance(fields := question.stated.file.workload, ServeFields):
-                of_prompt = self._priced(prefill_of(question), prices.setdefault("prompt", {}))
+                of_prompt = self._figures(prefill_of(question), prices.setdefault("prompt", {}))
                 prompt_s, wrong = self._step_s(of_prompt), wrong | of_prompt.calls.wrong
                 paid_s = (prompt_s + fields.steps * step_s) * question.workload.seq / fields.output * fits
             may_do |= _may_do(question, step_s, prompt_s)
@@ -123,12 +123,6 @@ class Served:
             wrong,
             reason(no_room(self.group.base)),
         )
-
-    def _priced(self, question: Question, prices: dict[Hashable, Any]) -> Figures:
-        """Figures that know which meshes have no price."""
-        figures = self._figures(question, prices)
-        figures.calls.price_all()
-        return figures
 
     def _step_s(self, figures: Figures) -> Any:
         """Seconds that a step does not take less than: a batch goes through all stages."""

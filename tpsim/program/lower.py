@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 ROOT = Where("F", "embedding", "embedding")
 
 
-StepPart = Literal["forward", "backward", "gradients", "turnover", "stretches"]
+StepPart = Literal["states", "forward", "backward", "gradients", "turnover", "stretches"]
 """A part of a step in the order in which they are traced, what is read off it, and stretches that are written of single
-parameters behind it: layouts alike in it may share it."""
+parameters behind it: layouts alike in it may share it. States are what stands before and behind it."""
 
 
 def anew(_part: str, made: Callable[[], Any], *_read: Hashable) -> Any:
@@ -72,11 +72,44 @@ def lower(
 
     whole: Begun = once("gradients", added).under(layout, practice)
     results = {"loss": whole.loss, **_end(whole, stacks, known)}
+    return _program(whole.text.trace, practice, stacks, results, microbatches)
+
+
+def _program(
+    trace: Trace,
+    practice: Practice,
+    stacks: tuple[tuple[str, ...], ...],
+    results: Mapping[str, Array],
+    microbatches: int = 1,
+) -> Program:
     kinds = [kind for stack in stacks for kind in stack]
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": microbatches, "chunks": max(1, len(stacks) - 1)}
     tokens, ahead, units = practice.order or "contiguous", practice.layers_ahead, practice.units
-    plain = practice.attention == "plain"
-    return Program(tuple(whole.text.trace.ops), order, traced, layout.table, results, tokens, ahead, units, plain)
+    plain, table = practice.attention == "plain", trace.layout.table
+    return Program(tuple(trace.ops), trace.order, traced, table, results, tokens, ahead, units, plain)
+
+
+def states(
+    model: Model,
+    layout: Layout,
+    practice: Practice,
+    dtypes: Dtypes,
+    order: tuple[str, ...],
+    *,
+    layers: int | tuple[int | Layers, ...] | None = None,
+) -> Program:
+    """What stands on devices whatever a step does: weights, what an optimizer holds of them, and gradients at least.
+
+    How far these are sharded is known once backward is traced; arguments as of `lower`.
+    """
+    practice = practice.under(layout)
+    stacks, trace = stacks_of(layers, practice, model), Trace(layout, order, ROOT)
+    weights, update = leaves_of(trace, model, practice, dtypes, stacks), Update(trace, layout, practice, dtypes)
+    for _, weight in _trained(model, practice, stacks, weights):
+        with trace.at(trace.producer[weight].where.but(act="U"), "state"):
+            update.states(weight)
+            update.gradient(weight)
+    return _program(trace, practice, stacks, {})
 
 
 def begun(

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tpsim.algebra.sharding import Sharding, unpacked
 from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
+from tpsim.program.op import Array, Leaf
 from tpsim.program.stretch import Stretches, all_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from tpsim.algebra.sharding import Sharding
     from tpsim.program.layout import Layout
-    from tpsim.program.op import Array
     from tpsim.program.practice import Practice
     from tpsim.program.trace import Trace
 
@@ -161,15 +161,30 @@ class Update:
         trace, to = self.trace, self.trace.home(param, "state")
         with trace.at(trace.where.but(act="U"), "state"):
             g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
-            master = self._master(param)
-            kept = self.dtypes.moments or self.dtypes.optimizer
-            moments = [trace.state(f"{kind}.{param.name}", param, kept) for kind in MOMENTS]
+            master, *moments = self.states(param)
             for moment in moments:
                 trace.map(f"new.{moment.name}", f"adam_{moment.name.partition('.')[0]}", moment, g)
             new = trace.map(f"new.{param.name}", "adam", master, g, *moments)
             new = trace.lin(new.name, new, dtype=param.dtype, role="state")
             because = f"{param.name} is updated as {to} and stored as {param.type}"
             return trace.reshard(new, param.type, because, region="stored")
+
+    def states(self, param: Array) -> Sequence[Array]:
+        """What the optimizer reads of a parameter: weights as it adds to them, and its moments."""
+        master, kept = self._master(param), self.dtypes.moments or self.dtypes.optimizer
+        return [master, *(self.trace.state(f"{kind}.{param.name}", param, kept) for kind in MOMENTS)]
+
+    def gradient(self, param: Array) -> Array:
+        """What stands of its gradient at least: sharded over whatever it is anywhere, in the least of its formats."""
+        trace, dims, own = self.trace, unpacked(param.type).dims, self.dtypes.gradients
+        homes = {region: {*trace.home(param, region).sharded_axes} for region in self.layout.table}
+        axes = set[str]().union(*(some for region, some in homes.items() if region != "state"))
+        if self.practice.settled != "sent":  # brought to the optimizer's format it may stand in its place
+            own = min(own, self.dtypes.shards or param.dtype, key=DTYPE_BYTES.__getitem__)
+            state = homes.get("state", set())
+            axes |= state if len(state) <= len(axes) else set()
+        type_ = Sharding(dims, (tuple(sorted(axes)), *(() for _ in dims[1:])))
+        return trace.emit(Leaf((), Array(f"grad.{param.name}", type_, "grad", own, "gradient"), trace.where))
 
     def _master(self, param: Array) -> Array:
         """Weights as the optimizer adds to them: its own, at rest or finer, or a free slice of stored ones."""

@@ -14,7 +14,7 @@ from tpsim.machine import profile
 from tpsim.program.kinds import ONE, Layers, one_each
 from tpsim.program.layout import REGIONS, Layout
 from tpsim.program.lifetimes import microbatches
-from tpsim.program.lower import StepPart, anew, begun, lower
+from tpsim.program.lower import StepPart, anew, begun, lower, states
 from tpsim.program.model import Model, as_stated
 from tpsim.program.model_file import ModelRead, load_model
 from tpsim.program.practice import Ahead, Bucket, Overlap, Practice
@@ -75,7 +75,7 @@ class Lowered:
     @cached_property
     def standing(self) -> Standing:
         """What of it stands on a chip from step to step."""
-        return standing(self.program)
+        return standing(self.program, lambda _: self.turnover().lifetimes)
 
     def turnover(self, alone: frozenset[str] = frozenset()) -> Turnover:
         """What its actions make and free, some axes being of one device; programs alike in microbatches share it."""
@@ -131,6 +131,14 @@ class Memo:
         shared = partial(self._once, question)
         return _made_once(self.programs, structure(question), lambda: lowered(question, once=shared))
 
+    def states(self, question: Question) -> Standing:
+        """What stands from step to step at least, no step traced for it; of inference all."""
+        if question.inference:
+            return self.lowered(question).standing
+        asked = (question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
+        made = partial(states, *asked, layers=_traced(question))
+        return self._once(question, "states", lambda: standing(made()))  # type: ignore[no-any-return]  # put there
+
     def forward(self, question: Question) -> Sequence[Op]:
         """The ops of one microbatch forward, with which that program begins."""
         asked = (question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
@@ -162,6 +170,7 @@ DROPPED: Mapping[str, Any] = {"recompute": (), "regather": False, "reshard_after
 """What of forward backward finds: all that it makes otherwise is cotangents on their way."""
 
 UNKNOWN: Mapping[StepPart, tuple[Sequence[str], Mapping[str, Any]]] = {
+    "states": ((), {}),
     "forward": (BEHIND, DROPPED),
     "backward": (BEHIND, {}),
     "gradients": (("state",), {}),

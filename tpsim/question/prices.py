@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.sizes import Sizes
+from tpsim.fabric.wires import joined
 from tpsim.machine import timing
 from tpsim.machine.algorithms import NCCL
 from tpsim.quantity.errors import InputError, unknown
@@ -45,6 +46,12 @@ def sizes_of(question: Question) -> Sizes:
     loops = {**stages.loops(most), "microbatches": workload.microbatches, "chunks": chunks}
     stack = question.model.layers if question.schedule else 0
     return Sizes(dims, question.mesh.axes, loops, question.layout.roles, stack, peaks=peaks)
+
+
+def always_priced(question: Question) -> bool:
+    """True where every collective has a price: each device reaches every other one, and nothing is forced."""
+    force, everywhere = question.force, all(joined(level.topology) for level in question.machine.levels)
+    return everywhere and question.cost_model == "additive" and not (force.algorithm or force.protocol)
 
 
 def pricer(question: Question) -> Pricer:

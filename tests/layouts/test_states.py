@@ -1,0 +1,71 @@
+"""What stands on chips whatever a step does: what a search knows of layouts before it traces any."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpsim.answers.ranking import weigh
+from tpsim.layouts.candidates import evaluate
+from tpsim.layouts.figures import Figures
+from tpsim.layouts.legal import Legal
+from tpsim.layouts.space import spaces
+from tpsim.machine.profile import load
+from tpsim.quantity.spec.catalogue import names
+from tpsim.question.memo import Memo
+from tpsim.question.prices import always_priced, sizes_of
+
+EXPERTS = {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}
+LATENT = {"extends": "deepseek-v3", "layers": [{"repeat": 2, "of": ["latent", "sparse"]}]}
+WORK = {"global_batch": 16, "seq": 1024, "grad_dtype": "f32"}
+CAST = {"base": "fsdp2", "settled": "parameters"}
+
+
+def asked(model, chips, vary, practice="megatron", hardware="dgx-h100"):
+    memo = Memo()
+    document = {"tpsim": "scenario/1", "model": model, "hardware": hardware, "practice": practice}
+    document["workload"] = {**WORK, "dtype": "bf16" if "bf16" in load(hardware).chip.peak else "f16"}
+    return spaces({**document, "chips": chips}, flags={}, overrides=(), vary=vary, memo=memo), memo
+
+
+@pytest.mark.parametrize("practice", ["megatron", "fsdp2", "deepspeed", "xla", CAST], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [{"extends": "llama-3-8b", "layers": 4, "tie_embeddings": True}, EXPERTS, LATENT],
+    ids=["tied", "experts", "latent"],
+)
+def test_weights_and_states_are_known_before_a_step_is_traced_and_gradients_at_least(model, practice):
+    vary = ["microbatches=2", "schedule=1f1b", "recompute=none,full", "cp=1", "tp=2", "pp=1,2"]
+    (space,), memo = asked(model, 16, vary, practice)
+    near = []
+    for group in Legal(space, memo).groups:
+        question = group.example
+        least, stands, sizes = memo.states(question), memo.lowered(question).standing, sizes_of(question)
+        assert least.parameters_bytes(sizes) == stands.parameters_bytes(sizes)
+        assert least.memory(sizes).optimizer_bytes == stands.memory(sizes).optimizer_bytes
+        near.append(float(least.memory(sizes).gradients_bytes) / float(stands.memory(sizes).gradients_bytes))
+    assert 0.3 < min(near) <= max(near) <= 1
+    assert sum(near) > 0.5 * len(near) > 5
+
+
+def test_what_surely_does_not_fit_is_not_traced():
+    several, memo = asked("deepseek-v3", 16, ["microbatches=1"])
+    found = evaluate(several, memo, weigh)
+    assert (found.fitting, memo.programs) == (0, {})
+    assert found.legal > 100
+    held = max(found.families, key=lambda family: family.room_bytes.max())
+    least = held.peak_bytes.copy()
+    held.hold()
+    assert memo.programs
+    assert (held.peak_bytes >= least).all()
+
+
+@pytest.mark.parametrize("hardware", names("hardware"))
+def test_where_devices_reach_each_other_no_layout_is_without_a_price(hardware):
+    """Nobody asks there whether one has: elsewhere what has none is refused, fit or not."""
+    (space,), memo = asked(EXPERTS, 16, ["microbatches=2", "zero=1,3", "recompute=none"], hardware=hardware)
+    groups = Legal(space, memo).groups
+    sure = [group for group in groups if always_priced(group.example)]
+    assert len(sure) == ("torus" not in {level.topology for level in groups[0].example.machine.levels}) * len(groups)
+    for group in sure:
+        calls = Figures(group.example, group.meshes, group.on, group.microbatches, memo, {}).calls
+        assert not any(calls.refused(at, around=True) for at in range(len(group.meshes)))
