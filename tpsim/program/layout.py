@@ -107,6 +107,15 @@ class Layout:
         return Layout({name: row for name, row in self.table.items() if (REGIONS[name].zero or 0) <= stage})
 
     @property
+    def of_weights(self) -> Layout:
+        """The same, less what splits tokens in a region of its own: no weight has any."""
+        tokens = {"b", "s", TOKENS_READ}
+        rows = {
+            name: {dim: row[dim] for dim in row if name == "*" or dim not in tokens} for name, row in self.table.items()
+        }
+        return Layout({name: row for name, row in rows.items() if row})
+
+    @property
     def sequence_parallel(self) -> bool:
         """True if the residual stream is split over tokens."""
         return "s" in self.table.get("residual", {})

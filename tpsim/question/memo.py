@@ -135,6 +135,7 @@ class Memo:
         """What stands from step to step at least, no step traced for it; of inference all."""
         if question.inference:
             return self.lowered(question).standing
+        question = replace(question, layout=question.layout.of_weights)
         asked = (question.model, question.layout, question.practice, question.dtypes, question.mesh.order)
         made = partial(states, *asked, layers=_traced(question))
         return self._once(question, "states", lambda: standing(made()))  # type: ignore[no-any-return]  # put there
