@@ -4,9 +4,10 @@
 
 A space is a random model (dense, experts, latents, windows, several kinds of layers) on a random machine under a random
 practice, with a few values of every part of a layout. Of each, some layouts are planned: neither of the two bounds may
-lie above the plan, the nearer one never below the rougher, and bytes are the plan's. Of every third space, if it is
-small, all are planned: none is refused, as many fit, and by every measure those listed are the best. Ends with 1 where
-that is not so, the scenario printed as it can be asked again.
+lie above the plan, the nearer one never below the rougher, bytes are the plan's, and no more are known to stand there
+before a step is traced than do. Of every third space, if it is small, all are planned: none is refused, as many fit,
+and by every measure those listed are the best. Ends with 1 where that is not so, the scenario printed as it can be
+asked again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import divisors
 from tpsim.question.memo import Memo
+from tpsim.question.prices import sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -215,6 +217,10 @@ def bounds(found: Evaluation, draws: random.Random, memo: Memo, counts: Counter[
                 yield f"bounds and step {told} of {layout}"
             if abs(float(plan.memory.peak_bytes) / float(family.peak_bytes[at]) - 1) > EQUAL:
                 yield f"{family.peak_bytes[at]} bytes are {plan.memory.peak_bytes} of {layout}"
+            known = memo.states(plan.question), memo.lowered(plan.question).standing
+            least, stands = (standing.memory(sizes_of(plan.question)).static_bytes for standing in known)
+            if least > stands * (1 + EQUAL):
+                yield f"{stands} bytes stand there, and at least {least} of {layout}"
 
 
 def whole(drawn: Drawn, found: Evaluation, memo: Memo, counts: Counter[str]) -> Iterable[str]:
