@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property, partial
 from itertools import accumulate, islice
-from operator import add, attrgetter
+from math import lcm
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.memory import held_bytes, moved_bytes
 from tpsim.program.op import Array
 from tpsim.program.schedules import PipelineSchedule, turns_of
 from tpsim.program.turnover import Purpose, Turnover
-from tpsim.quantity.size import largest, total
+from tpsim.quantity.size import largest, over, total
 
 if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
@@ -114,11 +116,22 @@ def peak(courses: Courses, schedule: PipelineSchedule, rank: int, chunks: Sequen
         kind: [courses.of(chunks[chunk], acts) for chunk, _, acts in turns_of(examples[kind])]
         for kind in {*kinds}
     }
-    run = [course for kind in kinds for course in known[kind]]
-    levels = accumulate(map(attrgetter("left"), run), initial=0)
-    tops = list(map(add, levels, map(attrgetter("top"), run)))
+    unlike = {id(course): course for courses_ in known.values() for course in courses_}
+    left, top, unit = _in_units([(course.left, course.top) for course in unlike.values()])
+    numbers = {key: number for number, key in enumerate(unlike)}
+    run = [numbers[id(course)] for kind in kinds for course in known[kind]]
+    levels = accumulate(map(left.__getitem__, run), initial=0)
+    tops = list(map(add, levels, map(top.__getitem__, run)))
     highest = max(tops)
-    return Peak(highest, tops.index(highest), kinds, known)
+    return Peak(over(highest, unit), tops.index(highest), kinds, known)
+
+
+def _in_units(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any], int]:
+    """Exact numbers as multiples of a unit, and how many units make one: sums of shares would be reduced every time."""
+    exact = all(isinstance(each, int | Fraction) for pair in pairs for each in pair)
+    unit = lcm(*(each.denominator for pair in pairs for each in pair)) if exact else 1
+    left, top = ([int(each * unit) for each in some] if exact else [*some] for some in zip(*pairs, strict=True))
+    return left, top, unit
 
 
 @dataclass(frozen=True, eq=False)
