@@ -18,10 +18,7 @@ from tpsim.question.prices import pricer
 from tpsim.report.record import Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.sizes import Sizes
     from tpsim.program.tokens import Counted
     from tpsim.question.requirements import Limit
 
@@ -99,16 +96,9 @@ class PlanStep(Step):
 
     def counted_by(self, by: Counted) -> tuple[Any, Any]:
         """The same where `assume.mfu` says this of attention."""
-        plan, stages = self.plan, self.plan.question.stages
-        sizes = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
-        masked = [(kernel, total(map(kernel.count, sizes))) for kernel in plan.lowered.kernels if kernel.mask]
-
-        def hidden(flops: Callable[[Kernel, Sizes], Any]) -> Any:
-            runs = ((kernel, flops(kernel, plan.sizes), count) for kernel, count in masked)
-            return total((run - kernel.counted(run, plan.sizes, by)) * count for kernel, run, count in runs)
-
-        useful, run = total(work.useful_flops for work in plan.works), total(work.flops for work in plan.works)
-        return useful - hidden(Kernel.useful_flops), over(run, stages.ranks) - over(hidden(Kernel.flops), stages.ranks)
+        ways, works = (Kernel.useful_flops, Kernel.flops), self.plan.works
+        useful, run = (total(work.counted(flops, by) for work in works) for flops in ways)
+        return useful, over(run, len(works))
 
     @property
     def flops_counted(self) -> str:
