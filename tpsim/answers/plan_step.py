@@ -129,9 +129,10 @@ class PlanStep(Step):
         return f"bound by {self.bound_by.partition(' ')[0]} at any number of tokens"
 
     @cached_property
-    def cheapest_saves_s(self) -> Seconds:
-        """Seconds of the step that the planner `cheapest` would save; 0 if the book's paths are as good."""
-        return float(self.time_s - self.plan.cheapest.step.time_s)
+    def cheapest_saves_s(self) -> Seconds | None:
+        """Seconds that the planner `cheapest` would save; 0 if the book is as good, null over too many axes."""
+        cheapest = self.plan.cheapest
+        return None if cheapest is None else float(self.time_s - cheapest.step.time_s)
 
 
 @dataclass(frozen=True, slots=True)
