@@ -12,6 +12,8 @@ import tpsim
 from tpsim.answers.collective import collective
 from tpsim.answers.plan import plan
 from tpsim.answers.plan_step import pace_at
+from tpsim.pages.plan import page
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.units import show
 from tpsim.report.answer import Assumption
 
@@ -379,3 +381,38 @@ def test_without_a_gather_casts_of_all_weights_are_kept_for_backward():
     more = cast.memory.peak_bytes - read.memory.peak_bytes
     looked_up = 128_256 * 4096  # of its own cast backward reads nothing
     assert more == pytest.approx(cast.memory.parameters_bytes / 2 - 2 * looked_up, rel=0.02)
+
+
+SIX_AXES = {
+    "tpsim": "scenario/1",
+    "model": "llama-3-8b",
+    "hardware": "dgx-h100",
+    "mesh": {"replica": 2, "shard": 2, "ring": 2, "heads": 2, "kv": 2, "rep": 2},
+    "layout": {"dp": ["replica", "shard"], "cp": ["ring", "heads"], "tp": ["kv", "rep"], "zero": 1},
+    "workload": {"seq": 8192},
+}
+
+
+def test_over_six_axes_there_are_more_ways_than_a_plan_looks_at_and_it_says_so():
+    """A plan with -v, or as JSON, did not end within minutes, and took gigabytes."""
+    result = plan(SIX_AXES)
+    assert result.step.cheapest_saves_s is None
+    assert (
+        "what the planner cheapest would save is not worked out over so many mesh axes"
+        in page(result, verbose=True).notes
+    )
+    with pytest.raises(InputError, match="looks at all ways over 5 mesh axes at most, not 6: replica, shard, ring, "):
+        plan({**SIX_AXES, "planner": "cheapest"})
+
+
+def test_axes_of_one_device_are_no_ways():
+    """Of eight axes five have one device: they are looked at no longer than the three others alone."""
+    ones = {"replica": 1, "data": 2, "context": 2, "c": 1, "kv": 4, "rep": 1, "e": 1, "f": 1}
+    layout = {"dp": ["replica", "data"], "cp": ["context", "c"], "tp": ["kv", "rep"], "zero": 2}
+    several = {**SIX_AXES, "mesh": ones, "layout": {**layout, "sequence_parallel": True}}
+    layout = {"dp": "data", "cp": "context", "tp": "kv", "zero": 2}
+    alone = {**SIX_AXES, "mesh": {"data": 2, "context": 2, "kv": 4}, "layout": {**layout, "sequence_parallel": True}}
+    for planner in ("book", "cheapest"):
+        result, other = (plan({**asked, "planner": planner}) for asked in (several, alone))
+        assert result.step.time_s == pytest.approx(other.step.time_s, rel=1e-12)
+        assert result.step.cheapest_saves_s == pytest.approx(other.step.cheapest_saves_s, rel=1e-9, abs=1e-12)

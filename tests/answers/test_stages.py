@@ -250,6 +250,20 @@ def test_hfu_is_of_all_stages_and_not_of_the_one_that_the_step_hangs_on(recomput
     assert step.flops_per_device * 512 == pytest.approx(step.useful_flops * (useful + again) / useful)
 
 
+@pytest.mark.parametrize("stages", [1, 4])
+def test_scores_that_a_mask_hides_are_left_out_once_those_of_a_module_for_further_tokens_too(stages):
+    """61 layers and a module: 128 heads have scores of 192 products, values of 128 (DeepSeek-V3's config.json)."""
+    asked = {"model": "deepseek-v3", "hw": "dgx-h100", "dp": 8, "pp": stages, "seq": 4096}
+    split = ["pipeline.layers=nearly-even"] if stages > 1 else []
+    whole, seen = (plan(**asked, overrides=[*split, f"assume.mfu={by}"]).step for by in ("full", "causal"))
+    tokens = 8 * 4096
+    hidden = 62 * 3 * tokens * 2 * 128 * (192 + 128) * (4096 - 4097 / 2)
+    assert float(whole.useful_flops - seen.useful_flops) == pytest.approx(hidden, rel=1e-12)
+    again = 62 * tokens * 2 * 128 * 192 * (4096 - 4097 / 2)  # scores, which fused attention makes once more
+    run = (whole.flops_per_device - seen.flops_per_device) * 8 * stages
+    assert float(run) == pytest.approx(hidden + again, rel=1e-12)
+
+
 def test_of_layers_of_several_kinds_the_mean_of_the_rank_is_no_layer_and_is_called_so():
     """Rank 0 of deepseek-v3-h100 has three dense layers, which send nothing, and one with experts."""
     result = plan("deepseek-v3-h100")

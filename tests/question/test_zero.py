@@ -171,3 +171,21 @@ def test_biases_of_experts_too_short_for_dp_stay_whole_and_the_plan_says_so():
     plan = tpsim.plan(model="gpt-oss-120b", hw="dgx-h100", tp=2, dp=64, seq=1024, batch=64, zero=1)
     note = "biases of experts (2880) do not divide over dp 64: ZeRO leaves them whole"
     assert note in [one.text for one in plan.assumptions]
+
+
+def held_by(shards, experts, **flags):
+    return tpsim.plan(model="deepseek-v3", hw="dgx-h100", dp=shards, ep=experts, seq=4096, batch=shards, **flags)
+
+
+def test_weights_on_latents_lie_over_heads_too_where_their_ranks_divide_by_a_part_of_the_shards():
+    """Ranks of 1,536 and 512 do not divide by 1,024: states of queries, keys and values were whole, 40 GB of a chip."""
+    half, full = (held_by(shards, 64, zero=1).memory.optimizer_bytes for shards in (512, 1024))
+    assert 2 * full == pytest.approx(half, rel=1e-3)
+
+
+def test_a_plan_says_over_what_zero_leaves_weights_on_latents_whole():
+    """An axis of 1,024 divides neither ranks of 1,536 and 512 nor 128 heads."""
+    (text,) = (one.text for one in held_by(1024, 1, zero=1).assumptions if "latents" in one.text)
+    beginning = "weights on latents do not divide over dp 1024, by their ranks and by heads: "
+    assert text == f"{beginning}ZeRO leaves them whole over data"
+    assert not any("latents" in one.text for one in held_by(512, 1, zero=1).assumptions)

@@ -78,8 +78,9 @@ def priced(
     question = filled_up(question, memo := memo or Memo())
     with shown_where_forced(question.stated):
         if question.planner == "cheapest":
-            from tpsim.answers.cheapest import CheapestPath
+            from tpsim.answers.cheapest import CheapestPath, refuse_too_many
 
+            refuse_too_many(question)
             # First the book's: the other takes what cannot be priced for a path that there is not, whatever the reason.
             book = replace(book or priced(replace(question, planner="book"), memo), question=question)
             free = lowered(question, path := CheapestPath(question))
@@ -292,8 +293,12 @@ class PlanResult(Answer):
         return tuple(of_plan(self))
 
     @property
-    def cheapest(self) -> PlanResult:
-        """The plan of the planner `cheapest`."""
+    def cheapest(self) -> PlanResult | None:
+        """The plan of the planner `cheapest`; none where there are more ways than it can look at."""
+        from tpsim.answers.cheapest import too_many
+
+        if too_many(self.question):
+            return None
         book = self if self.question.planner == "book" else None
         return priced(replace(self.question, planner="cheapest"), self.memo, book)
 

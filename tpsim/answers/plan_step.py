@@ -18,10 +18,7 @@ from tpsim.question.prices import pricer
 from tpsim.report.record import Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tpsim.answers.plan import PlanResult
-    from tpsim.cost.sizes import Sizes
     from tpsim.program.tokens import Counted
     from tpsim.question.requirements import Limit
 
@@ -99,16 +96,9 @@ class PlanStep(Step):
 
     def counted_by(self, by: Counted) -> tuple[Any, Any]:
         """The same where `assume.mfu` says this of attention."""
-        plan, stages = self.plan, self.plan.question.stages
-        sizes = [plan.sizes.of_stage(stages.loops(rank)) for rank in range(stages.ranks)]
-        masked = [(kernel, total(map(kernel.count, sizes))) for kernel in plan.lowered.kernels if kernel.mask]
-
-        def hidden(flops: Callable[[Kernel, Sizes], Any]) -> Any:
-            runs = ((kernel, flops(kernel, plan.sizes), count) for kernel, count in masked)
-            return total((run - kernel.counted(run, plan.sizes, by)) * count for kernel, run, count in runs)
-
-        useful, run = total(work.useful_flops for work in plan.works), total(work.flops for work in plan.works)
-        return useful - hidden(Kernel.useful_flops), over(run, stages.ranks) - over(hidden(Kernel.flops), stages.ranks)
+        ways, works = (Kernel.useful_flops, Kernel.flops), self.plan.works
+        useful, run = (total(work.counted(flops, by) for work in works) for flops in ways)
+        return useful, over(run, len(works))
 
     @property
     def flops_counted(self) -> str:
@@ -139,9 +129,10 @@ class PlanStep(Step):
         return f"bound by {self.bound_by.partition(' ')[0]} at any number of tokens"
 
     @cached_property
-    def cheapest_saves_s(self) -> Seconds:
-        """Seconds of the step that the planner `cheapest` would save; 0 if the book's paths are as good."""
-        return float(self.time_s - self.plan.cheapest.step.time_s)
+    def cheapest_saves_s(self) -> Seconds | None:
+        """Seconds that the planner `cheapest` would save; 0 if the book is as good, null over too many axes."""
+        cheapest = self.plan.cheapest
+        return None if cheapest is None else float(self.time_s - cheapest.step.time_s)
 
 
 @dataclass(frozen=True, slots=True)

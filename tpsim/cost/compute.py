@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.machine.parts import Machine
     from tpsim.program.op import Phase
+    from tpsim.program.tokens import Counted
 
 FLOPS_COUNTED: Mapping[str, str] = {
     "full": "matrix products, attention's whole s by s among them",
@@ -60,6 +61,11 @@ class Compute:
     def useful_flops(self) -> Any:
         """FLOPs of all chips that run the same, without repetition by replication and without recompute."""
         return total(kernel.useful_flops(self.sizes) * kernel.count(self.sizes) for kernel in self.kernels)
+
+    def counted(self, flops: Callable[[Kernel, Sizes], Any], by: Counted) -> Any:
+        """Those of the FLOPs of its kernels, as `flops` has one's, that shares of peak count: see `Kernel.counted`."""
+        runs = ((kernel, flops(kernel, self.sizes), kernel.count(self.sizes)) for kernel in self.kernels)
+        return total(kernel.counted(run, self.sizes, by) * count for kernel, run, count in runs)
 
 
 def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:

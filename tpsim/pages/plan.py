@@ -202,10 +202,7 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     yield from result.question.remarks
     guesses = result.question.guesses
     if verbose:
-        saved = result.step.cheapest_saves_s
-        yield (
-            f"planner cheapest would save {show(saved, 'seconds')} per step" if saved else "no cheaper paths are known"
-        )
+        yield _saved(result.step.cheapest_saves_s)
         if not result.question.inference:
             yield f"{result.step.breakeven}; {result.tokens / result.chips:,.0f} now"
     if not verbose:
@@ -215,6 +212,15 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     opened = ", ".join(result.question.left_open)
     more = [f"not stated: {opened}"] * bool(opened) + ["-v lists them"] * (not verbose)
     yield "; ".join([counts, *more])
+
+
+def _saved(seconds: float | None) -> str:
+    """What the planner `cheapest` would save."""
+    if seconds is None:
+        return "what the planner cheapest would save is not worked out over so many mesh axes"
+    if not seconds:
+        return "no cheaper paths are known"
+    return f"planner cheapest would save {show(seconds, 'seconds')} per step"
 
 
 def _replaced(question: Question) -> Iterator[str]:

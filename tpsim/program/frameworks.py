@@ -153,7 +153,9 @@ READ: Mapping[str, Mapping[str, str]] = {
         "keeps": KEEPS_SOURCES["none"],
         "replay": "PyTorch, torch/utils/checkpoint.py: _enable_checkpoint_early_stop True",
         "padding": FSDP + "_fsdp_common.py: _get_dim0_padded_size",
-        "context": "PyTorch, torch/distributed/tensor/experimental/_attention.py: rotate_method ALL_GATHER",
+        "context": "PyTorch, torch/distributed/tensor/experimental/_context_parallel/_cp_custom_ops.py: gathered for "
+        "FlexAttention, gradients scattered; for scaled_dot_product_attention (_attention.py) backward gathers them "
+        "again, and gradients go all the way round in f32, as a ring with home circle has it",
         "order": "PyTorch, torch/distributed/tensor/experimental/_attention.py: enable_load_balance True",
         "handed": TITAN + "models/deepseek_v3/model.py: inner_attention is given k, with k_pe expanded, and v",
         "causal": TITAN + "models/common/attention.py: is_causal True",

@@ -190,6 +190,7 @@ def layout(
     etp: Axes = (),
     whole: Collection[str] = (),
     besides: Collection[str] = (),
+    parts: Mapping[str, Axes] | None = None,
     latents: bool = False,
     line: Literal["flat", "rows", "none"] = "none",
 ) -> Layout:
@@ -212,6 +213,7 @@ def layout(
     whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
     besides   dims that ZeRO shards too: those of latents, which weights may have in the place of h, and y, which biases
               of experts have
+    parts     dim -> axes of dp and cp that ZeRO shards of weights on latents, where not all of them divide a rank
     latents   keys and values of heads are made of latents: those of a device's own heads, where `heads` splits them
     line      ZeRO shards parameters laid out in a line instead, because dp and cp do not divide their dims
     """
@@ -230,6 +232,7 @@ def layout(
     sharded = {**dict.fromkeys(("h", *besides, "d"), data), "f": (*tp, *data)}
     if "y" in besides:
         sharded["y"] = (*etp, *data)
+    sharded |= {dim: (*(tp[:kv] if dim == "g" else ()), *axes) for dim, axes in (parts or {}).items()}
     split = {dim: axes for dim, axes in sharded.items() if dim not in whole} if line == "none" else {str(line): data}
     zeroed = {name: split for name, region in REGIONS.items() if data and region.zero and zero >= region.zero}
     default = {"b": dp, "g": tp[:kv], "r": tp[kv:], "f": tp, "v": tp, **some}

@@ -22,7 +22,7 @@ from tpsim.question.question import Inference, Workload
 from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 from tpsim.question.serving import cache_problems, serving_problems
-from tpsim.question.zero import line_of, shared_by_microbatches, whole_notes
+from tpsim.question.zero import LATENTS, latent_notes, line_of, parts_of_latents, shared_by_microbatches, whole_notes
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -113,16 +113,20 @@ def _cut_by_roles(
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
     left = whole_dims(model, tp=ways, dp=copies, etp=mesh.size(*etp)) if bare else ()
-    besides: list[str] = [dim for dim in ("u", "x") if dim in sizes and not sizes[dim] % copies]
+    parts = parts_of_latents(sizes, mesh, (*dp, *cp), model.heads // ways) if bare and model.has_latents else {}
+    besides: list[str] = [dim for dim in LATENTS if dim in sizes and dim not in parts]
     if model.experts and model.experts.bias and "y" not in left:
         besides.append("y")
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    rest: dict[str, Any] = {"whole": left, "line": line, "besides": besides}
+    rest: dict[str, Any] = {"whole": left, "line": line, "besides": besides, "parts": parts}
     rest |= {"experts": bool(model.experts), "latents": model.has_latents}
     layout = _laid_out(fields, split, roles, also, **rest)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
-    notes = whole_notes(model, left, copies, (stated.zero, fields.zero))
+    notes = (
+        *whole_notes(model, left, copies, (stated.zero, fields.zero)),
+        *latent_notes(parts, mesh, (*dp, *cp)),
+    )
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
 

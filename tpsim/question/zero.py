@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import flat_dim
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.algebra.mesh import Mesh
+    from tpsim.algebra.moves import Axes
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.model import Model
     from tpsim.question.question import Question
@@ -70,6 +72,36 @@ def whole_notes(model: Model, whole: Sequence[str], shards: int, zero: tuple[int
     for dim in whole:
         if dim in _biased(model):
             yield Assumption(f"{words[dim]} do not divide over dp {shards}: ZeRO leaves them whole", "derived")
+
+
+def parts_of_latents(sizes: Mapping[str, int], mesh: Mesh, data: Axes, heads: int) -> dict[str, Axes]:
+    """Which axes ZeRO shards what of weights on latents over, where not all of `data` divide a rank: it, then heads.
+
+    heads  of a device, before that
+    """
+    parts = {dim: _most(sizes[dim], data, mesh) for dim in LATENTS if dim in sizes}
+    rest = tuple(axis for axis in data if any(axis not in axes for axes in parts.values()))
+    return {**parts, "g": _most(heads, rest, mesh)} if rest else {}
+
+
+def _most(size: int, axes: Axes, mesh: Mesh) -> Axes:
+    """Those of some axes that divide a size and are the most devices."""
+    ways = (some for many in range(len(axes) + 1) for some in combinations(axes, many))
+    return max((some for some in ways if not size % mesh.size(*some)), key=lambda some: mesh.size(*some))
+
+
+def latent_notes(parts: Mapping[str, Axes], mesh: Mesh, data: Axes) -> Iterator[Assumption]:
+    """Over which axes ZeRO leaves weights on latents whole."""
+    ranks = {dim: axes for dim, axes in parts.items() if dim in LATENTS}
+    over_heads = parts.get("g", ())
+    left = [axis for axis in data if axis not in over_heads and any(axis not in axes for axes in ranks.values())]
+    if left := [axis for axis in left if mesh.size(axis) > 1]:
+        text = f"weights on latents do not divide over dp {mesh.size(*data)}, by their ranks and by heads: "
+        yield Assumption(f"{text}ZeRO leaves them whole over {', '.join(left)}", "derived")
+
+
+LATENTS = ("u", "x")
+"""The dims of latents, which weights may have in the place of h."""
 
 
 @lru_cache(maxsize=64)

@@ -144,8 +144,8 @@ class _Judge:
         return ", ".join(f"{axis} {at}" for axis, at in place) or "the only one"
 
 
-STEPS = (1e-5, 1e-6)
-"""How far each parameter is moved along its direction, both ways; less far where the loss is sharply curved."""
+STEPS = (1e-5, 1e-6, 1e-7)
+"""How far each parameter is moved along its direction, both ways; less far where the loss is sharply curved or bent."""
 
 NEAR = 1e-6
 """Slopes as near to each other as this are not looked at again; what is wrong stays wrong at any step."""
