@@ -22,7 +22,15 @@ from tpsim.question.question import Inference, Workload
 from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 from tpsim.question.serving import cache_problems, serving_problems
-from tpsim.question.zero import LATENTS, latent_notes, line_of, parts_of_latents, shared_by_microbatches, whole_notes
+from tpsim.question.zero import (
+    LATENTS,
+    latent_notes,
+    led,
+    line_of,
+    parts_of_latents,
+    shared_by_microbatches,
+    whole_notes,
+)
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -118,7 +126,8 @@ def _cut_by_roles(
     if model.experts and model.experts.bias and "y" not in left:
         besides.append("y")
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
-    rest: dict[str, Any] = {"whole": left, "line": line, "besides": besides, "parts": parts}
+    idle = led(model) - ({"d"} if parts else set())  # where a latent leaves axes to others
+    rest: dict[str, Any] = {"whole": idle.union(left), "line": line, "besides": besides, "parts": parts}
     rest |= {"experts": bool(model.experts), "latents": model.has_latents}
     layout = _laid_out(fields, split, roles, also, **rest)
     if cached:

@@ -85,8 +85,8 @@ def parts_of_latents(sizes: Mapping[str, int], mesh: Mesh, data: Axes, heads: in
 
 
 def _most(size: int, axes: Axes, mesh: Mesh) -> Axes:
-    """Those of some axes that divide a size and are the most devices."""
-    ways = (some for many in range(len(axes) + 1) for some in combinations(axes, many))
+    """Those of some axes that divide a size and are the most devices, those of one device among them."""
+    ways = (some for many in range(len(axes), -1, -1) for some in combinations(axes, many))
     return max((some for some in ways if not size % mesh.size(*some)), key=lambda some: mesh.size(*some))
 
 
@@ -102,6 +102,14 @@ def latent_notes(parts: Mapping[str, Axes], mesh: Mesh, data: Axes) -> Iterator[
 
 LATENTS = ("u", "x")
 """The dims of latents, which weights may have in the place of h."""
+
+
+@lru_cache(maxsize=64)
+def led(model: Model) -> frozenset[str]:
+    """Which of d and f a weight has behind h or a latent alone, which ZeRO splits: layouts say nothing of these."""
+    parameters = [*end_parameters(model), *(p for kind in model.kinds.values() for p in layer_parameters(model, kind))]
+    alone = (parameter.dims for parameter in parameters if {"h", *LATENTS}.isdisjoint(parameter.dims))
+    return frozenset("df").difference(*alone)
 
 
 @lru_cache(maxsize=64)
