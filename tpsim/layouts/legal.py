@@ -193,7 +193,7 @@ class Legal:
         cut_ = self._cut(layout, also)
         if layout.cp > ALONE or "cp" not in also:
             check_shared(self.base.practice, cut_.layout, self.base.model, nowhere)
-        axes, experts = tuple(cut_.mesh.axes.items()), cut_.layout.roles.get(EXPERTS)
+        axes, experts = tuple(cut_.mesh.axes.items()), cut_.mesh.size(*cut_.layout.roles.get(EXPERTS, ())) > ALONE
         if isinstance(found := self._once(("placed", axes, experts), self._placed, cut_), Reason):
             raise InputError.one(str(found), found.message)
         laids, first = [], None
