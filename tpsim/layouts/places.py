@@ -1,8 +1,8 @@
 """Where the mesh of a layout lies: by the rule, and with some axes outside the innermost level, so that others go in.
 
 On a torus also along other axes of it, each along one or several: what lies along a whole one goes round a ring, and
-what splits layers has what is left. Which of several that share one lie side by side there follows from the mesh, and is
-not looked at.
+what splits layers has what is left. Which of several that share one lie side by side there follows from the mesh, and
+is not looked at.
 
 Looked at where experts have axes of their own. Rows go over these, keys and values over those that split sequences,
 and gradients of experts over what is left of the data shards: which of them should lie inside nodes hangs on all three.
