@@ -116,8 +116,8 @@ class Legal:
         """True where a layout that is looked at lays the same tokens on each device, and splits fewer sequences.
 
         A microbatch of several sequences is split by as many more data shards: nothing else moves than does here, but
-        for keys and values, which need not. Not where scores are products of their own: those that sum over queries have
-        more tiles here, each of which ends sooner, so that they fill whole waves better.
+        for keys and values, which need not. Not where scores are products of their own: those that sum over queries
+        have more tiles here, each of which ends sooner, so that they fill whole waves better.
         """
         batch, uneven = divmod(self.base.workload.global_batch, ways.dp * m)
         tiled = self.base.practice.attention == "plain"
