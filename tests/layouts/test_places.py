@@ -98,6 +98,14 @@ def test_on_a_torus_no_binding_of_axes_to_physical_ones_is_faster_than_the_best(
     assert len(steps) > 4
 
 
+def test_mirror_images_of_a_mesh_on_a_torus_are_looked_at_once():
+    """Experts along one side of a square, what is left of the shards along the other: whichever is called the first."""
+    work = {"global_batch": 64, "seq": 2048, "microbatches": 1, "grad_dtype": "f32"}
+    asked = {**ASKED, "hardware": "tpu-v5e", "chips": 16, "workload": work}
+    held = ["zero=1", "recompute=full", "pp=1", "cp=1", "tp=1"]
+    assert search(asked, vary=[*held, "ep=4"]).considered == 1
+
+
 def test_stages_do_not_come_into_nodes_when_experts_leave_them():
     vary = ["zero=1", "recompute=none", "schedule=1f1b", "pp=8", "cp=1", "ep=8", "tp=1"]
     model = {**EXPERTS, "layers": [{"repeat": 8, "of": ["attention", "experts"]}]}

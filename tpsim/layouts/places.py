@@ -24,7 +24,7 @@ from tpsim.quantity.errors import InputError
 from tpsim.question.edits import EXPERTS, STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from tpsim.layouts.layout import Bound
     from tpsim.question.layout import Cut
@@ -39,7 +39,7 @@ def placed(levels: Sequence[Wires], laid: Cut, binding: Binding) -> Placement:
 
 
 def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[Lies]:
-    """Axes that are bound to levels, and the mesh on wires then, no two alike, nor with more chips idle than usual.
+    """Axes that are bound to levels, and the mesh on wires then: no two alike, nor with more chips idle than usual.
 
     As in all orders of its axes, and of a torus as with each of these bound to some of its physical axes.
     """
@@ -53,10 +53,10 @@ def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[
         parts[laid.parents.get(axis, axis)].append(axis)
     sizes = {whole: mesh.size(*axes) for whole, axes in parts.items() if not fixed & {*axes}}
     free = {whole: n for whole, n in sizes.items() if n > 1}
-    known = [_spread(usual)]
+    known = {_image(usual)}
     for bound, placement in chain(_by_order(levels, laid, usual, parts, free), _by_axis(levels, laid, free)):
-        if (lies := _spread(placement)) not in known and placement.share >= usual.share:
-            known.append(lies)
+        if (lies := _image(placement)) not in known and placement.share >= usual.share:
+            known.add(lies)
             yield bound, placement
 
 
@@ -127,3 +127,17 @@ def _spread(placement: Placement) -> Spread:
             name, stride = (level, 1) if joined(carrier.topology) else (piece.carrier, piece.stride)
             spread[axis][name] = spread[axis].get(name, (1, 1))[0] * piece.n, stride
     return spread
+
+
+def _image(placement: Placement) -> Hashable:
+    """What lies along each physical axis, whichever it is called: mirror images of each other are alike.
+
+    Of an axis that lies along several it matters which of them is the inner one.
+    """
+    along = defaultdict[str, list[tuple[str, int, int, int]]](list)
+    for axis, pieces in placement.pieces.items():
+        for at, piece in enumerate(pieces):
+            apart = 1 if joined(placement.carriers[piece.carrier].topology) else piece.stride
+            along[piece.carrier].append((axis, at, piece.n, apart))
+    carriers = ((placement.carriers[name], several) for name, several in along.items())
+    return tuple(sorted((carrier.level, carrier.closed, tuple(several)) for carrier, several in carriers))
