@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -307,6 +308,29 @@ FEW = {"vary": ["microbatches=8", "pp=1,2", "schedule=1f1b", "tp=4,8", "zero=1"]
 def answering():
     """A search with what a better part of the machine brings."""
     return search(LARGE, **FEW, sensitivity=True)
+
+
+def test_a_better_part_of_a_machine_with_curves_keeps_their_ratios_as_a_profile_that_extends_it_does(tmp_path):
+    """Without them whatever made no difference gained what the curves cost."""
+    knots = [{"size": size, "predicted": "20 us", "fitted": "60 us"} for size in ("64 KiB", "1 GiB")]
+    knots[1] |= {"predicted": "2400 us", "fitted": "7200 us"}
+    route = [{"level": "nvlink", "ranks": 8}]
+    curves = [{"collective": name, "route": route, "knots": knots} for name in ("all_gather", "reduce_scatter")]
+    profile = {"tpsim": "hardware/1", "extends": "dgx-h100", "name": "slow", "measured": curves}
+    path = tmp_path / "slow.yaml"
+    path.write_text(json.dumps(profile), encoding="utf-8")
+    asked = {**LARGE, "hardware": str(path), "mesh": {"data": 1, "tensor": 8}}
+    asked |= {"layout": {"dp": "data", "tp": "tensor", "zero": 0, "sequence_parallel": True}}
+    found = search(asked, vary=["microbatches=8"], recompute="none", top=1, sensitivity=True)
+    today_s = found.best.step_s
+    held = {one.part: one.held_s for one in found.sensitivity if one.factor == 1.1}
+    assert held["memory capacity"] == held["network bandwidth"] == today_s
+    links = {"nvlink": {"link": {"bandwidth": f"{450 * 1.1} GB/s"}}}
+    of_links = {**asked, "hardware": {"extends": str(path), "levels": links}}
+    faster = tpsim.plan(of_links, recompute="none", microbatches=8)
+    figures = {one.constant: one.held_s for one in found.constants}
+    assert figures["levels.nvlink.link.bandwidth"] == pytest.approx(float(faster.step.time_s), rel=1e-9)
+    assert figures["levels.nvlink.link.bandwidth"] < 0.98 * today_s
 
 
 def test_a_better_part_of_the_machine_is_priced_in_todays_layout_and_in_its_own_best(answering):

@@ -68,3 +68,21 @@ def test_no_layout_that_a_plan_takes_is_faster_than_the_best(model, chips, batch
     all_ = sorted(steps(asked, 4 if experts else 5, meshes(experts, chips, sizes)))
     assert len(all_) > 20
     assert found.best.step_s == pytest.approx(all_[0], rel=1e-9)
+
+
+def test_split_sequences_are_looked_at_beside_more_data_shards_where_scores_are_products_of_their_own():
+    """They were counted as covered: what sums over queries then has more tiles, which fill the units better."""
+    work = {"global_batch": 32, "seq": 4096, "microbatches": 8}
+    model = {"extends": "llama-3-8b", "layers": 4}
+    asked = {"tpsim": "scenario/1", "model": model, "hardware": "a3mega-h100", "workload": work}
+    asked |= {"practice": {"base": "deepspeed", "attention": "plain"}, "recompute": "selective"}
+    found = search({**asked, "chips": 32}, vary=["tp=4", "pp=2", "schedule=1f1b", "zero=3", "sp=false"], top=1)
+    took = {}
+    for cp in (1, 2, 4):
+        mesh = {"pipe": 2, "data": 4 // cp, "context": cp, "tensor": 4}
+        roles = {"pp": "pipe", "dp": "data", "cp": "context", "tp": "tensor", "zero": 3}
+        plan = priced(resolve({**asked, "mesh": mesh, "layout": roles, "pipeline": {"layers": "nearly-even"}}))
+        took[cp] = float(plan.step.time_s)
+    assert (found.covered, found.considered) == (0, 3)
+    assert took[2] < took[1] * 0.999
+    assert found.best.step_s == pytest.approx(min(took.values()), rel=1e-9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import combinations, permutations, product
 
 import pytest
 
@@ -71,6 +71,39 @@ def test_on_a_torus_axes_lie_along_others_of_it(hardware, cp):
         steps.append(float(priced(resolve({**laid, "mesh": mesh}, memo=memo), memo).step.time_s))
     assert best.step_s == pytest.approx(min(steps), rel=1e-9)
     assert max(steps) > 1.01 * min(steps)
+
+
+@pytest.mark.parametrize(("hardware", "chips", "ep"), [("tpu-v5e", 16, 8), ("tpu-v5p", 128, 2)])
+def test_on_a_torus_no_binding_of_axes_to_physical_ones_is_faster_than_the_best(hardware, chips, ep):
+    """Where what splits layers makes room for them, too: it may lie on a square instead of a line."""
+    work = {"global_batch": 64, "seq": 2048, "microbatches": 1, "grad_dtype": "f32"}
+    asked = {**ASKED, "hardware": hardware, "chips": chips, "workload": work}
+    best = search(asked, vary=["zero=1", "recompute=full", "pp=1", "cp=1", f"ep={ep}", "sp=true", "tp=4"]).best
+    one = best.planned.candidate
+    laid = {name: value for name, value in one.space.asked(one.layout).data.items() if name != "placement"}
+    carriers = [f"ici.{at}" for at in range(3 if hardware == "tpu-v5p" else 2)]
+    some = [[], *(list(axes) for many in range(1, 4) for axes in combinations(carriers, many))]
+    memo, steps = Memo(), []
+    for lie in product(some, repeat=2):
+        bound = {axis: names for axis, names in zip(("data", "expert"), lie, strict=True) if names}
+        if all(best.mesh.get(axis, 1) > 1 for axis in bound):
+            try:
+                question = resolve({**laid, "placement": bound}, memo=memo)
+            except InputError:
+                continue  # it has no such slice
+            if not question.placement.idle:
+                steps.append(float(priced(question, memo).step.time_s))
+    assert best.step_s == pytest.approx(min(steps), rel=1e-9)
+    assert len(best.placement) > 1
+    assert len(steps) > 4
+
+
+def test_mirror_images_of_a_mesh_on_a_torus_are_looked_at_once():
+    """Experts along one side of a square, what is left of the shards along the other: whichever is called the first."""
+    work = {"global_batch": 64, "seq": 2048, "microbatches": 1, "grad_dtype": "f32"}
+    asked = {**ASKED, "hardware": "tpu-v5e", "chips": 16, "workload": work}
+    held = ["zero=1", "recompute=full", "pp=1", "cp=1", "tp=1"]
+    assert search(asked, vary=[*held, "ep=4"]).considered == 1
 
 
 def test_stages_do_not_come_into_nodes_when_experts_leave_them():

@@ -337,6 +337,15 @@ def test_the_largest_batch_can_be_asked_for_by_its_flag() -> None:
     assert plan(**flags, overrides=["workload.kind=decode"]).question.workload.global_batch == 119
 
 
+def test_as_many_devices_of_an_axis_lie_inside_nodes_as_is_said() -> None:
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "mesh": "data=16,tensor=2", "seq": 2048, "batch": 16}
+    assert resolve(None, flags=asked).placement.describe()[0] == "data   16 = nvlink 4 x network 4"
+    fewer = resolve(None, flags={**asked, "placement": "data=nvlink:2+network"})
+    assert fewer.placement.describe()[0] == "data   16 = nvlink 2 x network 8"
+    with pytest.raises(InputError, match="data of 16, 3 of them on nvlink, does not fit"):
+        resolve(None, flags={**asked, "placement": "data=nvlink:3+network"})
+
+
 def test_stages_on_several_axes_of_a_torus_are_told_how_to_lie_on_one() -> None:
     asked = {"model": "llama-3-8b", "hw": "tpu-v5p", "pp": 4, "tp": 2, "seq": 2048, "batch": 16, "microbatches": 8}
     with pytest.raises(InputError, match=r"one physical axis, --placement pipe=ici\.2, or"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING, ClassVar
@@ -16,6 +17,7 @@ from tpsim.answers.ranking import Ranking, weigh
 from tpsim.layouts.candidates import evaluate
 from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
 from tpsim.machine.parts import changed
+from tpsim.machine.timing import predicted_by_constants
 from tpsim.machine.unstated import stated
 from tpsim.report.record import Number, Record, Seconds
 
@@ -41,13 +43,15 @@ MORE_IS_BETTER, LESS_IS_BETTER = ("flops_per_s", "bytes_per_s", "bytes", "ratio"
 
 
 def bettered(machine: Machine, factor: float, chosen: Callable[[Constant], bool]) -> Machine:
-    """The machine with some figures better by a factor, and without its curves, which are of those that it has."""
+    """The machine with some figures better by a factor; its curves keep their ratios over what these predict."""
 
     def change(constant: Constant) -> Constant:
         value = constant.value / factor if constant.dimension in LESS_IS_BETTER else constant.value * factor
         return constant.but(value=value) if chosen(constant) else constant
 
-    return replace(changed(machine, change), measured=())
+    better = changed(machine, change)
+    curves = (curve.scaled_to(partial(predicted_by_constants, better, curve)) for curve in machine.measured)
+    return replace(better, measured=(*curves,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *
 
     Raises InputError for unknown names, a mesh that does not fit, and wraparound that the machine has not.
     """
-    bound = _checked(levels, mesh, binding or {})
+    bound = checked(levels, mesh, binding or {})
     slices = [level.slices if alone else ANY for level in levels]
     laid = _laid_out(levels, mesh, bound, slices, [capacity(level) for level in levels])
     pieces = {axis: tuple(piece for level in laid for piece in level.pieces.get(axis, ())) for axis in mesh.axes}
@@ -181,7 +181,8 @@ def _rule(levels: Sequence[Wires], slices: Sequence[Slices]) -> str:
 # Names and sizes -------------------------------------------------------------------------------------------------
 
 
-def _checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str, tuple[Bound, ...]]:
+def checked(levels: Sequence[Wires], mesh: Mesh, binding: Binding) -> dict[str, tuple[Bound, ...]]:
+    """The carriers that a binding names, whatever lies there. Raises InputError for those that there are not."""
     for axis in binding:
         if axis not in mesh.axes:
             raise unknown(axis, "mesh axis", mesh.axes)

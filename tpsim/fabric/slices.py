@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import product as choices
 from math import prod
 from typing import Any
@@ -184,13 +185,16 @@ def _slices(
     bound = [axis for axis in minor_first if fixed[axis]]
     loose = [axis for axis in minor_first if not fixed[axis]]
     ways = [[way for way in _splits(parts[axis], fixed[axis]) if _as_asked(way, wishes[axis])] for axis in bound]
+    around = cache(lambda shape: [*slices.around(shape, level.shape)])
     for split, packed in choices(choices(*ways), _packings([parts[axis] for axis in loose], free, level.shape)):
         on = dict(zip(bound, split, strict=True)) | dict(zip(loose, packed, strict=True))
-        laid = [piece for pieces in on.values() for piece in pieces]
-        shape = tuple(prod(n for index, n in laid if index == at) for at in range(len(level.shape)))
+        shape = [1] * len(level.shape)
+        for pieces in on.values():
+            for index, n in pieces:
+                shape[index] *= n
         if all(extent <= most for extent, most in zip(shape, level.shape, strict=True)):
-            pieces = tuple((axis, on[axis]) for axis in minor_first)
-            yield from (_Slice(level, pieces, shape, whole) for whole in slices.around(shape, level.shape))
+            laid = tuple((axis, on[axis]) for axis in minor_first)
+            yield from (_Slice(level, laid, tuple(shape), whole) for whole in around(tuple(shape)))
 
 
 Pieces = tuple[tuple[int, int], ...]

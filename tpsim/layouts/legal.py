@@ -116,10 +116,12 @@ class Legal:
         """True where a layout that is looked at lays the same tokens on each device, and splits fewer sequences.
 
         A microbatch of several sequences is split by as many more data shards: nothing else moves than does here, but
-        for keys and values, which need not.
+        for keys and values, which need not. Not where scores are products of their own: those that sum over queries
+        have more tiles here, each of which ends sooner, so that they fill whole waves better.
         """
         batch, uneven = divmod(self.base.workload.global_batch, ways.dp * m)
-        common = 1 if uneven or not self.space.chips else gcd(ways.cp, batch)
+        tiled = self.base.practice.attention == "plain"
+        common = 1 if uneven or tiled or not self.space.chips else gcd(ways.cp, batch)
         instead = {"dp": ways.dp * common, "cp": ways.cp // common}
         return common > 1 and all(n in (self.space.only[role] or (n,)) for role, n in instead.items())
 
@@ -212,7 +214,7 @@ class Legal:
         cut_ = self._cut(layout, also)
         if layout.cp > ALONE or "cp" not in also:
             check_shared(self.base.practice, cut_.layout, self.base.model, nowhere)
-        axes, experts = tuple(cut_.mesh.axes.items()), cut_.layout.roles.get(EXPERTS)
+        axes, experts = tuple(cut_.mesh.axes.items()), cut_.mesh.size(*cut_.layout.roles.get(EXPERTS, ())) > ALONE
         if isinstance(found := self._once(("placed", axes, experts), self._placed, cut_), Reason):
             raise InputError.one(str(found), found.message)
         laids, first = [], None

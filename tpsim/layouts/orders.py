@@ -47,7 +47,7 @@ def _orders(space: Space, base: Question, pp: int) -> Iterator[Order]:
 
 
 def _several(rule: CutBy | Split, layers: int, pp: int) -> Sequence[int]:
-    """Chunks of which a stage may have several: as many as divide the layers of the fullest one, or as are stated.
+    """Chunks of which a stage may have several: as many as divide the layers of the fullest or of all, or as stated.
 
     Where the ends count as layers, and make all stages alike, as many as divide those.
     """

@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh, sized
-from tpsim.fabric.placement import Placement, place
+from tpsim.fabric.placement import Placement, checked, place
 from tpsim.quantity.errors import At, InputError, Place, Problem
 from tpsim.question.divisibility import tp_place, tp_problems
 from tpsim.question.layout import Cut, known_axis
@@ -129,7 +129,7 @@ BIND_NOTHING = "name one of these, or leave it to tpsim: --set placement={}"
 def placement_of(read: Stated, machine: Machine, split: Cut) -> Placement:
     """The mesh on the machine; a split axis is placed where the axis it came from is.
 
-    Each stated axis is placed alone first, so that an unknown level is shown where it is written.
+    What each stated axis names is looked up first, so that an unknown level is shown where it is written.
     """
     binds = read.file.placement
     if binds is None:
@@ -139,7 +139,7 @@ def placement_of(read: Stated, machine: Machine, split: Cut) -> Placement:
     for axis in binds:
         known_axis(axis, original, read.at_key, "placement", axis)
         with pointing_at(read.at("placement", axis), BIND_NOTHING):
-            place(machine.levels, Mesh({axis: 1}), {axis: binds[axis]})
+            checked(machine.levels, original, {axis: binds[axis]})
     with pointing_at(read.at("placement") if binds else read.at("mesh")):
         return _placed(machine, split, split.bound(binds), binds)
 
