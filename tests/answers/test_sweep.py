@@ -58,7 +58,7 @@ def test_a_sweep_that_is_started_again_searches_only_what_is_missing(swept):
     swept.paths[3].unlink()
     told = []
     again = sweep(folder=swept.paths[0].parent, vary=VARY, top=30, progress=lambda *of: told.append(of[:2]), **ASKED)
-    assert (again.made, told, again.paths, again.rows) == (1, [(1, 1)], swept.paths, swept.rows)
+    assert (again.made, told, again.paths, again.rows) == (1, [(0, 1), (1, 1)], swept.paths, swept.rows)
     assert [path for path in swept.paths if path.stat().st_mtime_ns != before[path]] == [swept.paths[3]]
 
 

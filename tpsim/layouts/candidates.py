@@ -16,11 +16,13 @@ from tpsim.layouts.family import Candidate, Family, Measure
 from tpsim.layouts.group import Group, joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.reason import Reason
+from tpsim.quantity.progress import unwatched
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from tpsim.layouts.space import Space
+    from tpsim.quantity.progress import Progress
     from tpsim.question.memo import Memo
 
 
@@ -66,9 +68,12 @@ class Shared:
             families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure).families()]
             self.evaluated[at] = refused, families
 
-    def by(self, copies: Copies[Shared]) -> list[Evaluated]:
-        """What jobs come to, in their order; families of a copy ask it for what is not known of them yet."""
-        told = copies.shared(_evaluated, [(number,) for number in range(len(self.alike))], self.evaluate)
+    def by(self, copies: Copies[Shared], begun: Callable[[int], None]) -> list[Evaluated]:
+        """What jobs come to, in their order; families of a copy ask it for what is not known of them yet.
+
+        begun  as `Copies.shared` takes it, of those that are alike
+        """
+        told = copies.shared(_evaluated, [(number,) for number in range(len(self.alike))], self.evaluate, begun)
         for jobs, (copy, made) in zip(self.alike, told, strict=True):
             if copy is not None:
                 for at, (refused, bare) in zip(jobs, made, strict=True):
@@ -132,14 +137,20 @@ class Evaluation:
         return [Candidate(family, int(at)) for family in self.families for at in range(len(family.cells))]
 
 
-def evaluate(spaces: Sequence[Space], memo: Memo, measure: Measure, workers: int = 1) -> Evaluation:
+def evaluate(
+    spaces: Sequence[Space], memo: Memo, measure: Measure, workers: int = 1, progress: Progress = unwatched
+) -> Evaluation:
     """Every legal layout of some spaces.
 
-    measure  what is asked of a question for itself: of inference, and of layouts that are split by seconds
-    workers  processes that share the programs; the answer is the same for any number
+    measure   what is asked of a question for itself: of inference, and of layouts that are split by seconds
+    workers   processes that share the programs; the answer is the same for any number
+    progress  is told what is looked at
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
-    legals = [Legal(space, memo) for space in spaces]
+    legals = []
+    for space in spaces:
+        progress(len(legals), len(spaces), f"space{'s' * (len(spaces) > 1)} of layouts listed")
+        legals.append(Legal(space, memo))
     alike: list[tuple[Space, defaultdict[Hashable, list[Group]]]] = []
     for space, legal in zip(spaces, legals, strict=True):
         programs = next((programs for earlier, programs in alike if not space.differs(earlier)), None)
@@ -157,7 +168,8 @@ def evaluate(spaces: Sequence[Space], memo: Memo, measure: Measure, workers: int
     whole = Evaluation(copies, sum(legal.considered for legal in legals), sum(legal.covered for legal in legals))
     for legal in legals:
         whole.refused += legal.refused
-    for refused, families in shared.by(copies):
+    what = f"groups weighed, of {whole.considered:,} layouts"
+    for refused, families in shared.by(copies, lambda done: progress(done, len(shared.alike), what)):
         whole.refused += refused
         whole.families += families
     if not whole.considered:

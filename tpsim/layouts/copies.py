@@ -78,23 +78,34 @@ class Copies(Generic[State]):
         return value
 
     def shared(
-        self, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]], here: Callable[[int], Any]
+        self,
+        function: Callable[..., Any],
+        asked: Sequence[tuple[Any, ...]],
+        here: Callable[[int], Any],
+        begun: Callable[[int], None] = lambda _: None,
     ) -> list[tuple[int | None, Any]]:
         """What a function of the state makes of several things: who is free takes the next one.
 
         Every other process begins with the last, so that who takes several takes such as lie side by side. With each
         stands which copy made it; None if this process did.
 
-        here  what this process makes of the one of a number instead
+        here   what this process makes of the one of a number instead
+        begun  is told whenever this process begins with one how many others were begun with before
         """
         count = len(asked)
+        made: dict[int, tuple[int | None, Any]] = {}
         if count < len(SIDES) or not self.ends:
-            return [(None, here(at)) for at in range(count)]
+            for at in range(count):
+                begun(at)
+                made[at] = None, here(at)
+            return [*made.values()]
         turn = self.turn[0].fileno(), self.turn[1].fileno()
         os.write(turn[1], LEFT.pack(0, count))
         for copy in range(len(self)):
             self.ask(copy, _taken, turn, SIDES[copy % len(SIDES)], function, asked)
-        made = {at: (None, here(at)) for at in _taking(turn, FIRST)}
+        for at, left in _taking(turn, FIRST):
+            begun(count - 1 - left)
+            made[at] = None, here(at)
         for copy in range(len(self)):
             made |= {at: (copy, value) for at, value in self.told(copy).items()}
         os.read(turn[0], LEFT.size)
@@ -134,18 +145,18 @@ def _taken(
     state: Any, turn: tuple[int, int], side: int, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]
 ) -> dict[int, Any]:
     """What a copy makes of those that it takes."""
-    return {at: function(state, *asked[at]) for at in _taking(turn, side)}
+    return {at: function(state, *asked[at]) for at, _ in _taking(turn, side)}
 
 
-def _taking(turn: tuple[int, int], side: int) -> Iterator[int]:
-    """The numbers that a process takes, until none is left."""
+def _taking(turn: tuple[int, int], side: int) -> Iterator[tuple[int, int]]:
+    """The numbers that a process takes, until none is left, and how many are left then."""
     while True:
         first, behind = LEFT.unpack(os.read(turn[0], LEFT.size))
         some = first < behind
         os.write(turn[1], LEFT.pack(first + (some and side == FIRST), behind - (some and side == LAST)))
         if not some:
             return
-        yield first if side == FIRST else behind - 1
+        yield first if side == FIRST else behind - 1, behind - first - 1
 
 
 def _answer(end: Connection, state: Any, others: Sequence[Connection]) -> None:
