@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -148,3 +149,10 @@ def test_a_copy_that_ends_while_it_works_is_told_with_a_remedy():
 
 def _ended(_state):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_of_a_pool_which_may_have_no_processes_searches_alone(forked, monkeypatch):
+    """A search by several was a bug there: daemonic processes are not allowed to have children."""
+    monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
+    assert search(SMALL, vary=VARY, workers=2).to_json() == search(SMALL, vary=VARY).to_json()
+    assert not forked

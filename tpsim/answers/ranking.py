@@ -118,6 +118,10 @@ class Ranking:
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, int], Planned] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is known by the identity of families, which have another one where it is copied to."""
+        return {**self.__dict__, "known": {}}
+
     def _plan(self, candidates: Sequence[Candidate]) -> list[Planned]:
         """Plans of some layouts, shared by the processes that share the search."""
         keys = [(id(candidate.family), candidate.at) for candidate in candidates]

@@ -196,6 +196,11 @@ class SearchResult(Answer):
 
     name = Of[str](lambda result: result.questions[0].name, "of the scenario; without one of the model")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """With all that it tells, worked out: where it is sent to no layout is looked at nearer or planned."""
+        _ = self.smallest, self.lines
+        return self.__dict__
+
     @property
     def to_pad(self) -> str:
         """The command that looks for layouts again with a vocabulary that divides; "" if it does."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Evaluated = tuple[Counter[Reason], list[Family]]
 """Of one program: layouts without a price, by reason, and the others."""
 
+Bare = tuple[Family, tuple[str, ...]]
+"""A family as it is sent, and what there is that works out more of it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
@@ -81,27 +84,23 @@ class Shared:
                     self.evaluated[at] = refused, families
         return [self.evaluated[at] for at in range(len(self.jobs))]
 
-    def _of_copy(self, bare: Family, copies: Copies[Shared], *which: int) -> Family:
+    def _of_copy(self, bare: Bare, copies: Copies[Shared], *which: int) -> Family:
         """A family of a copy, which is asked for what works out more of it; which: copy, job, and its number there."""
-
-        def more(name: str) -> Any:
-            return Remote(copies, which[0], _worked_out, *which[1:], name) if getattr(bare, name) else None
-
-        group = self.jobs[which[1]].group
-        return replace(bare, group=group, nearer=more("nearer"), peaked=more("peaked"))
+        family, more = bare
+        asked: dict[str, Any] = {name: Remote(copies, which[0], _worked_out, *which[1:], name) for name in more}
+        return replace(family, group=self.jobs[which[1]].group, **asked)
 
 
-def _evaluated(shared: Shared, number: int) -> list[Evaluated]:
+def _evaluated(shared: Shared, number: int) -> list[tuple[Counter[Reason], list[Bare]]]:
     """What some jobs come to, of their families what can be sent."""
     shared.evaluate(number)
     told = [shared.evaluated[at] for at in shared.alike[number]]
     return [(refused, [*map(_bare, families)]) for refused, families in told]
 
 
-def _bare(family: Family) -> Family:
-    """A family to be sent: of what works out more of it whether there is anything."""
-    more: dict[str, Any] = {name: getattr(family, name) is not None for name in ("nearer", "peaked")}
-    return replace(family, group=None, **more)  # type: ignore[arg-type]  # who reads it knows it
+def _bare(family: Family) -> Bare:
+    more = tuple(name for name in ("nearer", "peaked") if getattr(family, name))
+    return replace(family, group=None), more  # type: ignore[arg-type]  # who reads it knows it
 
 
 def _worked_out(shared: Shared, job: int, number: int, name: str, *some: Any) -> Any:

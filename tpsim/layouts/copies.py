@@ -36,8 +36,8 @@ def processors() -> int:
 class Copies(Generic[State]):
     """Processes forked from this one, which call functions of the state as it stood then.
 
-    A process that runs several threads is not copied, for what these hold would never be let go. Copies end when
-    nothing refers to them any more.
+    A process that runs several threads is not copied, for what these hold would never be let go; nor is one of a pool,
+    which may have none of its own. Copies end when nothing refers to them any more.
 
     ends  where each is asked and tells
     turn  who reads the number in it takes that, and puts in the next one
@@ -48,8 +48,10 @@ class Copies(Generic[State]):
         self.ends: list[Connection] = []
         if count < 1 or threading.active_count() > 1:
             return
-        from multiprocessing import get_context
+        from multiprocessing import current_process, get_context
 
+        if current_process().daemon:
+            return
         context = get_context("fork")
         self.turn = context.Pipe(duplex=False)
         for _ in range(count):
@@ -60,6 +62,10 @@ class Copies(Generic[State]):
                 warnings.simplefilter("ignore", DeprecationWarning)  # of the idle threads of numpy's products
                 copy.start()
             there.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """None of them, and nothing of what they know: they stay with the process that made them."""
+        return {"state": None, "ends": []}
 
     def __len__(self) -> int:
         return len(self.ends)

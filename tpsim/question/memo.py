@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.cost.actions import Actions
@@ -91,7 +92,8 @@ class Lowered:
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
         practice, shards = question.practice, question.mesh.size(*question.layout.data)
-        actions = Actions(self.program.ops, question.stages, calls, practice, shards, lambda call: call.elements(sizes))
+        elements = methodcaller("elements", sizes)
+        actions = Actions(self.program.ops, question.stages, calls, practice, shards, elements)
         counted = (shards, *map(actions.elements, filter(actions.counts, calls))) if practice.counts_elements else ()
         apart = any(call.where.place == "step" and actions.beside_once(call) for call in calls)
         key = (practice, question.stages if apart else None, counted, *map(id, calls))
