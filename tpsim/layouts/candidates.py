@@ -146,7 +146,7 @@ def evaluate(
     progress  is told what is looked at
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
-    legals = []
+    legals: list[Legal] = []
     for space in spaces:
         progress(len(legals), len(spaces), f"space{'s' * (len(spaces) > 1)} of layouts listed")
         legals.append(Legal(space, memo))
