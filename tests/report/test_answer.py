@@ -180,6 +180,8 @@ def test_what_is_known_by_where_it_lies_in_memory_is_not_sent():
         several = [one for one in seen.found if isinstance(one, kind)]
         assert any(getattr(one, known) for one in several)
         assert not any(one.__getstate__()[known] for one in several)
+    came = pickle.loads(pickle.dumps(plan.memo))  # noqa: S301
+    assert (plan.memo.programs != {}, came.programs, came.machines) == (True, {}, plan.memo.machines)
     assert not any({"_calls", "_firsts"} & {*one.__getstate__()} for one in seen.found if isinstance(one, Clock))
 
 

@@ -111,6 +111,10 @@ class Memo:
     begun: dict[Hashable, Any] = field(default_factory=dict)
     schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What was read, where it is copied to: what was lowered is lowered again where anybody asks for it."""
+        return Memo, (self.documents, self.machines, self.models)
+
     def scenario(self, path: Path) -> Document:
         """The scenario file that others extend. Raises InputError."""
         return _made_once(self.documents, path, lambda: spec.load(path))
