@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tpsim.quantity.errors import InputError
 
@@ -26,6 +26,20 @@ SIDES = LAST, FIRST = 1, 0
 
 LEFT = struct.Struct("qq")
 """What processes pass on: the first of the numbers that nobody has taken, and the one behind the last."""
+
+
+class Turn(NamedTuple):
+    """Where a process takes numbers.
+
+    there, here  the ends of the pipe that has what is left
+    side         on which it takes
+    original     the process that asks
+    """
+
+    there: int
+    here: int
+    side: int
+    original: int
 
 
 def processors() -> int:
@@ -105,16 +119,16 @@ class Copies(Generic[State]):
                 begun(at)
                 made[at] = None, here(at)
             return [*made.values()]
-        turn = self.turn[0].fileno(), self.turn[1].fileno()
-        os.write(turn[1], LEFT.pack(0, count))
+        turn = Turn(self.turn[0].fileno(), self.turn[1].fileno(), FIRST, os.getpid())
+        os.write(turn.here, LEFT.pack(0, count))
         for copy in range(len(self)):
-            self.ask(copy, _taken, turn, SIDES[copy % len(SIDES)], function, asked)
-        for at, left in _taking(turn, FIRST):
+            self.ask(copy, _taken, turn._replace(side=SIDES[copy % len(SIDES)]), function, asked)
+        for at, left in _taking(turn):
             begun(count - 1 - left)
             made[at] = None, here(at)
         for copy in range(len(self)):
             made |= {at: (copy, value) for at, value in self.told(copy).items()}
-        os.read(turn[0], LEFT.size)
+        os.read(turn.there, LEFT.size)
         return [made[at] for at in range(count)]
 
 
@@ -147,22 +161,25 @@ def _no_more() -> Iterator[None]:
         raise InputError.one("process-ended", message, remedy="search with one: --workers 1") from None
 
 
-def _taken(
-    state: Any, turn: tuple[int, int], side: int, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]
-) -> dict[int, Any]:
-    """What a copy makes of those that it takes."""
-    return {at: function(state, *asked[at]) for at, _ in _taking(turn, side)}
+def _taken(state: Any, turn: Turn, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
+    """What a copy makes of those that it takes, as long as the process is there that it is a copy of."""
+    made: dict[int, Any] = {}
+    for at, _ in _taking(turn):
+        if os.getppid() != turn.original:
+            os._exit(0)
+        made[at] = function(state, *asked[at])
+    return made
 
 
-def _taking(turn: tuple[int, int], side: int) -> Iterator[tuple[int, int]]:
+def _taking(turn: Turn) -> Iterator[tuple[int, int]]:
     """The numbers that a process takes, until none is left, and how many are left then."""
     while True:
-        first, behind = LEFT.unpack(os.read(turn[0], LEFT.size))
+        first, behind = LEFT.unpack(os.read(turn.there, LEFT.size))
         some = first < behind
-        os.write(turn[1], LEFT.pack(first + (some and side == FIRST), behind - (some and side == LAST)))
+        os.write(turn.here, LEFT.pack(first + (some and turn.side == FIRST), behind - (some and turn.side == LAST)))
         if not some:
             return
-        yield first if side == FIRST else behind - 1, behind - first - 1
+        yield first if turn.side == FIRST else behind - 1, behind - first - 1
 
 
 def _answer(end: Connection, state: Any, others: Sequence[Connection]) -> None:
