@@ -95,7 +95,7 @@ def test_a_search_that_is_watched_shows_what_it_does_in_one_line_that_is_gone_at
         "",
         "0 of 1 space of layouts listed",
         *(f"{done} of 3 groups weighed, of 16 layouts" for done in range(3)),
-        *(f"{done} of 200 at most planned" for done in range(5)),
+        *(f"{done} of 200 plans at most" for done in range(5)),
         "",
     ]
 

@@ -136,7 +136,7 @@ class Ranking:
         spaces = copies.state.spaces
         asked = [(spaces.index(one.space), one.layout) for _, one in new]
         told = copies.shared(
-            planned_by, asked, plan, lambda begun: self.progress(planned + begun, self.most, "at most planned")
+            planned_by, asked, plan, lambda begun: self.progress(planned + begun, self.most, "plans at most")
         )
         for (key, candidate), (copy, outcome) in zip(new, told, strict=True):
             if copy is not None:
