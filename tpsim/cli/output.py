@@ -134,6 +134,11 @@ class Output:
                 tell(f"{'replaced' if path in known else 'wrote'} {printable(str(path))}")
 
 
+def counting(show: Callable[[str], None]) -> Callable[[int, int, str], None]:
+    """What shows things done, of how many, and what they are."""
+    return lambda done, of, what: show(f"{done:,} of {of:,} {what}")
+
+
 def tell(message: str, *, line: bool = True) -> None:
     """A message on stderr; none if nobody can read it there.
 

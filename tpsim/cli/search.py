@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import Output, output_options, refuse_inputs, tell
+from tpsim.cli.output import Output, counting, output_options, refuse_inputs, tell
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,11 +89,7 @@ def search(
 
     asked["workers"] = processors() if workers is None else workers
     with output.watched() as show:
-
-        def progress(done: int, of: int, what: str) -> None:
-            show(f"{done:,} of {of:,} {what}")
-
-        result = answer(scenario, overrides=overrides, progress=progress, **asked, **flags)
+        result = answer(scenario, overrides=overrides, progress=counting(show), **asked, **flags)
         result.lines  # noqa: B018 - where no layout does what makes one do is searched for, too
     saved = options.saved(result.best.question, save, scenario) if result.best else {}
     output.write(result, partial(page, saved=str(save) if saved else ""), saved)
