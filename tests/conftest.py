@@ -71,8 +71,8 @@ def lowered(memo, question):
     return memo.programs.setdefault(key, PROGRAMS[key])
 
 
-def once(_, *asked):
-    """A part of a step, for all programs that have it."""
+def _once(_, *asked):
+    """A part of a step, for all programs that have it; called as the method is, for programs that are sent name it."""
     if len(BEGUN.begun) > MOST_PARTS:
         BEGUN.begun.clear()
     return OWN["_once"](BEGUN, *asked)
@@ -86,7 +86,7 @@ def one_memo():
     """
     with pytest.MonkeyPatch.context() as patch:
         machine, model = read_once("machine", "hardware"), read_once("model", "models")
-        for name, shared in {"machine": machine, "model": model, "lowered": lowered, "_once": once}.items():
+        for name, shared in {"machine": machine, "model": model, "lowered": lowered, "_once": _once}.items():
             patch.setattr(Memo, name, shared)
         yield
 

@@ -18,9 +18,19 @@ def main() -> None:
         code = run(sys.argv[1:])
         if "joblib" in sys.modules:  # workers are told that there is no more to do
             sys.exit(code)
+        if "multiprocessing.process" in sys.modules:
+            _end_copies()
         os._exit(code)  # all is written: to take apart what is in memory takes longer than many an answer
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _end_copies() -> None:
+    """Have processes that share an answer end with it, whatever they are at when it is interrupted."""
+    from multiprocessing import active_children
+
+    for copy in active_children():
+        copy.kill()
 
 
 if __name__ == "__main__":

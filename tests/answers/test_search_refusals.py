@@ -26,6 +26,28 @@ def test_several_numbers_of_chips_are_varied_as_the_remedy_writes_them(chips):
     assert error.value.problems[0].remedy == "search several: --vary chips=8,16"
 
 
+def test_chips_that_an_override_states_are_as_good_as_a_flags_and_no_others_are_taken_beside_one():
+    """Of flags alone `--set chips=4` was refused: the mesh that a search begins with is not of so many."""
+    asked = {
+        "model": "gpt-tiny",
+        "hw": "dgx-h100",
+        "seq": 16,
+        "batch": 8,
+        "vary": ["microbatches=1", "zero=1"],
+        "top": 1,
+    }
+    flag, override, both = (
+        search(**asked, chips=chips, overrides=overrides)
+        for chips, overrides in ((4, []), (None, ["chips=4"]), (4, ["chips=4"]))
+    )
+    assert flag.rows[0].step_s == override.rows[0].step_s == both.rows[0].step_s
+    assert flag.considered == override.considered == both.considered
+    with pytest.raises(InputError, match="--chips 4 and --set chips=8 contradict each other"):
+        search(**asked, chips=4, overrides=["chips=8"])
+    with pytest.raises(InputError, match="contradict each other"):
+        search(SMALL, chips=8, zero=1, overrides=["layout.zero=2"])
+
+
 def test_a_front_of_money_needs_a_price():
     with pytest.raises(InputError, match="a search by money needs the price of a chip hour") as error:
         search(SMALL, vary=FEW, pareto="money,memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from importlib import import_module
@@ -16,6 +17,7 @@ from tpsim.layouts.layout import Layout
 from tpsim.pages.search import page, sweep_page
 from tpsim.quantity.errors import InputError
 from tpsim.question.memo import Memo
+from tpsim.report.formats import write_parquet
 
 EFFICIENCIES = ",".join(f"0.{percent}" for percent in range(40, 65))
 VARY = ["zero=0,1", "microbatches=1,2", "hardware=dgx-h100,dgx-a100", f"assume.matmul_efficiency={EFFICIENCIES}"]
@@ -58,8 +60,21 @@ def test_a_sweep_that_is_started_again_searches_only_what_is_missing(swept):
     swept.paths[3].unlink()
     told = []
     again = sweep(folder=swept.paths[0].parent, vary=VARY, top=30, progress=lambda *of: told.append(of[:2]), **ASKED)
-    assert (again.made, told, again.paths, again.rows) == (1, [(1, 1)], swept.paths, swept.rows)
+    assert (again.made, told, again.paths, again.rows) == (1, [(0, 1), (1, 1)], swept.paths, swept.rows)
     assert [path for path in swept.paths if path.stat().st_mtime_ns != before[path]] == [swept.paths[3]]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def full(_, file):
+        file.write_bytes(b"PAR1")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(parquet, "write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_parquet(tmp_path / "cell.parquet", [], {"step_s": "double"}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("left", [100, 0])

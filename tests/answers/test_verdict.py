@@ -237,6 +237,18 @@ def test_a_change_says_the_peak_that_it_brings(answers):
     assert lines(answers["fitting"])["change"].endswith(f" a step ({step}), peak {show(change.peak_bytes, 'bytes')}")
 
 
+def test_a_change_of_what_a_flag_states_is_said_by_the_flag():
+    """Appended to the same command line, --set would contradict it; of a flag that is given twice the last holds."""
+    by_flag, by_set = plan("qwen2-7b-h100", zero=3), plan("qwen2-7b-h100", overrides=["layout.zero=3"])
+    assert by_flag.change.set == by_set.change.set == "layout.zero=0"
+    assert lines(by_flag)["change"].startswith("--zero 0: 1.928 s a step ")
+    assert lines(by_set)["change"].startswith("--set layout.zero=0: 1.928 s a step ")
+    for words, change in (("--sp", "layout.sequence_parallel=true"), ("--recompute full", "recompute=full")):
+        stated = plan("qwen2-7b-h100", sp=False, recompute="none")
+        assert replace(by_flag.change, old=stated, set=change).words == words
+        assert replace(by_flag.change, set=change).words == f"--set {change}"
+
+
 def test_what_does_not_fit_is_bettered_by_what_makes_it_fit():
     short = {**TIGHT, "seq": 256}
     change = plan(**short).change

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -26,3 +27,31 @@ def tpsim(capsys, monkeypatch):
         return Ran(code, captured.out, captured.err)
 
     return command
+
+
+class Terminal:
+    """A stderr that somebody watches."""
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """Has stderr watched from now on; between the start of a test and its first line pytest puts its own there."""
+
+    def begin():
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        monkeypatch.setenv("TERM", "xterm")
+        return terminal
+
+    return begin

@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from tpsim.answers.plan import plan
 from tpsim.guard.diff import diff
+from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 BASE = "llama3-70b-h100"
@@ -150,6 +152,22 @@ def test_sides_that_cannot_be_compared_are_refused(tpsim, tmp_path, monkeypatch,
     ran = tpsim("diff", *args)
     assert ran.code == 2, ran.out
     assert f"error[{slug}]" in ran.err
+
+
+@pytest.mark.parametrize("new", [("--zero", "3"), ("-", "--zero", "3")])
+def test_what_stdin_says_stands_for_both_sides(tpsim, monkeypatch, new):
+    """It can be read once, and was read twice: the second side was an empty file."""
+    text = spec.load(spec.named("scenarios", "qwen2-7b-h100")).text
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    ran = tpsim("diff", "-", *new, "-q")
+    assert (ran.code, ran.out) == (0, tpsim("diff", "qwen2-7b-h100", "--zero", "3", "-q").out)
+    assert "because scenario layout.zero 1 -> 3\n" in ran.out
+
+
+def test_a_saved_result_may_come_from_stdin(tpsim, monkeypatch):
+    text = tpsim("plan", "qwen2-7b-h100", "-f", "json").out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert tpsim("diff", "-", "qwen2-7b-h100", "-q").out == "nothing moved\n"
 
 
 def test_two_locks_are_compared_without_their_scenarios_at_hand(tpsim, tmp_path, monkeypatch):

@@ -263,7 +263,7 @@ def test_a_field_of_another_kind_of_workload_is_answered_with_the_kinds_that_hav
     ran = tpsim("plan", *asked, "workload.prompt=64")
     assert 'error[foreign-name]: "prompt" is not a field of a workload of training\n' in ran.err
     assert "^ tpsim calls this workload.prompt, where workload.kind is prefill or serve\n" in ran.err
-    ran = tpsim("plan", *asked, "workload={kind: serve, prompt: 64, output: 2, tokens: 2}")
+    ran = tpsim("plan", *asked, "workload={kind: serve, prompt: 4096, output: 2, tokens: 2}")
     assert '"tokens" is not a field of a workload of prompts and replies\n' in ran.err
     assert "^ tpsim calls this workload.tokens, where workload.kind is decode\n" in ran.err
     ran = tpsim("plan", "llama3-70b-h100-decode", "--microbatches", "4")

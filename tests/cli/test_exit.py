@@ -56,6 +56,17 @@ def test_a_bug_shows_its_traceback_when_asked(tpsim, monkeypatch):
     assert "Traceback (most recent call last)" in ran.err
 
 
+def test_an_interrupt_that_a_library_wraps_is_one(tpsim, monkeypatch):
+    """A bug of tpsim, it was said, where pydantic was building what reads a file."""
+
+    def interrupted(*_):
+        raise ValueError('Error building "literal" validator:\n  KeyboardInterrupt: ')
+
+    monkeypatch.setattr(plan_module, "priced", interrupted)
+    ran = tpsim("plan", "llama3-70b-h100")
+    assert (ran.code, ran.out, ran.err) == (130, "", "")
+
+
 def test_an_interrupt_is_code_130(tpsim, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

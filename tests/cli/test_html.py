@@ -50,6 +50,7 @@ def words(file):
 COLLECTIVE = ("collective", "collective", "all-reduce", "--hw", "dgx-h100", "--ranks", "8", "--sizes", "8kB,1MB,64MB")
 TINY = "plan --model gpt-tiny --hw dgx-h100 --pp 2 --tp 2 --seq 16 --batch 8 --microbatches 4"
 PIPELINE = ("pipeline", *TINY.split())
+STAGES = "plan llama3-405b-h100-pipeline --dp 1 --tp 8 --pp 16 --batch 128 --microbatches 128"
 
 
 def test_a_report_of_a_plan_has_every_part_in_the_order_of_its_questions(written):
@@ -122,6 +123,37 @@ def test_on_a_phone_nothing_but_tables_is_wider_than_the_screen_and_letters_can_
         assert (seen.style(".wide", "display"), seen.style(".narrow", "display")) == ("none", "block")
         letters = "all => Math.min(...all.map(one => one.getBoundingClientRect().height))"
         assert seen.page.eval_on_selector_all(".narrow svg text", letters) > 9
+
+
+COLLISIONS = """svgs => svgs.flatMap(svg => {
+  const around = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+  const seen = texts.filter(([_, box]) => box.width);
+  const outside = seen.filter(([_, box]) => box.left < around.left - 1 || box.right > around.right + 1);
+  const meet = (one, other) => Math.min(one.right, other.right) - Math.max(one.left, other.left) > 2
+    && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 3;
+  const pairs = seen.flatMap(([name, box], at) => seen.slice(at + 1).filter(([_, other]) => meet(box, other))
+    .map(([other, _]) => `${name} runs into ${other}`));
+  return [...outside.map(([name, _]) => `${name} is cut off`), ...pairs];
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("experts", "plan", "deepseek-v3-h100"),
+        ("stages", *STAGES.split()),
+        ("collective of 64", "collective", "all-reduce", "--hw", "dgx-h100", "--ranks", "64"),
+        PIPELINE,
+    ],
+    ids=lambda asked: asked[0],
+)
+def test_no_text_of_a_picture_runs_into_another_or_out_of_it(browser, written, asked, width):
+    """On a phone "forward (dense)" ran into "backward (dense)"."""
+    with looking(browser, written(*asked), width=width) as seen:
+        assert seen.page.eval_on_selector_all("svg", "all => all.filter(one => one.clientWidth).length") > 1
+        assert seen.page.eval_on_selector_all("svg", COLLISIONS) == []
 
 
 def test_on_paper_all_is_shown_dark_on_white(browser, written):

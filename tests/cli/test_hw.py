@@ -225,3 +225,11 @@ def test_every_format_can_be_written_to_a_file(own, suffix, capsys):
     assert run(["hw", "list", "-o", str(file), "-q"]) == 0
     assert "tpu-v5e" in file.read_text(encoding="utf-8")
     assert capsys.readouterr().err == ""
+
+
+def test_a_fit_to_steps_shows_on_a_terminal_how_far_it_is(tpsim, watch):
+    watched = watch()
+    runs = Path(__file__).parents[1] / "data" / "runs.csv"
+    assert tpsim("hw", "fit", "--runs", str(runs), "--base", "dgx-a100").code == 0
+    shown = [f"{done} of 10 rounds of 1 plan" for done in range(10)]
+    assert watched.text.split("\r\x1b[K") == ["", *shown, ""]

@@ -71,10 +71,10 @@ def test_what_set_changes_is_saved(tpsim, tmp_path):
 
 
 def test_set_and_flag_say_the_same(tpsim):
-    assert (
-        tpsim("plan", "llama3-70b-h100", "--zero", "3", "-q").out
-        == tpsim("plan", "llama3-70b-h100", "--set", "layout.zero=3", "-q").out
-    )
+    flag, override = (("--zero", "3"), ("--set", "layout.zero=3"))
+    said, same = (tpsim("plan", "llama3-70b-h100", *words, "-q").out for words in (flag, override))
+    assert "\nchange  --zero 2: " in said  # as it was asked
+    assert said.replace("change  --zero 2: ", "change  --set layout.zero=2: ") == same
 
 
 def test_a_flag_takes_the_numbers_that_files_take(tpsim):

@@ -72,7 +72,7 @@ def test_the_report_says_what_was_asked_so_that_it_can_be_asked_again(written):
 
 
 def test_the_report_begins_with_the_verdict(written):
-    lines = [f"**{line.label}**: {line.text}" for line in plan(NAME, zero=3).lines]
+    lines = [f"**{line.label}**: {line.text}" for line in plan(NAME, overrides=["layout.zero=3"]).lines]
     assert written[0].read_text().split("\n\n")[1].replace("\\_", "_").split("<br>\n") == lines
 
 

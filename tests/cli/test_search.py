@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from itertools import groupby
 
 import pytest
 
@@ -83,6 +86,71 @@ def test_a_sweep_says_how_far_it_is_and_started_again_has_nothing_to_do(tpsim, t
     assert again.err == ""
     assert "cells  4, 4 of them searched now\n" in first.out
     assert again.out == first.out.replace("4 of them", "0 of them")
+
+
+def test_a_search_that_is_watched_shows_what_it_does_in_one_line_that_is_gone_at_the_end(tpsim, watch):
+    watched = watch()
+    assert [tpsim(*ASKED, "--workers", "1", *quiet).code for quiet in ((), ("-q",))] == [0, 0]
+    assert watched.text.split("\r\x1b[K") == [
+        "",
+        "0 of 1 space of layouts listed",
+        *(f"{done} of 3 groups weighed, of 16 layouts" for done in range(3)),
+        *(f"{done} of 200 plans at most" for done in range(5)),
+        "",
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_shown_of_a_search_grows(tpsim, watch, workers):
+    """However many processes take what there is, and whatever is searched again for another part of the machine."""
+    watched = watch()
+    assert tpsim(*ASKED, "--workers", str(workers), "--sensitivity").code == 0
+    shown = re.findall(r"\r\x1b\[K(\d+) of (\d+) ([^\r]*)", watched.text)
+    parts = [[(int(done), int(of)) for done, of, _ in some] for _, some in groupby(shown, key=lambda one: one[2])]
+    assert all(some == sorted(some) and some[0][0] >= 0 and some[-1][0] < some[-1][1] for some in parts)
+    assert "groups weighed, of 16 layouts, with better network latency" in {what for *_, what in shown}
+    assert "figures of the machine made better" in {what for *_, what in shown}
+
+
+def test_a_search_that_finds_nothing_shows_what_it_looks_for_then(tpsim, watch):
+    watched = watch()
+    none = tpsim("search", "llama3-8b-v5e", "--chips", "4", "--tp", "1", "--zero", "0", "--workers", "1")
+    assert none.code == 1
+    assert "groups weighed, of " in watched.text
+    assert ", to find what makes one do\r\x1b[K" in watched.text
+    assert watched.text.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("stream", [None, "dumb"])
+def test_a_search_shows_nothing_where_a_line_cannot_be_taken_away(tpsim, watch, monkeypatch, stream):
+    watched = watch()
+    monkeypatch.setenv("TERM", "dumb")
+    if stream is None:
+        monkeypatch.setattr(sys, "stderr", None)
+    assert tpsim(*ASKED).code == 0
+    assert watched.text == ""
+
+
+def test_a_search_that_is_interrupted_leaves_no_line(tpsim, watch, monkeypatch):
+    watched = watch()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tpsim.answers.ranking.Ranking.best", interrupted)
+    ran = tpsim(*ASKED)
+    assert (ran.code, ran.out) == (130, "")
+    assert watched.text.endswith(" of 16 layouts\r\x1b[K\n")  # the line break is that of the ^C
+
+
+def test_a_sweep_that_is_watched_shows_how_far_it_is_in_one_line(tpsim, watch, tmp_path):
+    watched = watch()
+    pytest.importorskip("pyarrow")
+    assert tpsim(*ASKED[:-2], "--tp", "1", "--sweep", str(tmp_path / "runs")).code == 0
+    shown = watched.text.split("\r\x1b[K")
+    assert shown[:2] == ["", "0 of 4 cells"]
+    assert shown[-2].startswith("4 of 4 cells, ")
+    assert (shown[-1], "\n" in watched.text) == ("", False)
 
 
 def test_a_search_of_several_processes_prints_the_page_of_one(tpsim):

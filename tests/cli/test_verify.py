@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 
 import pytest
 
 from tpsim.algebra import moves
-from tpsim.cli import verify as module
 
 SMALL = "gpt3-175b-a100-tp8"
 
@@ -103,34 +103,16 @@ def test_set_changes_a_scenario_and_stays_in_the_next_command(tpsim):
     assert ran.out.splitlines()[-1] == "next: tpsim plan gpt3-175b-a100-tp8 --set layout.sequence_parallel=true"
 
 
-class Terminal:
-    """A stderr that somebody watches."""
-
-    def __init__(self):
-        self.text = ""
-
-    def isatty(self):
-        return True
-
-    def write(self, text):
-        self.text += text
-
-    def flush(self):
-        pass
-
-
 @pytest.mark.parametrize("quiet", [False, True])
-def test_progress_is_shown_on_a_terminal_only_and_never_when_quiet(tpsim, monkeypatch, quiet):
-    watched = Terminal()
-    monkeypatch.setattr(module.sys, "stderr", watched)
+def test_progress_is_shown_on_a_terminal_only_and_never_when_quiet(tpsim, watch, quiet):
+    watched = watch()
     assert tpsim("verify", SMALL, *(["-q"] if quiet else [])).code == 0
     shown = "\r\x1b[K0 of 1 verified, running gpt3-175b-a100-tp8\r\x1b[K"
     assert watched.text == ("" if quiet else shown)
 
 
-def test_progress_of_an_expression_says_which_way_is_run(tpsim, monkeypatch):
-    watched = Terminal()
-    monkeypatch.setattr(module.sys, "stderr", watched)
+def test_progress_of_an_expression_says_which_way_is_run(tpsim, watch):
+    watched = watch()
     assert tpsim("verify", "A[I,J_X] . B[J_X,K] -> C[I,K]", "--mesh", "X=4").code == 0
     assert watched.text.split("\r\x1b[K") == [
         "",
@@ -141,10 +123,9 @@ def test_progress_of_an_expression_says_which_way_is_run(tpsim, monkeypatch):
     ]
 
 
-def test_progress_breaks_into_no_second_line_which_would_stay_on_the_screen(tpsim, monkeypatch):
+def test_progress_breaks_into_no_second_line_which_would_stay_on_the_screen(tpsim, watch, monkeypatch):
+    watched = watch()
     monkeypatch.setenv("COLUMNS", "40")
-    watched = Terminal()
-    monkeypatch.setattr(module.sys, "stderr", watched)
     assert tpsim("verify", "A[I,J_X] . B[J_X,K] -> C[I,K]", "--mesh", "X=4").code == 0
     shown = watched.text.split("\r\x1b[K")
     assert shown[3] == "1 of 2 verified, running all_gather ..."
@@ -152,7 +133,7 @@ def test_progress_breaks_into_no_second_line_which_would_stay_on_the_screen(tpsi
 
 
 def test_a_run_whose_stderr_is_closed_shows_no_progress(tpsim, monkeypatch):
-    monkeypatch.setattr(module.sys, "stderr", None)
+    monkeypatch.setattr(sys, "stderr", None)
     assert tpsim("verify", "A[I_X,J] -> A[I,J]").code == 0
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -148,3 +152,35 @@ def test_a_copy_that_ends_while_it_works_is_told_with_a_remedy():
 
 def _ended(_state):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_of_a_pool_which_may_have_no_processes_searches_alone(forked, monkeypatch):
+    """A search by several was a bug there: daemonic processes are not allowed to have children."""
+    monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
+    assert search(SMALL, vary=VARY, workers=2).to_json() == search(SMALL, vary=VARY).to_json()
+    assert not forked
+
+
+BEGUN = """
+import os, time
+from tpsim.__main__ import _end_copies
+from tpsim.layouts.copies import Copies
+
+def slow(_, seconds):
+    time.sleep(seconds)
+
+copies = Copies(None, 1)
+"""
+GONE = BEGUN + "copies.shared(slow, [(0.05,)] * 600, lambda _: os._exit(0))"
+INTERRUPTED = BEGUN + "copies.ask(0, slow, 30); _end_copies(); os._exit(0)"
+
+
+@pytest.mark.parametrize("script", [GONE, INTERRUPTED], ids=["gone", "interrupted"])
+def test_a_copy_ends_with_the_process_that_it_is_a_copy_of(script):
+    """It took all that was left, and nobody waited for it: a search that was interrupted kept a core for long."""
+    began, (there, here) = time.monotonic(), os.pipe()
+    subprocess.run([sys.executable, "-c", script], check=True, pass_fds=[here])
+    os.close(here)
+    assert os.read(there, 1) == b""  # once all are gone that could write there
+    os.close(there)
+    assert time.monotonic() - began < 15  # seconds; all of it takes 30

@@ -157,3 +157,14 @@ def test_heads_that_do_not_divide_the_hidden_size_need_a_head_dim(tmp_path: Path
     with pytest.raises(InputError, match="hidden 32 is not divisible by 5 heads"):
         tiny(tmp_path, text=odd)
     assert tiny(tmp_path, "head_dim: 6", text=odd).head_dim == 6
+
+
+def test_a_model_that_extends_another_is_answered_with_where_that_is_said(tmp_path):
+    """Its file was said to lack all that the other one states, and to have a field too many."""
+    (tmp_path / "mine.yaml").write_text("tpsim: model/1\nname: mine\nextends: llama-3-8b\nlayers: 16\n")
+    with pytest.raises(InputError) as error:
+        load_model("./mine.yaml", beside=tmp_path)
+    (problem,) = error.value.problems
+    assert problem.message == "a scenario extends a model, a model's file does not"
+    assert "model: {extends: llama-3-8b, layers: 16}" in problem.remedy
+    assert problem.place.line == 3

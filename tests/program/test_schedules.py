@@ -142,3 +142,15 @@ def test_actions_are_alike_that_differ_in_microbatches_between_the_first_and_the
         action(("F", 0, 2), ("B", 2, 2), ("W", 0, 2)),
     )
     assert PipelineSchedule("drawn", 1, 4, (orders,)).kinds.of == [[0, 1, 1, 2, 3, 3, 4, 5, 5]]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_more_passes_than_are_run_one_by_one_are_refused_before_any_order_is_made(name):
+    """100,000 microbatches of 126 stages took 37 s until they were refused; these would take forever."""
+    v = 2 if SCHEDULES[name].several else 1
+    assert sum(map(len, pipeline_schedule(name, 4, v, 8).orders)) >= 4 * v * 8  # no action has two passes forward
+    with pytest.raises(InputError) as error:
+        pipeline_schedule(name, 126, 1, 126 * 10**15)
+    (problem,) = error.value.problems
+    assert problem.slug == "too-many-actions"
+    assert problem.message.startswith("15,876,000,000,000,000,000 passes forward alone are more than the 300,000")

@@ -369,10 +369,66 @@ def test_both_size_flags_make_the_chips(tmp_path: Path) -> None:
     assert asked(tmp_path, flags={"tp": 4, "dp": 8}).mesh.devices == 32
 
 
-def test_an_override_comes_after_the_flags(tmp_path: Path) -> None:
-    question = asked(tmp_path, flags={"zero": 2}, overrides=["layout.zero=3", "practice.regather=false"])
-    assert question.layout.zero == 3
-    assert (question.practice.regather, question.practice.coalesce) == (False, True)
+def test_an_override_says_more_of_what_a_flag_states(tmp_path: Path) -> None:
+    practice = asked(tmp_path, flags={"practice": "xla"}, overrides=["practice.regather=true"]).practice
+    assert (practice.regather, practice.coalesce) == (True, False)
+
+
+def test_of_several_overrides_of_a_field_the_last_holds(tmp_path: Path) -> None:
+    assert asked(tmp_path, overrides=["layout.zero=2", "layout.zero=3"]).layout.zero == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "override"),
+    [
+        ({"zero": 2}, "--zero 2", "layout.zero=3"),
+        ({"zero": 2}, "--zero 2", "layout.zero="),
+        ({"zero": 2}, "--zero 2", "layout={tp: tensor, dp: data}"),
+        ({"sp": False}, "--no-sp", "layout.sequence_parallel=true"),
+        ({"batch": 64}, "--batch 64", "workload.global_batch=128"),
+        ({"batch": 64}, "--batch 64", "workload={kind: train, global_batch: 128, seq: 4096}"),
+        ({"batch": 8}, "--batch 8", "workload={kind: serve, batch: 16, prompt: 512, output: 128}"),
+        ({"seq": 512}, "--seq 512", "workload={kind: decode, batch: 16, context: 1024}"),
+        ({"dtype": "bf16"}, "--dtype bf16", "workload.dtype=f32"),
+        ({"practice": "fsdp2"}, "--practice fsdp2", "practice=megatron"),
+        ({"practice": "fsdp2"}, "--practice fsdp2", "practice.base=megatron"),
+        ({"practice": "fsdp2"}, "--practice fsdp2", "practice={base: megatron, regather: true}"),
+        ({"model": "llama-3-8b"}, "--model llama-3-8b", "model={extends: llama-3-70b, layers: 4}"),
+        ({"chips": 64}, "--chips 64", "chips=32"),
+        ({"mesh": "data=4,tensor=8"}, "--mesh data=4,tensor=8", "mesh.tensor=4"),
+        ({"mesh": "data=4,tensor=8"}, "--mesh data=4,tensor=8", "mesh={data: 4, pipe: 8}"),
+        ({"tp": 8}, "--tp 8", "mesh.tensor=4"),
+        ({"tp": 8, "dp": 4}, "--dp 4", "mesh.data=8"),
+        ({"tp": 8}, "--tp 8", "layout.tp=data"),
+        ({"tp": "data"}, "--tp data", "layout.tp=tensor"),
+        ({"pp": 2}, "--pp 2", "mesh.pipe=4"),
+        ({"placement": ["tensor=nvlink", "data=network"]}, "--placement data=network", "placement.data=nvlink"),
+        ({"launch": "15us"}, "--launch 15us", "collectives={launch: 20us}"),
+    ],
+)
+def test_an_override_that_contradicts_a_flag_is_refused(tmp_path: Path, flags, text, override) -> None:
+    said = refusal(tmp_path, flags=flags, overrides=["name=other", override])
+    assert said.startswith(f"error[stated-twice]: {text} and --set {override} contradict each other\n")
+    assert said.endswith(" leave one of the two out")
+
+
+@pytest.mark.parametrize(
+    ("flags", "overrides"),
+    [
+        ({"zero": 3, "sp": True}, ["layout.zero=3", "layout.sequence_parallel=true"]),
+        ({"batch": 64}, ["workload={kind: train, global_batch: 64, seq: 4096}"]),
+        ({"practice": "fsdp2"}, ["practice={base: fsdp2, regather: true}"]),
+        ({"model": "llama-3-8b"}, ["model.layers=16"]),
+        ({"mesh": "data=4,tensor=8"}, ["mesh.tensor=8", "mesh.idle=1"]),
+        ({"tp": 8}, ["mesh.tensor=8", "chips=128"]),
+        ({"tp": 8}, ["mesh={data: 4, a: 2, b: 4}", "layout.tp=[a, b]", "chips=32"]),
+        ({"tp": "tensor"}, ["layout.tp=[tensor]"]),
+        ({"placement": "tensor=nvlink"}, ["placement.data=network"]),
+        ({"recompute": "full"}, ["recompute=full"]),
+    ],
+)
+def test_what_an_override_says_beside_a_flag_or_like_it_is_taken(tmp_path: Path, flags, overrides) -> None:
+    assert asked(tmp_path, flags=flags, overrides=overrides)
 
 
 def test_a_size_that_contradicts_the_mesh_flag_is_refused(tmp_path: Path) -> None:

@@ -177,6 +177,13 @@ def test_gaps_of_a_thin_lane_stay_gaps():
     assert [span[:3] for span in thin.lanes["a"]] == [(0, 1000, IN_TURN), (3000, 4000, "forward")]
 
 
+def test_a_name_of_a_mark_that_would_run_into_the_one_before_stands_above_it():
+    rows = vega._rows([("backward", 40.0), ("forward", 0.0), ("update", 60.0)], pixels=1.0)
+    assert rows == [[("forward", 0.0), ("update", 60.0)], [("backward", 40.0)]]
+    assert vega._rows([("forward", 0.0), ("backward", 40.0)], pixels=2.0) == [[("forward", 0.0), ("backward", 40.0)]]
+    assert vega._rows([], pixels=0) == []
+
+
 def test_ticks_of_a_log_axis_have_a_unit_each():
     sizes = Measure("size", "bytes", log=True)
     picture = Curves("c", "c", sizes, Measure("bandwidth", "bytes_per_s"), [Curve("a", [(1e3, 1e9), (1e9, 4e11)])])

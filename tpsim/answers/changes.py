@@ -11,6 +11,7 @@ from tpsim.program.layout import CacheLayout
 from tpsim.program.practice import FULL
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
+from tpsim.question.edits import FLAGS, flag_words
 from tpsim.question.scenario import resolve
 from tpsim.report.record import Bytes, Of, Record, Seconds
 
@@ -45,6 +46,15 @@ class FieldChange(Record):
     new: PlanResult
 
     time_s = Of[Seconds]("new.step.time_s", "seconds of the step with it")
+
+    @property
+    def words(self) -> str:
+        """As the command line asks for it, by the flag where that states the field: --set would contradict it."""
+        path, _, value = self.set.partition("=")
+        name = FLAGS.get(path, "").removeprefix("--").replace("-", "_")
+        if self.old.question.stated.flags.get(name) is None:
+            return f"--set {self.set}"
+        return " ".join(flag_words({name: True if value == "true" else value}))
 
     @property
     def relative(self) -> float:

@@ -19,6 +19,7 @@ from tpsim.answers.serve import chips_at_most, filled_up
 from tpsim.layouts.family import Candidate, Weighed
 from tpsim.program.keeps import margin
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.progress import unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.family import Family
     from tpsim.layouts.space import Space
+    from tpsim.quantity.progress import Progress
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 
@@ -102,23 +104,29 @@ class Ranked:
 class Ranking:
     """The layouts of a search that fit, planned where it is worth it, each once.
 
-    most   plans that are made at most
-    spare  of each space: bytes of a chip that are free in a layout that surely fits
+    most      plans that are made at most
+    spare     of each space: bytes of a chip that are free in a layout that surely fits
+    progress  is told how many are planned
     """
 
     evaluation: Evaluation
     memo: Memo
     most: int
     spare: Sequence[tuple[Space, float]] = ()
+    progress: Progress = unwatched
 
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, int], Planned] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is known by the identity of families, which have another one where it is copied to."""
+        return {**self.__dict__, "known": {}}
 
     def _plan(self, candidates: Sequence[Candidate]) -> list[Planned]:
         """Plans of some layouts, shared by the processes that share the search."""
         keys = [(id(candidate.family), candidate.at) for candidate in candidates]
         new = [(key, one) for key, one in zip(keys, candidates, strict=True) if key not in self.known]
-        copies = self.evaluation.copies
+        copies, planned = self.evaluation.copies, len(self.known)
 
         def plan(at: int) -> None:
             key, candidate = new[at]
@@ -126,7 +134,10 @@ class Ranking:
             self.known[key].outcome  # noqa: B018 - worked out while the others plan theirs
 
         spaces = copies.state.spaces
-        told = copies.shared(planned_by, [(spaces.index(one.space), one.layout) for _, one in new], plan)
+        asked = [(spaces.index(one.space), one.layout) for _, one in new]
+        told = copies.shared(
+            planned_by, asked, plan, lambda begun: self.progress(planned + begun, self.most, "plans at most")
+        )
         for (key, candidate), (copy, outcome) in zip(new, told, strict=True):
             if copy is not None:
                 self.known[key] = Planned(candidate, self.memo, outcome)

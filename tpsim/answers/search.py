@@ -21,6 +21,7 @@ from tpsim.layouts.served import planned_alone
 from tpsim.layouts.space import spaces
 from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError, unknown
+from tpsim.quantity.progress import told_with, unwatched
 from tpsim.question.divisibility import legal_tp, next_multiple
 from tpsim.question.edits import flag_words
 from tpsim.question.memo import Memo
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.space import Space
+    from tpsim.quantity.progress import Progress
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags
     from tpsim.question.question import Question
@@ -54,6 +56,7 @@ def search(
     pareto: str = "",
     sensitivity: bool = False,
     workers: int = 1,
+    progress: Progress | None = None,
     memo: Memo | None = None,
     **flags: Unpack[Flags],
 ) -> SearchResult:
@@ -74,6 +77,7 @@ def search(
     pareto     ``step,memory``: also the layouts to which no other is both faster and smaller
     sensitivity  True: also how the best step answers to a better part of the machine; that searches once per part
     workers   processes that share the programs, forked where the platform can; the answer is the same for any number
+    progress  is told what is going on, many times: things done, of how many, and what they are
     memo      what other searches of the same request have read and lowered
     flags      the command line's options by name: chips=256, batch=512; see `tpsim.question.edits`
     Raises InputError for everything that the scenario says wrongly.
@@ -81,26 +85,28 @@ def search(
     refuse_ranking(by, top, plans)
     if workers < 1:
         raise InputError.one("bad-value", f"{workers} workers search nothing", remedy="write --workers 2")
-    memo = memo or Memo()
+    memo, tell = memo or Memo(), progress or unwatched
     measures = {"by": by, **({"pareto": measured(pareto)} if pareto else {})}
     several = spaces(scenario, flags=flags, overrides=overrides, vary=vary, memo=memo)
     questions = [space.question(None, memo) for space in several]
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
-    evaluation = evaluate(several, memo, weigh, workers)
+    evaluation = evaluate(several, memo, weigh, workers, tell)
     spare = [(space, spare_bytes(question)) for space, question in zip(several, questions, strict=True)]
     most = max(plans, evaluation.fitting) if questions[0].inference else plans
-    ranking = Ranking(evaluation, memo, most, spare)
+    ranking = Ranking(evaluation, memo, most, spare, tell)
     best = ranking.best(by, top)
     close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
-    told = tuple(asked_again(scenario, flags, overrides, vary, plans)), Again(again, vary, flags, overrides)
+    otherwise = partial(again, progress=partial(told_with, tell, "to find what makes one do"))
+    told = tuple(asked_again(scenario, flags, overrides, vary, plans)), Again(otherwise, vary, flags, overrides)
     result = SearchResult(by, several, questions, ranking, best, close, *told)
     if pareto:
         result = replace(result, front=ranking.front(measures["pareto"]))
     if not sensitivity:
         return result
-    return replace(result, sensitivity=list(answered(result, most, memo, workers)), constants=moves(result, memo))
+    better = list(answered(result, most, memo, workers, tell))
+    return replace(result, sensitivity=better, constants=moves(result, memo, tell))
 
 
 def asked_again(
@@ -189,6 +195,11 @@ class SearchResult(Answer):
     violating = Of[Count]("ranked.violating", "layouts that fit and are known to violate what the scenario requires")
 
     name = Of[str](lambda result: result.questions[0].name, "of the scenario; without one of the model")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With all that it tells, worked out: where it is sent to no layout is looked at nearer or planned."""
+        _ = self.smallest, self.lines
+        return self.__dict__
 
     @property
     def to_pad(self) -> str:

@@ -19,6 +19,7 @@ from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
 from tpsim.machine.parts import changed
 from tpsim.machine.timing import predicted_by_constants
 from tpsim.machine.unstated import stated
+from tpsim.quantity.progress import told_with, unwatched
 from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tpsim.layouts.family import Family
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
+    from tpsim.quantity.progress import Progress
     from tpsim.question.memo import Memo
 
 FACTOR = 1.1
@@ -164,7 +166,9 @@ class Answered(Record):
         return None if self.best_s is None else self.best_s / self.today_s - 1
 
 
-def answered(result: SearchResult, plans: int, memo: Memo, workers: int = 1) -> Iterator[Answered]:
+def answered(
+    result: SearchResult, plans: int, memo: Memo, workers: int = 1, progress: Progress = unwatched
+) -> Iterator[Answered]:
     """The best step with each part of its machine better: in its layout, and searched again; with more memory last."""
     if result.best is None:
         return
@@ -172,17 +176,20 @@ def answered(result: SearchResult, plans: int, memo: Memo, workers: int = 1) -> 
     for part in parts(today.question.machine):
         machine = part.better(today.question.machine)
         plan = priced(replace(today.question, machine=machine), memo)
-        evaluation = evaluate([replace(space, machine=machine)], memo, weigh, workers)
+        tell = partial(told_with, progress, f"with better {part.name}")
+        evaluation = evaluate([replace(space, machine=machine)], memo, weigh, workers, tell)
         answer = Answered(part.name, part.factor, float(today.step.time_s), float(plan.step.time_s))
-        for again in Ranking(evaluation, memo, plans).best(result.by, 1).best:
+        for again in Ranking(evaluation, memo, plans, progress=tell).best(result.by, 1).best:
             other = again.candidate.layout != best.planned.candidate.layout
             layout = in_words(Row(1, again, again, result.by)) if other else None
             answer = replace(answer, best_s=float(again.outcome.step_s), layout=layout)
         yield answer
-    yield from filter(None, [unlocked(result, plans, memo, workers)])
+    yield from filter(None, [unlocked(result, plans, memo, workers, progress)])
 
 
-def unlocked(result: SearchResult, plans: int, memo: Memo, workers: int = 1) -> Answered | None:
+def unlocked(
+    result: SearchResult, plans: int, memo: Memo, workers: int = 1, progress: Progress = unwatched
+) -> Answered | None:
     """The least memory that a shipped machine has in which a layout is better that does not fit today, and the best."""
     if result.best is None or result.by == "memory":
         return None
@@ -191,10 +198,11 @@ def unlocked(result: SearchResult, plans: int, memo: Memo, workers: int = 1) -> 
     capacity = float(machine.chip.memory.capacity.value)
     sizes = [capacity, *(size for size in memories() if size > capacity)]
     most = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
-    evaluation = evaluate([replace(space, machine=most)], memo, weigh, workers)
+    tell = partial(told_with, progress, f"with more {CAPACITY}")
+    evaluation = evaluate([replace(space, machine=most)], memo, weigh, workers, tell)
     for before, size in pairwise(sizes):
         families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]
-        ranking = Ranking(replace(evaluation, families=families), memo, plans)
+        ranking = Ranking(replace(evaluation, families=families), memo, plans, progress=tell)
         for again in ranking.best(result.by, 1, under=today.value(result.by) * (1 - LEAST)).best:
             row, step_s = Row(1, again, again, result.by), float(today.outcome.step_s)
             words = otherwise(row, result.best)
@@ -215,15 +223,14 @@ def memories() -> list[float]:
     return stated(("chip", "memory", "capacity"), "bytes")
 
 
-def moves(result: SearchResult, memo: Memo) -> list[Moves]:
+def moves(result: SearchResult, memo: Memo, progress: Progress = unwatched) -> list[Moves]:
     """The best step with each figure of its machine better, of those that make a difference: what does most first."""
     if result.best is None:
         return []
     question, today_s = result.best.plan.question, float(result.best.plan.step.time_s)
-    moved = [
-        Moves(
-            constant.path, constant.kind, today_s, float(priced(replace(question, machine=machine), memo).step.time_s)
-        )
-        for constant, machine in constants(question.machine)
-    ]
+    moved, every = [], [*constants(question.machine)]
+    for done, (constant, machine) in enumerate(every):
+        progress(done, len(every), "figures of the machine made better")
+        held_s = float(priced(replace(question, machine=machine), memo).step.time_s)
+        moved.append(Moves(constant.path, constant.kind, today_s, held_s))
     return sorted((move for move in moved if abs(move.elasticity) >= LEAST), key=lambda move: -abs(move.elasticity))

@@ -119,7 +119,7 @@ def sweep(
     folder    where the files are kept, one per cell: those that are there already are not searched again
     workers   processes of this machine, by joblib
     dask      the address of a Dask scheduler instead, whose workers see the same files
-    progress  is told after each cell: cells done, of how many, and seconds since the first began
+    progress  is told at first and after each cell: cells done, of how many, and seconds since the first began
     scenario, overrides, vary, by, flags  as `search` takes them
     top       layouts that are kept of each cell, and listed of all
     plans     how many are planned at most, of each cell
@@ -141,6 +141,8 @@ def sweep(
     paths = {cell: home / f"{cell.key(memo)}.parquet" for cell in planned}
     missing = [cell for cell in planned if not told_in(paths[cell])]
     began = time.monotonic()
+    if progress and missing:
+        progress(0, len(missing), 0.0)
     varied = kinds([space.varied for space in several])
     columns = {**varied, **COLUMNS, **(SERVED if questions[0].inference else {})}
     for done, (at, rows, summary) in enumerate(spread(missing, workers, dask), 1):

@@ -140,7 +140,7 @@ def change_text(change: FieldChange) -> str:
     step = f"{show(change.new.step.time_s, 'seconds')} a step ({signed(change.relative)}{of})"
     peak = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
     parts = (batch, peak, step) if full else (batch, step, peak)
-    return f"--set {change.set}: {', '.join(filter(None, parts))}"
+    return f"{change.words}: {', '.join(filter(None, parts))}"
 
 
 SMALL = 0.0002

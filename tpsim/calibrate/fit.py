@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpsim.calibrate.run import MeasuredRun
     from tpsim.calibrate.step_fitted import StepFitResult
     from tpsim.machine.parts import Machine
+    from tpsim.quantity.progress import Progress
 
 LOOSE = 0.5
 """Relative error of a figure from which on it is a bound rather than a measurement."""
@@ -47,6 +48,7 @@ def hw_fit(
     level: str | None = None,
     collective: str | None = None,
     ranks: int | None = None,
+    progress: Progress | None = None,
 ) -> FitResult | StepFitResult:
     """Fit a machine to measured collectives, or what its chips reach of their peaks to measured steps.
 
@@ -56,6 +58,7 @@ def hw_fit(
     name   of the new machine; None: the base's, and ``-measured``
     level  where the ranks lay; None: innermost levels first
     collective, ranks  of logs that do not say theirs
+    progress  of runs: is told how often they are planned, of how often
 
     Raises InputError for logs that cannot be trusted, runs that the machine cannot price, and for both or neither.
     """
@@ -66,7 +69,7 @@ def hw_fit(
             message = f"of measured steps there are no {', '.join(beside)}"
             remedy = "fit the logs first, then --runs with that machine as --base"
             raise InputError.one("logs-beside-runs", message, remedy=remedy)
-        return hw_fit_runs(runs, base=base, name=name)
+        return hw_fit_runs(runs, base=base, name=name, progress=progress)
     if not logs:
         message, remedy = "neither logs of collectives nor measured steps are given", "give logs, or --runs FILE"
         raise InputError.one("nothing-to-fit", message, remedy=remedy)

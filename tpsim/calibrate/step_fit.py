@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from math import exp, log
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,16 +19,20 @@ from tpsim.machine.evidence import SharesFields, evidence
 from tpsim.machine.profile import read as read_profile
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.progress import unwatched
 from tpsim.quantity.units import show
 from tpsim.question.memo import Memo
 from tpsim.question.question import Question, relaunched
 from tpsim.question.scenario import resolve
+from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tpsim.calibrate.run import Array
     from tpsim.machine.parts import Machine
+    from tpsim.quantity.progress import Progress
     from tpsim.question.scenario_file import LaunchFields
 
 MILLI = 1e-3
@@ -42,12 +47,15 @@ ROUNDS = 2
 """Seconds are looked at again where figures came to, for they do not grow evenly with them."""
 
 
-def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> StepFitResult:
+def hw_fit_runs(
+    runs: str | Path, *, base: str, name: str | None = None, progress: Progress | None = None
+) -> StepFitResult:
     """Fit the shares of peak that a machine's chips reach to measured steps.
 
     runs  a CSV file with the columns scenario, seconds and, where they are known, memory: `tpsim.calibrate.run_list`
     base  the machine of these scenarios: what they cannot tell stays as it has it
     name  of the new machine; None: the base's, and ``-measured``
+    progress  is told how often the runs are planned, of how often
 
     Raises InputError for a list that is none, a scenario that cannot be planned, or one of other chips.
     """
@@ -61,8 +69,13 @@ def hw_fit_runs(runs: str | Path, *, base: str, name: str | None = None) -> Step
     known = evidence().shares
     likely = scatter(known, machine.chip.generation, _spread(launched, known))
     shares = MovedFigures({}, {}, {})
+    often, rounds = ROUNDS * (len(_launches(launched)) + 1 + len(starts)), count()
+
+    def looked() -> None:
+        (progress or unwatched)(next(rounds), often, f"rounds of {counted(len(asked), 'plan')}")
+
     for _ in range(ROUNDS):
-        effects = _effects(asked, starts, launched, shares.by, memo)
+        effects = _effects(asked, starts, launched, shares.by, memo, looked=looked)
         shares = moved(effects, [run.seconds for run in listed], likely, known.noise)
     unseen = _left_out(effects, [run.seconds for run in listed], likely, known.noise)
     rows = tuple(
@@ -180,19 +193,27 @@ def _planned(question: Question, moves: Mapping[str, float], memo: Memo) -> tupl
     return float(plan.step.time_s), float(plan.memory.peak_bytes)
 
 
+def _launches(launched: LaunchFields | None) -> Sequence[float]:
+    """What a launch is tried at, as parts of itself."""
+    return FACTORS if launched else (1.0,)
+
+
 def _effects(
     asked: Sequence[Question],
     starts: Mapping[str, float],
     launched: LaunchFields | None,
     moves: Mapping[str, float],
     memo: Memo,
+    *,
+    looked: Callable[[], None],
 ) -> Effects:
-    """How the runs depend on figures about where these have moved to."""
+    """How the runs depend on figures about where these have moved to; looked: called before each round of plans."""
 
     def logs(by: Mapping[str, float]) -> Array:
+        looked()
         return np.log([_planned(question, by, memo)[0] for question in asked])
 
-    launches = FACTORS if launched else (1.0,)
+    launches = _launches(launched)
     tried = [logs({**moves, LAUNCH: log(factor)} if launched else moves) for factor in launches]
     here, slopes = logs(moves), {}
     for share, start in starts.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, product
@@ -52,12 +52,10 @@ from tpsim.report.numbers import counted
 if TYPE_CHECKING:
     from tpsim.answers.stages import Pipeline
     from tpsim.cost.rollup import Row
+    from tpsim.quantity.progress import Progress
     from tpsim.quantity.spec import Document
     from tpsim.question.edits import Flags
     from tpsim.question.question import Question
-
-Progress = Callable[[int, int, str], None]
-"""Told before each run: how many are done, of how many, and which comes now."""
 
 
 def verify(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.answers.shard_way import Way
-    from tpsim.claims.verify import Progress
+    from tpsim.quantity.progress import Progress
 
 PER_SHARD = 2
 """Elements per shard where no dims are given: a ring of even length halves its antipodal chunk."""

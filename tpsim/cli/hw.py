@@ -10,7 +10,7 @@ import click
 
 from tpsim.cli import options
 from tpsim.cli.main import Suggesting
-from tpsim.cli.output import FORMATS, Output, output_options
+from tpsim.cli.output import FORMATS, Output, counting, output_options
 
 hw = Suggesting("hw", help="The machines: their constants with sources.")
 
@@ -98,7 +98,8 @@ def fit(output: Output, **asked: Any) -> None:
     from tpsim.pages.fit import page
     from tpsim.question.edits import flag_words
 
-    result = hw_fit(**asked)
+    with output.watched() as show:
+        result = hw_fit(**asked, progress=counting(show))
     profile = next((str(file) for file in output.files if file.suffix == ".yaml"), None)
     words = (*asked.pop("logs"), *flag_words(asked), "-o", f"{result.name}.yaml")
     again = "" if "-" in words else shlex.join(["tpsim", "hw", "fit", *words])

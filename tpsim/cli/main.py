@@ -123,6 +123,8 @@ def run(args: Sequence[str]) -> int:
         from tpsim.cli.output import tell
 
         known = in_one_shape(error, args)
+        if known is None and KeyboardInterrupt.__name__ in str(error):
+            return INTERRUPTED  # as pydantic tells it while it builds what reads a file
         if known is None and "--traceback" in args:
             import traceback
 

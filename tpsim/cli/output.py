@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from errno import EINVAL, EISDIR, ELOOP
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import get_terminal_size
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -19,7 +21,7 @@ from tpsim.printable import printable
 from tpsim.quantity.errors import InputError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.report.answer import Answer
     from tpsim.report.table import Page
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "csv", "md", "html", "yaml", "trace"]
 KEPT = "\b\n"
 """The character after which click keeps the lines of a help text; a docstring writes it as backslash and b."""
+
+ERASED = "\r\033[K"
+"""What takes away what stands in the line of a terminal."""
 
 NO = 1
 """The exit code where the answer is "no"."""
@@ -95,6 +100,25 @@ class Output:
         if fails and not answer.ok:
             raise click.exceptions.Exit(NO)
 
+    @contextmanager
+    def watched(self, elsewhere: Callable[[str], None] = lambda _: None) -> Iterator[Callable[[str], None]]:
+        """What shows what is going on: in one line on stderr, only for who watches a terminal, and gone at the end.
+
+        elsewhere  what shows it where nobody does
+        """
+        if self.quiet or sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            yield elsewhere if not self.quiet else lambda _: None
+            return
+
+        def show(text: str) -> None:
+            room = get_terminal_size().columns - 1  # what breaks into a second line is not erased with the first
+            tell(f"{ERASED}{text if len(text) <= room else f'{text[: room - 3]}...'}", line=False)
+
+        try:
+            yield show
+        finally:
+            tell(ERASED, line=False)
+
     def _write_files(self, answer: A_contra, make_page: MakePage[A_contra], also: Mapping[Path, str]) -> None:
         pages = {
             file: _text(answer, make_page, SUFFIXES[_suffix(file.name)], verbose=self.verbose, folder=file.parent)
@@ -108,6 +132,11 @@ class Output:
         for path in (*pages, *also):
             if not self.quiet:
                 tell(f"{'replaced' if path in known else 'wrote'} {printable(str(path))}")
+
+
+def counting(show: Callable[[str], None]) -> Callable[[int, int, str], None]:
+    """What shows things done, of how many, and what they are."""
+    return lambda done, of, what: show(f"{done:,} of {of:,} {what}")
 
 
 def tell(message: str, *, line: bool = True) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import Output, output_options, refuse_inputs, tell
+from tpsim.cli.output import Output, counting, output_options, refuse_inputs, tell
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ def search(
     from tpsim.pages.search import page
 
     asked["workers"] = processors() if workers is None else workers
-    result = answer(scenario, overrides=overrides, **asked, **flags)
+    with output.watched() as show:
+        result = answer(scenario, overrides=overrides, progress=counting(show), **asked, **flags)
+        result.lines  # noqa: B018 - where no layout does what makes one do is searched for, too
     saved = options.saved(result.best.question, save, scenario) if result.best else {}
     output.write(result, partial(page, saved=str(save) if saved else ""), saved)
 
@@ -101,19 +103,20 @@ def _sweep(scenario: str | None, asked: dict[str, Any], output: Output, *, save:
     if save or asked.pop("pareto") or asked.pop("sensitivity"):
         message = "a sweep keeps the best layouts of every cell, and no more of any"
         raise InputError.one("no-sweep", message, remedy="leave out --save, --pareto, --sensitivity; or --sweep")
-    result = answer(scenario, progress=None if output.quiet else _progress(), **asked)
+    with output.watched(elsewhere=tell) as show:
+        result = answer(scenario, progress=_progress(show), **asked)
     output.write(result, sweep_page)
 
 
-def _progress() -> Callable[[int, int, float], None]:
-    """What tells how far a sweep is, about once a second."""
+def _progress(show: Callable[[str], None]) -> Callable[[int, int, float], None]:
+    """What shows how far a sweep is, about once a second."""
     last = 0.0
 
     def progress(done: int, cells: int, seconds: float) -> None:
         nonlocal last
-        if seconds - last >= 1 or done == cells:
+        if seconds - last >= 1 or done in (0, cells):
             last = seconds
-            rate = done / seconds
-            tell(f"{done:,} of {cells:,} cells, {rate:.3g} a second, {(cells - done) / rate:,.0f} s left")
+            rate = f", {done / seconds:.3g} a second, {(cells - done) * seconds / done:,.0f} s left" if done else ""
+            show(f"{done:,} of {cells:,} cells{rate}")
 
     return progress

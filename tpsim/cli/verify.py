@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpsim.cli import options
-from tpsim.cli.output import Output, output_options, tell
+from tpsim.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from tpsim.claims.checks import VerifyResult
-    from tpsim.claims.verify import Progress
+    from tpsim.quantity.progress import Progress
 
 OF_EXPRESSIONS = ("mesh", "dims", "hw", "placement", "dtype")
 """The options that say what an expression is run with."""
@@ -46,7 +43,11 @@ def verify(
     options = {**flags, **{name: value for name, value in asked.items() if value not in (None, ())}}
     if not (targets or options):
         raise click.MissingParameter(ctx=ctx, param_hint="SCENARIO...|EXPRESSION", param_type="argument")
-    with _progress(output) as progress:
+    with output.watched() as show:
+
+        def progress(done: int, of: int, name: str) -> None:
+            show(f"{done} of {of} verified, running {name}")
+
         result = _answer(targets, options, progress)
     output.write(result, page)
 
@@ -71,21 +72,3 @@ def _answer(targets: tuple[str, ...], options: Mapping[str, Any], progress: Prog
 
     placed = {"placement": ",".join(options["placement"])} if "placement" in options else {}
     return verify_expression(expressions[0], **{**options, **placed}, progress=progress)
-
-
-@contextmanager
-def _progress(output: Output) -> Iterator[Progress | None]:
-    """A line on stderr that says which run is going on; only for who watches a terminal."""
-    if output.quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(done: int, of: int, name: str) -> None:
-        text = f"{done} of {of} verified, running {name}"
-        room = get_terminal_size().columns - 1  # what breaks into a second line is not erased with the first
-        tell(f"\r\033[K{text if len(text) <= room else f'{text[: room - 3]}...'}", line=False)
-
-    try:
-        yield show
-    finally:
-        tell("\r\033[K", line=False)

@@ -65,6 +65,11 @@ class Clock:
     _segments: dict[Segment, Timed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _known: dict[Piece, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is known by the identity of calls and kernels, which have another one where it is copied to."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_calls", "_firsts")}
+        return {**kept, "_timed": {}}
+
     def compute(self, kernels: Sequence[Kernel], sizes: Sizes) -> Compute:
         """What some kernels come to on a device of such sizes."""
         return compute(kernels, sizes, self.machine, self.dtype, self.efficiency, known=self._works)

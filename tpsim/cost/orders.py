@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.turns import RanksInTurn
-from tpsim.program.schedules import Action, Blocking, Pass, PipelineSchedule, uncollected
+from tpsim.program.schedules import MOST_ACTIONS, Action, Blocking, Pass, PipelineSchedule, uncollected
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tpsim.cost.ran import Ran
-
-
-MOST_ACTIONS = 300_000
-"""Actions of all ranks beyond which a schedule is refused: they take half a second and more."""
 
 
 def run(

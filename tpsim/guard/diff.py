@@ -15,6 +15,7 @@ from tpsim.guard.lock import Lock, read_lock
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_of_result import recorded, saved
 from tpsim.guard.moved_numbers import is_outcome
+from tpsim.quantity import spec
 from tpsim.quantity.errors import COMMAND_LINE, InputError, Place
 from tpsim.quantity.spec import Document
 from tpsim.quantity.units import UnitError, parse
@@ -146,7 +147,8 @@ def diff(
     Raises InputError for a side that cannot be read, and for sides that cannot be compared.
     """
     refuse_text("overrides", overrides)
-    sides = _held(base), _held(base if new is None else new)
+    first = _held(base)
+    sides = first, first if new is None or (base, new) == ("-", "-") else _held(new)
     before, after = map(_name, sides)
     changes = [*flag_words(flags), *(word for text in overrides for word in ("--set", text))]
     if new is None and not changes:
@@ -179,7 +181,9 @@ def _share(text: str | float) -> float:
 
 
 def _held(given: Given) -> str | Document:
-    """A name as it is; data as what no file holds."""
+    """A name as it is; data, and what stdin says, which can be read once, as what no file holds."""
+    if given == "-":
+        return spec.load("-")
     given = given.to_json() if isinstance(given, PlanResult) else given
     if isinstance(given, Mapping):
         return Document(dict(given), path="plan" if "schema" in given else "scenario", text="", sha256="")

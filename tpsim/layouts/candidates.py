@@ -16,16 +16,21 @@ from tpsim.layouts.family import Candidate, Family, Measure
 from tpsim.layouts.group import Group, joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.reason import Reason
+from tpsim.quantity.progress import unwatched
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from tpsim.layouts.space import Space
+    from tpsim.quantity.progress import Progress
     from tpsim.question.memo import Memo
 
 
 Evaluated = tuple[Counter[Reason], list[Family]]
 """Of one program: layouts without a price, by reason, and the others."""
+
+Bare = tuple[Family, tuple[str, ...]]
+"""A family as it is sent, and what there is that works out more of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,9 +71,12 @@ class Shared:
             families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure).families()]
             self.evaluated[at] = refused, families
 
-    def by(self, copies: Copies[Shared]) -> list[Evaluated]:
-        """What jobs come to, in their order; families of a copy ask it for what is not known of them yet."""
-        told = copies.shared(_evaluated, [(number,) for number in range(len(self.alike))], self.evaluate)
+    def by(self, copies: Copies[Shared], begun: Callable[[int], None]) -> list[Evaluated]:
+        """What jobs come to, in their order; families of a copy ask it for what is not known of them yet.
+
+        begun  as `Copies.shared` takes it, of those that are alike
+        """
+        told = copies.shared(_evaluated, [(number,) for number in range(len(self.alike))], self.evaluate, begun)
         for jobs, (copy, made) in zip(self.alike, told, strict=True):
             if copy is not None:
                 for at, (refused, bare) in zip(jobs, made, strict=True):
@@ -76,27 +84,23 @@ class Shared:
                     self.evaluated[at] = refused, families
         return [self.evaluated[at] for at in range(len(self.jobs))]
 
-    def _of_copy(self, bare: Family, copies: Copies[Shared], *which: int) -> Family:
+    def _of_copy(self, bare: Bare, copies: Copies[Shared], *which: int) -> Family:
         """A family of a copy, which is asked for what works out more of it; which: copy, job, and its number there."""
-
-        def more(name: str) -> Any:
-            return Remote(copies, which[0], _worked_out, *which[1:], name) if getattr(bare, name) else None
-
-        group = self.jobs[which[1]].group
-        return replace(bare, group=group, nearer=more("nearer"), peaked=more("peaked"))
+        family, more = bare
+        asked: dict[str, Any] = {name: Remote(copies, which[0], _worked_out, *which[1:], name) for name in more}
+        return replace(family, group=self.jobs[which[1]].group, **asked)
 
 
-def _evaluated(shared: Shared, number: int) -> list[Evaluated]:
+def _evaluated(shared: Shared, number: int) -> list[tuple[Counter[Reason], list[Bare]]]:
     """What some jobs come to, of their families what can be sent."""
     shared.evaluate(number)
     told = [shared.evaluated[at] for at in shared.alike[number]]
     return [(refused, [*map(_bare, families)]) for refused, families in told]
 
 
-def _bare(family: Family) -> Family:
-    """A family to be sent: of what works out more of it whether there is anything."""
-    more: dict[str, Any] = {name: getattr(family, name) is not None for name in ("nearer", "peaked")}
-    return replace(family, group=None, **more)  # type: ignore[arg-type]  # who reads it knows it
+def _bare(family: Family) -> Bare:
+    more = tuple(name for name in ("nearer", "peaked") if getattr(family, name))
+    return replace(family, group=None), more  # type: ignore[arg-type]  # who reads it knows it
 
 
 def _worked_out(shared: Shared, job: int, number: int, name: str, *some: Any) -> Any:
@@ -132,14 +136,20 @@ class Evaluation:
         return [Candidate(family, int(at)) for family in self.families for at in range(len(family.cells))]
 
 
-def evaluate(spaces: Sequence[Space], memo: Memo, measure: Measure, workers: int = 1) -> Evaluation:
+def evaluate(
+    spaces: Sequence[Space], memo: Memo, measure: Measure, workers: int = 1, progress: Progress = unwatched
+) -> Evaluation:
     """Every legal layout of some spaces.
 
-    measure  what is asked of a question for itself: of inference, and of layouts that are split by seconds
-    workers  processes that share the programs; the answer is the same for any number
+    measure   what is asked of a question for itself: of inference, and of layouts that are split by seconds
+    workers   processes that share the programs; the answer is the same for any number
+    progress  is told what is looked at
     Raises InputError for a scenario that cannot be read, and where there is no layout at all.
     """
-    legals = [Legal(space, memo) for space in spaces]
+    legals: list[Legal] = []
+    for space in spaces:
+        progress(len(legals), len(spaces), f"space{'s' * (len(spaces) > 1)} of layouts listed")
+        legals.append(Legal(space, memo))
     alike: list[tuple[Space, defaultdict[Hashable, list[Group]]]] = []
     for space, legal in zip(spaces, legals, strict=True):
         programs = next((programs for earlier, programs in alike if not space.differs(earlier)), None)
@@ -157,7 +167,8 @@ def evaluate(spaces: Sequence[Space], memo: Memo, measure: Measure, workers: int
     whole = Evaluation(copies, sum(legal.considered for legal in legals), sum(legal.covered for legal in legals))
     for legal in legals:
         whole.refused += legal.refused
-    for refused, families in shared.by(copies):
+    what = f"groups weighed, of {whole.considered:,} layouts"
+    for refused, families in shared.by(copies, lambda done: progress(done, len(shared.alike), what)):
         whole.refused += refused
         whole.families += families
     if not whole.considered:

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tpsim.quantity.errors import InputError
 
@@ -28,6 +28,20 @@ LEFT = struct.Struct("qq")
 """What processes pass on: the first of the numbers that nobody has taken, and the one behind the last."""
 
 
+class Turn(NamedTuple):
+    """Where a process takes numbers.
+
+    there, here  the ends of the pipe that has what is left
+    side         on which it takes
+    original     the process that asks
+    """
+
+    there: int
+    here: int
+    side: int
+    original: int
+
+
 def processors() -> int:
     """Those that a search may use; one where a process cannot be copied as it stands."""
     return min(MOST, len(os.sched_getaffinity(0))) if sys.platform == "linux" else 1
@@ -36,8 +50,8 @@ def processors() -> int:
 class Copies(Generic[State]):
     """Processes forked from this one, which call functions of the state as it stood then.
 
-    A process that runs several threads is not copied, for what these hold would never be let go. Copies end when
-    nothing refers to them any more.
+    A process that runs several threads is not copied, for what these hold would never be let go; nor is one of a pool,
+    which may have none of its own. Copies end when nothing refers to them any more.
 
     ends  where each is asked and tells
     turn  who reads the number in it takes that, and puts in the next one
@@ -48,8 +62,10 @@ class Copies(Generic[State]):
         self.ends: list[Connection] = []
         if count < 1 or threading.active_count() > 1:
             return
-        from multiprocessing import get_context
+        from multiprocessing import current_process, get_context
 
+        if current_process().daemon:
+            return
         context = get_context("fork")
         self.turn = context.Pipe(duplex=False)
         for _ in range(count):
@@ -60,6 +76,10 @@ class Copies(Generic[State]):
                 warnings.simplefilter("ignore", DeprecationWarning)  # of the idle threads of numpy's products
                 copy.start()
             there.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """None of them, and nothing of what they know: they stay with the process that made them."""
+        return {"state": None, "ends": []}
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -78,26 +98,37 @@ class Copies(Generic[State]):
         return value
 
     def shared(
-        self, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]], here: Callable[[int], Any]
+        self,
+        function: Callable[..., Any],
+        asked: Sequence[tuple[Any, ...]],
+        here: Callable[[int], Any],
+        begun: Callable[[int], None] = lambda _: None,
     ) -> list[tuple[int | None, Any]]:
         """What a function of the state makes of several things: who is free takes the next one.
 
         Every other process begins with the last, so that who takes several takes such as lie side by side. With each
         stands which copy made it; None if this process did.
 
-        here  what this process makes of the one of a number instead
+        here   what this process makes of the one of a number instead
+        begun  is told whenever this process begins with one how many others were begun with before
         """
         count = len(asked)
+        made: dict[int, tuple[int | None, Any]] = {}
         if count < len(SIDES) or not self.ends:
-            return [(None, here(at)) for at in range(count)]
-        turn = self.turn[0].fileno(), self.turn[1].fileno()
-        os.write(turn[1], LEFT.pack(0, count))
+            for at in range(count):
+                begun(at)
+                made[at] = None, here(at)
+            return [*made.values()]
+        turn = Turn(self.turn[0].fileno(), self.turn[1].fileno(), FIRST, os.getpid())
+        os.write(turn.here, LEFT.pack(0, count))
         for copy in range(len(self)):
-            self.ask(copy, _taken, turn, SIDES[copy % len(SIDES)], function, asked)
-        made = {at: (None, here(at)) for at in _taking(turn, FIRST)}
+            self.ask(copy, _taken, turn._replace(side=SIDES[copy % len(SIDES)]), function, asked)
+        for at, left in _taking(turn):
+            begun(count - 1 - left)
+            made[at] = None, here(at)
         for copy in range(len(self)):
             made |= {at: (copy, value) for at, value in self.told(copy).items()}
-        os.read(turn[0], LEFT.size)
+        os.read(turn.there, LEFT.size)
         return [made[at] for at in range(count)]
 
 
@@ -130,22 +161,25 @@ def _no_more() -> Iterator[None]:
         raise InputError.one("process-ended", message, remedy="search with one: --workers 1") from None
 
 
-def _taken(
-    state: Any, turn: tuple[int, int], side: int, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]
-) -> dict[int, Any]:
-    """What a copy makes of those that it takes."""
-    return {at: function(state, *asked[at]) for at in _taking(turn, side)}
+def _taken(state: Any, turn: Turn, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> dict[int, Any]:
+    """What a copy makes of those that it takes, as long as the process is there that it is a copy of."""
+    made: dict[int, Any] = {}
+    for at, _ in _taking(turn):
+        if os.getppid() != turn.original:
+            os._exit(0)
+        made[at] = function(state, *asked[at])
+    return made
 
 
-def _taking(turn: tuple[int, int], side: int) -> Iterator[int]:
-    """The numbers that a process takes, until none is left."""
+def _taking(turn: Turn) -> Iterator[tuple[int, int]]:
+    """The numbers that a process takes, until none is left, and how many are left then."""
     while True:
-        first, behind = LEFT.unpack(os.read(turn[0], LEFT.size))
+        first, behind = LEFT.unpack(os.read(turn.there, LEFT.size))
         some = first < behind
-        os.write(turn[1], LEFT.pack(first + (some and side == FIRST), behind - (some and side == LAST)))
+        os.write(turn.here, LEFT.pack(first + (some and turn.side == FIRST), behind - (some and turn.side == LAST)))
         if not some:
             return
-        yield first if side == FIRST else behind - 1
+        yield first if turn.side == FIRST else behind - 1, behind - first - 1
 
 
 def _answer(end: Connection, state: Any, others: Sequence[Connection]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -72,6 +72,10 @@ class Family:
     paid_s: Any = None
     nearer: Callable[[Any], Any] | None = None
     peaked: Callable[[], Held] | None = None
+
+    def __getstate__(self) -> Any:
+        """Without what works out more of them, which stays where it is."""
+        return object.__getstate__(replace(self, nearer=None, peaked=None))
 
     @property
     def space(self) -> Space:

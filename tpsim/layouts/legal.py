@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.cost.orders import MOST_ACTIONS
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
 from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
@@ -23,7 +22,7 @@ from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.program.layout import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
 from tpsim.program.practice import ALL_SHARDED
-from tpsim.program.schedules import DEFAULT, SCHEDULES
+from tpsim.program.schedules import DEFAULT, MOST_ACTIONS, SCHEDULES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import divisors
 from tpsim.question.context import check_shared

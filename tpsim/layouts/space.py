@@ -23,12 +23,11 @@ from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, Edit, Keys, edited, read_override
-from tpsim.question.flag_edits import flags_to_edits
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import ScenarioFile
 from tpsim.question.serving import NOT_SERVED
 from tpsim.question.serving_file import format_of, served_as
-from tpsim.question.stated import Source, opened
+from tpsim.question.stated import Source, changed, opened
 
 if TYPE_CHECKING:
     from tpsim.machine.parts import Machine
@@ -205,19 +204,15 @@ def _edited(
     free     the mesh is looked for: chips and roles are no edits then, but say what it may be
     several  numbers of chips are varied, and none need be stated
     """
-    chips = 0
-    if free:
-        stated = options.pop("chips", None)
-        chips = int(document.data.get("chips") or 0) if stated is None else _count("chips", "chips", stated)
-        document = _without(document, (*FREED, "chips"))
-    sizes = {role: options.pop(role) for role in ROLES if free and role in options and f"layout.{role}" in FLAGS}
-    of_work = edited(document, [change for change in changes if change.keys[0] == "workload"])
-    document = edited(edited(document, flags_to_edits(options, of_work.data)), changes)
-    if free and not chips:
-        chips = int(document.data.get("chips") or 0)
-    if free and not chips and not several:
+    if not free:
+        return changed(document, options, changes), 0, {}
+    sizes = {role: options.pop(role) for role in ROLES if role in options and f"layout.{role}" in FLAGS}
+    document = changed(_without(document, FREED), options, changes)
+    stated, place = document.data.get("chips"), document.place("chips")
+    if stated is None and not several:
         raise InputError.one("missing-chips", "nothing says how many chips there are", remedy="add it: --chips 64")
-    return document, chips, sizes
+    chips = 0 if stated is None else _count("chips", "chips", stated, place)
+    return _without(document, ("chips",)), chips, sizes
 
 
 def _first(varied: Mapping[Keys, Varied]) -> dict[str, Any]:

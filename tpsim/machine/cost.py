@@ -95,6 +95,11 @@ class Derived:
         """What is known at once, and what gives the rest."""
         self.algorithm, self.protocol, self._of, self._time, self.excess = algorithm, protocol, of, time, excess
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All numbers, worked out, instead of what gives them: that cannot be sent."""
+        numbers = {name: getattr(self, name) for name in ("time_s", *sorted(WORKED_OUT))}
+        return {**self.__dict__, **numbers, "_of": None}
+
     @cached_property
     def time_s(self) -> Any:
         """Launch and work."""

@@ -23,6 +23,9 @@ DROPOUT = "share of attention's weights, and of what joins the stream, that trai
 REPOSITORY = r"[\w-]+/[\w.-]+(?<!\.yaml)(?<!\.yml)(?<!\.json)"
 """How Hugging Face names a model: ``meta-llama/Llama-3-8B``."""
 
+EXTENDS = "extends"
+"""The field of a scenario's model that names the one whose fields it changes."""
+
 PARAMS_TOLERANCE = 0.01
 """A stated parameter count may differ from the computed one by this share: published counts are rounded."""
 
@@ -97,6 +100,13 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
         imported = read_config(document)
         check_sizes(imported.model, lambda field: _config_place(document, field))
         return ModelRead(imported.model, document, "Hugging Face config.json", imported.notes)
+    if EXTENDS in document.data:
+        of = document.data[EXTENDS]
+        remedy = (
+            f"say there what is changed: model: {{extends: {of}, layers: 16}}; or --model {of} --set model.layers=16"
+        )
+        place = document.key_place(EXTENDS)
+        raise InputError.one("extends-no-model", "a scenario extends a model, a model's file does not", place, remedy)
     file, document = spec.read(document, _format(document))
     return ModelRead(model_of(file, document.place), document, file.source.title if file.source else "")
 
@@ -119,7 +129,7 @@ def with_fields(read: ModelRead, changes: Document) -> ModelRead:
     """
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
     fields = {key: value for key, value in base.items() if key not in ("params", "active")} | changes.data
-    document = spec.with_data(changes, {key: value for key, value in fields.items() if key != "extends"})
+    document = spec.with_data(changes, {key: value for key, value in fields.items() if key != EXTENDS})
     file, _ = spec.read(document, _format(document))
     return ModelRead(model_of(file, document.place), read.document, read.source, read.notes)
 

@@ -281,12 +281,21 @@ LATER = ("zb-v", "dualpipe", "dualpipe-v")
 """Schedules that place chunks otherwise, or run both ways: refused by name."""
 
 
+MOST_ACTIONS = 300_000
+"""Actions of all ranks beyond which a schedule is refused: they take half a second and more."""
+
+
 def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
     """The schedule of that name for p ranks of v chunks each, and m microbatches.
 
-    Raises InputError where the numbers do not suit it.
+    Raises InputError where the numbers do not suit it, and where they are too many before the first order is made.
     """
     maker = SCHEDULES[name]
+    if p * v * m > MOST_ACTIONS:
+        message = (
+            f"{p * v * m:,} passes forward alone are more than the {MOST_ACTIONS:,} actions that are run one by one"
+        )
+        raise InputError.one("too-many-actions", message, remedy="take fewer microbatches or stages")
     with uncollected():
         return PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking, maker.early)
 

@@ -15,6 +15,10 @@ class Once:
 
     _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is known by the identity of others, which have another one where it is copied to."""
+        return {**self.__dict__, "_known": {}}
+
     def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
         if key not in self._known:
             self._known[key] = compute()

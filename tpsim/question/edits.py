@@ -72,16 +72,8 @@ def _as_listed(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def overridden(document: Document, overrides: Sequence[str]) -> Document:
-    """The document with ``path=value`` texts applied in order; values are YAML, paths are keys joined by dots.
-
-    Raises InputError for a text that sets nothing, or that goes into something without fields.
-    """
-    return edited(document, map(read_override, overrides))
-
-
 def read_override(text: str) -> Edit:
-    """The change that ``path=value`` asks for; the value is YAML. Raises InputError."""
+    """The change that ``path=value`` asks for: keys joined by dots, and YAML. Raises InputError."""
     path, equals, value = text.partition("=")
     keys = tuple(key.strip() for key in path.split("."))
     named = Place(COMMAND_LINE, 1, len("--set ") + 1, f"--set {text}", len(path))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,7 +13,19 @@ from tpsim.quantity import arguments
 from tpsim.quantity.errors import InputError, did_you_mean
 from tpsim.quantity.size import divisors
 from tpsim.quantity.spec.text import scalar
-from tpsim.question.edits import ADDED, AXES, EXPERTS, FLAGS, PATHS, ROLES, STAGES, Edit, flag_words
+from tpsim.question.edits import (
+    ADDED,
+    AXES,
+    EXPERTS,
+    FLAGS,
+    PATHS,
+    ROLES,
+    SHORT_FOR,
+    STAGES,
+    Edit,
+    Keys,
+    flag_words,
+)
 from tpsim.question.foreign_names import as_field, foreign_name, not_yet
 from tpsim.question.serving_file import served_as
 
@@ -27,10 +40,46 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
         _known(name)
         if name in ROLES and not _is_count(str(value)) and isinstance(scalar(str(value)), int | float | None):
             _refuse_size(name, value)
-    paths = {**PATHS, **{flag: ("workload", field) for flag, (_, field) in served_as(data).items()}}
-    simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in PATHS]
+    paths = _paths(data)
+    simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in paths]
     sized = (_mesh_edits if "mesh" in options else _size_edits)(options, data)
     return [*sized, *_placement_edits(options), *simple]
+
+
+def _paths(data: Mapping[str, Any]) -> dict[str, Keys]:
+    """Flags that set one field of a scenario -> that field, as its kind of workload calls it."""
+    return {**PATHS, **{flag: ("workload", field) for flag, (_, field) in served_as(data).items()}}
+
+
+def statements(
+    flags: Mapping[str, Any], data: Mapping[str, Any]
+) -> Iterator[tuple[str, Callable[[Mapping[str, Any]], Any]]]:
+    """The flags, each with what reads out of a scenario what it states there.
+
+    data  a scenario of the same kind of workload
+    """
+    for name, value in flags.items():
+        if value is None:
+            continue
+        if name == "placement":
+            yield from ((edit.text, partial(at, edit.keys)) for edit in _placement_edits({name: value}))
+        elif name in ROLES:
+            yield _word(name, value), partial(_size if _is_count(str(value)) else _names, name)
+        else:
+            yield _word(name, value), partial(at, _paths(data).get(name, (name,)))
+
+
+def at(keys: Keys, data: Any) -> Any:
+    """What stands at a field, a map that a bare name is short for as that name; None if nothing does."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data.get(SHORT_FOR[keys[0]]) if isinstance(data, Mapping) and keys[0] in SHORT_FOR else data
+
+
+def _size(role: str, data: Mapping[str, Any]) -> int | None:
+    """The devices along the axes of a role; None if they are not known."""
+    sizes = [at(("mesh", axis), data) for axis in _names(role, data)]
+    return prod(sizes) if all(isinstance(size, int) for size in sizes) else None
 
 
 NEEDED = {"model": "--model llama-3-8b", "hw": "--hw dgx-h100", "seq": "--seq 4096"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.cost.actions import Actions
@@ -91,7 +92,8 @@ class Lowered:
     def actions(self, question: Question, sizes: Sizes, calls: Sequence[Collective]) -> Actions:
         """The program's actions, with these of its collectives."""
         practice, shards = question.practice, question.mesh.size(*question.layout.data)
-        actions = Actions(self.program.ops, question.stages, calls, practice, shards, lambda call: call.elements(sizes))
+        elements = methodcaller("elements", sizes)
+        actions = Actions(self.program.ops, question.stages, calls, practice, shards, elements)
         counted = (shards, *map(actions.elements, filter(actions.counts, calls))) if practice.counts_elements else ()
         apart = any(call.where.place == "step" and actions.beside_once(call) for call in calls)
         key = (practice, question.stages if apart else None, counted, *map(id, calls))
@@ -108,6 +110,10 @@ class Memo:
     programs: dict[Hashable, Lowered] = field(default_factory=dict)
     begun: dict[Hashable, Any] = field(default_factory=dict)
     schedules: dict[Hashable, PipelineSchedule] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What was read, where it is copied to: what was lowered is lowered again where anybody asks for it."""
+        return Memo, (self.documents, self.machines, self.models)
 
     def scenario(self, path: Path) -> Document:
         """The scenario file that others extend. Raises InputError."""

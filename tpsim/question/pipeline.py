@@ -57,7 +57,8 @@ def pipeline(
         return memo.schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
     except InputError as error:
         slug = error.problems[0].slug
-        keys = {"microbatches-not-divisible": ("workload", "microbatches"), "layers-not-split": ("pipeline", "layers")}
+        often = dict.fromkeys(("microbatches-not-divisible", "too-many-actions"), ("workload", "microbatches"))
+        keys = {**often, "layers-not-split": ("pipeline", "layers")}
         usual = ("mesh", axes[0]) if len(axes) == 1 else ("layout", "pp")
         raise error.at(at(*keys.get(slug, usual))) from None
 

@@ -54,7 +54,7 @@ def resolve(
     """The question that a scenario asks.
 
     scenario   a library name, a file, a document, its data, or None for flags alone
-    overrides  ``path=value`` each, e.g. ``layout.zero=3``; they come after the flags
+    overrides  ``path=value`` each, e.g. ``layout.zero=3``; they may say more than the flags, and nothing else
     flags      model, hw, chips, tp, dp, sp, zero, batch, microbatches, seq, dtype, mesh, cost_model, planner, practice,
                recompute, placement; None values were not given
     memo      machines and models that other scenarios of the same request have read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
@@ -78,9 +78,28 @@ class ServeFields(InferenceFields):
         return self.output - 1
 
 
+class PrefillScenario(ScenarioFile):
+    """A scenario that reads prompts."""
+
+    workload: PrefillFields  # type: ignore[assignment]  # instead of that of training
+
+
+class DecodeScenario(ScenarioFile):
+    """A scenario that decodes."""
+
+    workload: DecodeFields  # type: ignore[assignment]  # likewise
+
+
+class ServeScenario(ScenarioFile):
+    """A scenario of prompts and replies."""
+
+    workload: ServeFields  # type: ignore[assignment]  # likewise
+
+
 SCENARIOS: Mapping[str, type[ScenarioFile]] = {
-    kind: create_model(f"{kind.title()}Scenario", __base__=ScenarioFile, workload=(fields, ...))
-    for kind, fields in (("prefill", PrefillFields), ("decode", DecodeFields), ("serve", ServeFields))
+    "prefill": PrefillScenario,
+    "decode": DecodeScenario,
+    "serve": ServeScenario,
 }
 """Kind of workload -> the format of a scenario that has it; any other kind is one of training, or unknown."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place, Problem
 from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.checked import header_problem
-from tpsim.question.edits import edited, flag_words, overridden, refuse_text
-from tpsim.question.flag_edits import bare_scenario, flags_to_edits
+from tpsim.question.edits import Edit, edited, flag_words, read_override, refuse_text
+from tpsim.question.flag_edits import at, bare_scenario, flags_to_edits, statements
 from tpsim.question.foreign_names import not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
@@ -104,14 +105,39 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     Raises InputError for what is no scenario, and for what tpsim cannot plan yet.
     """
     document = opened(scenario, flags, extends, overrides)
-    asked = overridden(document, [text for text in overrides if text.startswith("workload")])
-    document = edited(document, flags_to_edits(flags, asked.data))
-    document = overridden(document, overrides)
+    document = changed(document, flags, [*map(read_override, overrides)])
     refuse_unknown_kind(document)
     _refuse_not_yet(document)
     _refuse_overlap(document)
     file, document = spec.read(document, format_of(document.data), foreign=foreign_to(document.data))
     return Stated(file, document, overrides, flags)
+
+
+def changed(document: Document, flags: Mapping[str, Any], overrides: Sequence[Edit]) -> Document:
+    """The document as flags, and then overrides, change it.
+
+    Raises InputError for a flag that this scenario cannot take, and for one of which an override says something else:
+    it may say more, as a switch of the practice that the flag names. Of several overrides of a field the last holds.
+    """
+    work = edited(document, [edit for edit in overrides if edit.keys[0] == "workload"]).data
+    flagged = edited(document, flags_to_edits(flags, work))
+    steps = list(accumulate(overrides, lambda document, edit: edited(document, [edit]), initial=flagged))
+    for text, said in statements(flags, work):
+        asked, *told = [said(step.data) for step in steps]
+        if all(_kept(asked, then) for then in told[-1:]):
+            continue
+        edit = next(edit for edit, then in zip(overrides, told, strict=True) if not _kept(asked, then))
+        if isinstance(edit.value, Mapping | None) or not isinstance(at(edit.keys, flagged.data), Mapping):
+            message = f"{text} and {edit.text} contradict each other"
+            raise InputError.one("stated-twice", message, edit.place, "leave one of the two out")
+    return steps[-1]
+
+
+def _kept(before: Any, after: Any) -> bool:
+    """True if what was said is said still; of maps more may be."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return all(_kept(value, after.get(key)) for key, value in before.items())
+    return before is None or before == after
 
 
 def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends, overrides: Sequence[str] = ()) -> Document:

@@ -107,8 +107,11 @@ def write_parquet(
         for row in rows
     ]
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    parquet.write_table(pa.Table.from_pylist(whole, schema=schema), beside)
-    beside.replace(path)
+    try:
+        parquet.write_table(pa.Table.from_pylist(whole, schema=schema), beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def read_parquet(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -142,6 +142,9 @@ TALL, LOW, WHOLE = 24, 8, 360
 EXTENT = 84
 """Pixels for the names of lanes, in whatever letters a reader's screen has."""
 
+ROW = 13
+"""Pixels between names of marks that stand above each other."""
+
 LETTER = 6.5
 """Pixels of a letter: a name is written on a span that has room for it."""
 
@@ -188,14 +191,26 @@ def _room(span: Mapping[str, Any], whole: float, width: int) -> bool:
 
 
 def _marks(picture: Spans, unit: UnitScale, look: Look) -> Iterator[dict[str, Any]]:
-    """A rule across all lanes, with its name on top."""
-    if not picture.marks:
-        return
-    data = {"values": [{"at": _cut(at, unit), "name": name} for name, at in picture.marks]}
+    """Rules across all lanes, each with its name on top, above those that it would run into."""
     here = {"x": {"field": "at", "type": "quantitative"}, "x2": None, "y": {"value": 0}}
-    yield {"data": data, "mark": {"type": "rule", "color": look.ink}, "encoding": {**here, "y2": {"value": "height"}}}
-    text = {"type": "text", "align": "left", "baseline": "bottom", "dx": 2, "dy": -3, "color": look.ink, "fontSize": 11}
-    yield {"data": data, "mark": text, "encoding": {**here, "text": {"field": "name"}}}
+    rule = {"type": "rule", "color": look.ink}
+    text = {"type": "text", "align": "left", "baseline": "bottom", "dx": 2, "color": look.ink, "fontSize": 11}
+    for row, marks in enumerate(_rows(picture.marks, look.width / _end(picture) if picture.marks else 0)):
+        data = {"values": [{"at": _cut(at, unit), "name": name} for name, at in marks]}
+        yield {"data": data, "mark": rule, "encoding": {**here, "y2": {"value": "height"}}}
+        named = {**text, "dy": -3 - ROW * row}
+        yield {"data": data, "mark": named, "encoding": {**here, "text": {"field": "name"}}}
+
+
+def _rows(marks: Sequence[tuple[str, float]], pixels: float) -> list[list[tuple[str, float]]]:
+    """Marks by row, so that no name runs into the next one; pixels: of a second, or whatever they stand at."""
+    rows: list[list[tuple[str, float]]] = []
+    for mark in sorted(marks, key=lambda mark: mark[1]):
+        free = [row for row in rows if row[-1][1] * pixels + (len(row[-1][0]) + 1) * LETTER <= mark[1] * pixels]
+        if not free:
+            rows.append([])
+        (free or rows[-1:])[0].append(mark)
+    return rows
 
 
 # Curves ---------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.spec.fields import noun
-from tpsim.question.edits import overridden
+from tpsim.question.edits import edited, read_override
 
 LEVEL = """\
 levels:
@@ -146,7 +146,7 @@ def test_the_header_is_checked_before_anything_else(refusal, head, message, reme
 
 def test_a_mistake_in_an_override_points_to_the_override():
     document = spec.load("tpsim: machine/1\nname: m\nchips: 4\n", name="m.yaml")
-    from_flag = overridden(document, ["chips=four"])
+    from_flag = edited(document, [read_override("chips=four")])
 
     class MachineFile(spec.Strict):
         tpsim: str

@@ -7,7 +7,7 @@ import pytest
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec.document import merge
-from tpsim.question.edits import overridden
+from tpsim.question.edits import edited, read_override
 
 TEXT = """\
 name: m            # a comment
@@ -64,8 +64,8 @@ def test_maps_are_made_on_the_way_to_a_new_value(document):
 
 
 def test_an_override_of_null_takes_a_field_away(document):
-    assert overridden(document, ["chip.peak=null"]).data["chip"] == {}
-    assert overridden(document, ["chip.memory="]).data["chip"]["memory"] is None  # to be judged
+    assert edited(document, [read_override("chip.peak=null")]).data["chip"] == {}
+    assert edited(document, [read_override("chip.memory=")]).data["chip"]["memory"] is None  # to be judged
 
 
 def test_merge_joins_maps_and_replaces_lists():
@@ -145,7 +145,8 @@ def test_extends_is_one_name():
 
 
 def test_overrides_are_yaml_values_at_a_path(document):
-    changed = overridden(document, ["chip.peak.bf16=1 PFLOP/s", "levels.0.shape=[4, 4]", "name=no", "new.flag=true"])
+    texts = "chip.peak.bf16=1 PFLOP/s", "levels.0.shape=[4, 4]", "name=no", "new.flag=true"
+    changed = edited(document, map(read_override, texts))
     assert changed.data["chip"] == {"peak": {"bf16": "1 PFLOP/s"}}
     assert changed.data["levels"] == [{"name": "ici", "shape": [4, 4]}]
     assert (changed.data["name"], changed.data["new"]) == ("no", {"flag": True})
@@ -199,5 +200,5 @@ def test_overrides_are_yaml_values_at_a_path(document):
 )
 def test_an_override_that_cannot_be_made_is_refused(document, text, message):
     with pytest.raises(InputError) as error:
-        overridden(document, [text])
+        edited(document, [read_override(text)])
     assert str(error.value) == message
