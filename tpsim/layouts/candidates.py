@@ -15,6 +15,7 @@ from tpsim.layouts.evaluator import Evaluator
 from tpsim.layouts.family import Candidate, Family, Measure
 from tpsim.layouts.group import Group, joined
 from tpsim.layouts.legal import Legal
+from tpsim.layouts.meshes import refuse_none
 from tpsim.layouts.reason import Reason
 from tpsim.quantity.progress import unwatched
 
@@ -172,5 +173,5 @@ def evaluate(
         whole.refused += refused
         whole.families += families
     if not whole.considered:
-        legals[0].refuse_nothing()
+        refuse_none(spaces[0], legals[0].base, memo)
     return whole

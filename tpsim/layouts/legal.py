@@ -18,7 +18,6 @@ from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
 from tpsim.layouts.orders import orders
 from tpsim.layouts.places import otherwise, placed
 from tpsim.layouts.reason import Reason, reason
-from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.program.layout import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
 from tpsim.program.practice import ALL_SHARDED
@@ -28,7 +27,6 @@ from tpsim.quantity.size import divisors
 from tpsim.question.context import check_shared
 from tpsim.question.edits import EXPERTS, ROLES, STAGES
 from tpsim.question.layout import cut
-from tpsim.question.mesh import mesh_of
 from tpsim.question.pipeline import pipeline
 from tpsim.question.recompute import DROPS, check_layers
 from tpsim.question.routing import levelled
@@ -83,22 +81,6 @@ class Legal:
         self._collect()
 
     # What there is ----------------------------------------------------------------------------------------------
-
-    def refuse_nothing(self) -> None:
-        """Where no layout can be made: raise what `plan` says of the first that is asked for."""
-        ways = next(meshes(self.space, self.base), None)
-        if ways:
-            stated = self.file.pipeline
-            schedule = next(iter(self.space.values("schedule", CHUNKED, stated and stated.schedule)))
-            self.space.question(Layout(*ways, 0, False, "none", schedule, 2, None, ways.pp), self.memo)
-        only, places = self.space.only, self.space.places
-        stated_of = {role: only[role] for role in ROLES if only.get(role)}
-        sizes = {role: some[0] for role, some in stated_of.items() if some and (role in WHOLE or some != (ALONE,))}
-        left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
-        mesh = {ROLES[role]: sizes.get(role, -1) for role in ROLES if role in {*sizes, left}}
-        fallback = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
-        file = self.file.model_copy(update={"mesh": mesh, "chips": self.space.chips})
-        mesh_of(file, self.base.model, lambda *keys: places.get(".".join(keys), fallback))
 
     def _parts(self, ways: Ways) -> tuple[Sequence[Parts], int]:
         """Numbers of microbatches, together those that a cut of the model does not tell apart; how many are covered."""

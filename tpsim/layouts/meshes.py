@@ -6,16 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.layouts.group import ALONE
-from tpsim.layouts.layout import Ways
+from tpsim.layouts.layout import Layout, Ways
 from tpsim.layouts.reason import Reason, reason_of
+from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.quantity.size import divisors
 from tpsim.question.divisibility import tp_problems, workload_problems
-from tpsim.question.edits import EXPERTS, STAGES
+from tpsim.question.edits import EXPERTS, ROLES, STAGES
+from tpsim.question.mesh import mesh_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.layouts.space import Space
+    from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 
 
@@ -61,3 +64,18 @@ def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:
 
 def _over_both(space: Space, base: Question) -> bool:
     return bool(space.chips and base.model.experts)
+
+
+def refuse_none(space: Space, base: Question, memo: Memo) -> None:
+    """Where no layout can be made: raise what `plan` says of the first that is asked for."""
+    file, only, places = base.stated.file, space.only, space.places
+    if ways := next(meshes(space, base), None):
+        schedule = next(iter(space.values("schedule", CHUNKED, file.pipeline and file.pipeline.schedule)))
+        space.question(Layout(*ways, 0, False, "none", schedule, 2, None, ways.pp), memo)
+    stated_of = {role: only[role] for role in ROLES if only.get(role)}
+    sizes = {role: some[0] for role, some in stated_of.items() if some and (role in WHOLE or some != (ALONE,))}
+    left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
+    mesh = {ROLES[role]: sizes.get(role, -1) for role in ROLES if role in {*sizes, left}}
+    fallback = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
+    file = file.model_copy(update={"mesh": mesh, "chips": space.chips})
+    mesh_of(file, base.model, lambda *keys: places.get(".".join(keys), fallback))
