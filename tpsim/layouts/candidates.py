@@ -6,13 +6,13 @@ Several processes evaluate the programs of a search: each takes another when it 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.layouts.copies import Copies, Remote
 from tpsim.layouts.evaluator import Evaluator
-from tpsim.layouts.family import Candidate, Family, Measure
+from tpsim.layouts.family import Bare, Candidate, Family, Measure, bare
 from tpsim.layouts.group import Group, joined
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.meshes import refuse_none
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 Evaluated = tuple[Counter[Reason], list[Family]]
 """Of one program: layouts without a price, by reason, and the others."""
-
-Bare = tuple[Family, tuple[str, ...]]
-"""A family as it is sent, and what there is that works out more of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,28 +77,17 @@ class Shared:
         told = copies.shared(_evaluated, [(number,) for number in range(len(self.alike))], self.evaluate, begun)
         for jobs, (copy, made) in zip(self.alike, told, strict=True):
             if copy is not None:
-                for at, (refused, bare) in zip(jobs, made, strict=True):
-                    families = [self._of_copy(family, copies, copy, at, number) for number, family in enumerate(bare)]
-                    self.evaluated[at] = refused, families
+                for at, (refused, sent) in zip(jobs, made, strict=True):
+                    more = partial(Remote, copies, copy, _worked_out, at)
+                    self.evaluated[at] = refused, [*sent.families(self.jobs[at].group, more)]
         return [self.evaluated[at] for at in range(len(self.jobs))]
 
-    def _of_copy(self, bare: Bare, copies: Copies[Shared], *which: int) -> Family:
-        """A family of a copy, which is asked for what works out more of it; which: copy, job, and its number there."""
-        family, more = bare
-        asked: dict[str, Any] = {name: Remote(copies, which[0], _worked_out, *which[1:], name) for name in more}
-        return replace(family, group=self.jobs[which[1]].group, **asked)
 
-
-def _evaluated(shared: Shared, number: int) -> list[tuple[Counter[Reason], list[Bare]]]:
+def _evaluated(shared: Shared, number: int) -> list[tuple[Counter[Reason], Bare]]:
     """What some jobs come to, of their families what can be sent."""
     shared.evaluate(number)
     told = [shared.evaluated[at] for at in shared.alike[number]]
-    return [(refused, [*map(_bare, families)]) for refused, families in told]
-
-
-def _bare(family: Family) -> Bare:
-    more = tuple(name for name in ("nearer", "peaked") if getattr(family, name))
-    return replace(family, group=None), more  # type: ignore[arg-type]  # who reads it knows it
+    return [(refused, bare(families)) for refused, families in told]
 
 
 def _worked_out(shared: Shared, job: int, number: int, name: str, *some: Any) -> Any:

@@ -12,7 +12,7 @@ from tpsim.layouts.copies import Remote
 from tpsim.quantity.units import HOUR_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tpsim.layouts.group import Group
     from tpsim.layouts.layout import Layout, Order
@@ -146,6 +146,39 @@ class Family:
             limits = self.group.base.limits
             self.may_do[fits] = _may_do(limits, self.step_s[fits], self.peak_bytes[fits], self.tokens)
         self.nearer = None
+
+
+class Bare(NamedTuple):
+    """Families of one program as another process is sent them: their arrays as one, each behind the one before.
+
+    each    of every family its order, how many layouts it has, its tokens, whether it has `paid_s`, and the names of
+            what works out more of it
+    arrays  a row of each: cells, step_s, peak_bytes, room_bytes, may_do, paid_s
+    """
+
+    each: Sequence[tuple[Order, int, int, bool, Sequence[str]]]
+    arrays: Any
+
+    def families(self, group: Group, more: Callable[[int, str], Any]) -> Iterator[Family]:
+        """The families; more: what works out more of the one of a number, by its name."""
+        start = 0
+        for number, (order, count, tokens, paid, names) in enumerate(self.each):
+            cells, step_s, peak_bytes, room_bytes, may_do, paid_s = self.arrays[:, start : start + count]
+            known = cells.astype(int), step_s, peak_bytes, room_bytes, may_do.astype(bool), tokens
+            there = {name: more(number, name) for name in names}
+            yield Family(group, order, *known, paid_s if paid else None, **there)
+            start += count
+
+
+def bare(families: Sequence[Family]) -> Bare:
+    """Some families, to be sent."""
+    each, rows = [], []
+    for one in families:
+        paid, names = one.paid_s is not None, [name for name in ("nearer", "peaked") if getattr(one, name)]
+        each.append((one.order, len(one.cells), one.tokens, paid, names))
+        known = one.cells, one.step_s, one.peak_bytes, one.room_bytes, one.may_do
+        rows.append((*known, one.paid_s if paid else one.step_s))
+    return Bare(each, np.array([np.concatenate(row) for row in zip(*rows, strict=True)], dtype=float))
 
 
 @dataclass(frozen=True, slots=True)
