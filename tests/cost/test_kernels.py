@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.models import GPT, LLAMA, loops, parameters
+from tests.models import GPT, LLAMA, blocks, loops, parameters
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
@@ -17,7 +17,7 @@ from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
-from tpsim.program.op import Einsum, is_cast, is_matrix_product
+from tpsim.program.op import Einsum, Lin, is_cast, is_matrix_product
 from tpsim.program.practice import Practice
 from tpsim.quantity.size import total
 
@@ -194,6 +194,19 @@ def test_a_bias_is_added_by_the_product_before_it():
         *("mlp.up", "mlp.out"),
     ]
     assert all(one.products for one in forward)
+
+
+def test_a_sum_of_terms_that_one_kernel_makes_leaves_it_added_up():
+    """What only a norm reads has its cotangent from that norm alone: no kernel copies it behind."""
+    stream = 2 * TOKENS * LLAMA.hidden
+    for model in (GPT, LLAMA, replace(LLAMA, norms="both"), blocks(LLAMA, {"qk_norm": "head"})):
+        every, sizes = found(model)
+        makers = {x: one for one in every for x in one.writes}
+        for one in (one for one in every if {*map(type, one.ops)} == {Lin} and one.where.act in {"B", "W"}):
+            made = [makers.get(x) for x in one.reads if x.role != "param"]
+            assert any(other is not made[0] for other in made) or made[0] is None or made[0].loops != one.loops
+        (last,) = [one for one in every if (one.where.act, one.where.kernel) == ("B", "norm.final")]
+        assert last.memory_bytes(sizes) // stream == 3
 
 
 def test_a_lookup_reads_what_it_finds_and_not_the_table():

@@ -228,11 +228,13 @@ class _Gathering:
         return self.practice.attention == "plain" and op.where.kernel.partition(".")[0] == "attention"
 
     def _finished(self, op: Op) -> int | None:
-        """The kernel that makes what an op only casts, scales, or adds parameters to."""
-        if not isinstance(op, Lin) or any(self._source(x).role != "param" for x in op.inputs[1:]):
+        """The kernel that makes what an op only casts, scales, or adds parameters to, or all of what it adds up."""
+        if not isinstance(op, Lin):
             return None
-        maker = self.maker.get(self._source(op.inputs[0]))
-        return maker if maker is not None and {*self.groups[maker][0].where.loops} == {*op.where.loops} else None
+        first, *others = map(self._source, op.inputs)
+        maker, *more = {self.maker.get(x) for x in (first, *(x for x in others if x.role != "param"))}
+        stays = not more and maker is not None and {*self.groups[maker][0].where.loops} == {*op.where.loops}
+        return maker if stays else None
 
     def _known(self, key: Hashable) -> int:
         return self.numbers[key] if key in self.numbers else self._new(key)
