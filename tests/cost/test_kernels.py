@@ -209,6 +209,30 @@ def test_a_sum_of_terms_that_one_kernel_makes_leaves_it_added_up():
         assert last.memory_bytes(sizes) // stream == 3
 
 
+def test_parts_that_one_kernel_makes_are_joined_by_another():
+    """Queries, keys and values of one projection: their cotangents are laid side by side, as a split's backward does."""
+    every, sizes = found(GPT, PRACTICES["megatron"])
+    (join,) = [one for one in every if any(x.name == "d.attention.qkv" for x in one.writes)]
+    assert join.memory_bytes(sizes) == 2 * 3 * 2 * TOKENS * GPT.heads * GPT.head_dim // T
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA, replace(GPT, dropout=0.1)])
+@pytest.mark.parametrize("recompute", ["full", "attention"])
+def test_what_runs_once_more_as_a_whole_writes_what_it_wrote(model, recompute):
+    """But for numbers per token and masks of dropout, which it keeps for backward only now."""
+    every, _ = found(model, replace(PRACTICES["megatron"], recompute=(recompute,)))
+    again = [one for one in every if one.where.again == "replay"]
+    ran = [one for one in every if one.where.act == "F" and one.where.place == "layer"]
+    if recompute != "full":
+        ran = [one for one in ran if one.where.kernel.startswith(recompute)]
+    assert [written(one) for one in again] == [written(one) for one in ran] != []
+
+
+def written(kernel):
+    """Names of what a kernel puts into memory that is as wide as the stream, heads, or the MLP."""
+    return {x.name for x in kernel.writes if not {*x.dims} <= {"b", "s", "g", "r"} and x.dtype != "int8"}
+
+
 def test_a_lookup_reads_what_it_finds_and_not_the_table():
     every, sizes = found(LLAMA)
     assert every[0].memory_bytes(sizes) == 2 * 2 * TOKENS * LLAMA.hidden
