@@ -210,7 +210,7 @@ def test_a_sum_of_terms_that_one_kernel_makes_leaves_it_added_up():
 
 
 def test_parts_that_one_kernel_makes_are_joined_by_another():
-    """Queries, keys and values of one projection: their cotangents are laid side by side, as a split's backward does."""
+    """Queries, keys and values of one projection: a split's backward lays cotangents side by side."""
     every, sizes = found(GPT, PRACTICES["megatron"])
     (join,) = [one for one in every if any(x.name == "d.attention.qkv" for x in one.writes)]
     assert join.memory_bytes(sizes) == 2 * 3 * 2 * TOKENS * GPT.heads * GPT.head_dim // T
