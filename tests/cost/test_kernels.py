@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.models import GPT, LLAMA, loops, parameters
+from tests.models import GPT, LLAMA, blocks, loops, parameters
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
@@ -17,7 +17,7 @@ from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
 from tpsim.program.lower import lower
-from tpsim.program.op import Einsum, is_cast, is_matrix_product
+from tpsim.program.op import Einsum, Lin, is_cast, is_matrix_product
 from tpsim.program.practice import Practice
 from tpsim.quantity.size import total
 
@@ -194,6 +194,43 @@ def test_a_bias_is_added_by_the_product_before_it():
         *("mlp.up", "mlp.out"),
     ]
     assert all(one.products for one in forward)
+
+
+def test_a_sum_of_terms_that_one_kernel_makes_leaves_it_added_up():
+    """What only a norm reads has its cotangent from that norm alone: no kernel copies it behind."""
+    stream = 2 * TOKENS * LLAMA.hidden
+    for model in (GPT, LLAMA, replace(LLAMA, norms="both"), blocks(LLAMA, {"qk_norm": "head"})):
+        every, sizes = found(model)
+        makers = {x: one for one in every for x in one.writes}
+        for one in (one for one in every if {*map(type, one.ops)} == {Lin} and one.where.act in {"B", "W"}):
+            made = [makers.get(x) for x in one.reads if x.role != "param"]
+            assert any(other is not made[0] for other in made) or made[0] is None or made[0].loops != one.loops
+        (last,) = [one for one in every if (one.where.act, one.where.kernel) == ("B", "norm.final")]
+        assert last.memory_bytes(sizes) // stream == 3
+
+
+def test_parts_that_one_kernel_makes_are_joined_by_another():
+    """Queries, keys and values of one projection: a split's backward lays cotangents side by side."""
+    every, sizes = found(GPT, PRACTICES["megatron"])
+    (join,) = [one for one in every if any(x.name == "d.attention.qkv" for x in one.writes)]
+    assert join.memory_bytes(sizes) == 2 * 3 * 2 * TOKENS * GPT.heads * GPT.head_dim // T
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA, replace(GPT, dropout=0.1)])
+@pytest.mark.parametrize("recompute", ["full", "attention"])
+def test_what_runs_once_more_as_a_whole_writes_what_it_wrote(model, recompute):
+    """But for numbers per token and masks of dropout, which it keeps for backward only now."""
+    every, _ = found(model, replace(PRACTICES["megatron"], recompute=(recompute,)))
+    again = [one for one in every if one.where.again == "replay"]
+    ran = [one for one in every if one.where.act == "F" and one.where.place == "layer"]
+    if recompute != "full":
+        ran = [one for one in ran if one.where.kernel.startswith(recompute)]
+    assert [written(one) for one in again] == [written(one) for one in ran] != []
+
+
+def written(kernel):
+    """Names of what a kernel puts into memory that is as wide as the stream, heads, or the MLP."""
+    return {x.name for x in kernel.writes if not {*x.dims} <= {"b", "s", "g", "r"} and x.dtype != "int8"}
 
 
 def test_a_lookup_reads_what_it_finds_and_not_the_table():

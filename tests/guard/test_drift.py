@@ -391,6 +391,24 @@ def test_sums_that_differ_by_rounding_are_not_told():
     assert "Axes" not in [table.title for table in page.tables]
 
 
+def test_bytes_are_the_same_in_whatever_order_a_lock_holds_them():
+    """A lock sorts its collectives, a plan has them in the order of the step; a share of bytes adds up otherwise."""
+    fact = many(1).scenarios["scenarios/s000"]
+    calls = tuple(one.but(calls=1, wire=wire) for one, wire in zip(fact.collectives, (0.1, 0.2, 0.3), strict=False))
+    assert len(calls) == 3
+    old, new = (
+        many(1, times).but(scenarios={"scenarios/s000": slower(fact.but(collectives=these), times)})
+        for times, these in ((1, calls), (1.1, calls[::-1]))
+    )
+    page = check_page(CheckResult(drift(old, new), Path("tpsim.lock"), updated=False), verbose=True)
+    told = {
+        table.title: [row["wire"] for row in table.rows]
+        for table in page.tables
+        if table.title in {"Scenarios", "Axes"}
+    }
+    assert told == {"Scenarios": [""], "Axes": [""]}
+
+
 # Formulas that came or went -----------------------------------------------------------------------------------------
 
 

@@ -228,11 +228,18 @@ class _Gathering:
         return self.practice.attention == "plain" and op.where.kernel.partition(".")[0] == "attention"
 
     def _finished(self, op: Op) -> int | None:
-        """The kernel that makes what an op only casts, scales, or adds parameters to."""
-        if not isinstance(op, Lin) or any(self._source(x).role != "param" for x in op.inputs[1:]):
+        """The kernel that makes what an op only casts, scales, or adds parameters to, or all of what it adds up.
+
+        Parts are joined in another kernel, even if they are made in one.
+        """
+        if not isinstance(op, Lin):
             return None
-        maker = self.maker.get(self._source(op.inputs[0]))
-        return maker if maker is not None and {*self.groups[maker][0].where.loops} == {*op.where.loops} else None
+        first, *others = map(self._source, op.inputs)
+        made = (first, *(x for x in others if x.role != "param"))
+        maker, *more = {self.maker.get(x) for x in made}
+        if more or maker is None or any(SLOTS & {*op.output.dims} - {*x.dims} for x in made):
+            return None
+        return maker if {*self.groups[maker][0].where.loops} == {*op.where.loops} else None
 
     def _known(self, key: Hashable) -> int:
         return self.numbers[key] if key in self.numbers else self._new(key)
@@ -252,12 +259,16 @@ class _Gathering:
         return reads
 
     def _writes(self, number: int) -> Iterator[Array]:
-        """What a kernel puts into memory: what others read, and what takes the place of a state."""
+        """What a kernel puts into memory: what others read, and what takes the place of a state.
+
+        Of what runs once more as a whole what it ends in, too, which nobody reads again.
+        """
+        inside = {self._source(x) for op in self.groups[number] for x in op.inputs}
         for op in self.groups[number]:
             if isinstance(op, Append):
                 yield op.inputs[1]
-            others = self.readers.get(op.output, set()) - {number}
-            if others or (op.where.act == "U" and op.inputs[0].role == "state"):
+            others, ends = self.readers.get(op.output, set()) - {number}, op.where.again and op.output not in inside
+            if others or ends or (op.where.act == "U" and op.inputs[0].role == "state"):
                 yield op.output
 
 

@@ -13,12 +13,12 @@ from tpsim.quantity.units import show
 from tpsim.report.table import Column, Page, Table, present
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tpsim.guard.causes import CauseOfDrift
     from tpsim.guard.check import CheckResult
     from tpsim.guard.diff import DiffResult
-    from tpsim.guard.lock_parts import CallName, ScenarioFact
+    from tpsim.guard.lock_parts import CallName, CallsFact, ScenarioFact
 
 Row = dict[str, Any]
 
@@ -221,7 +221,12 @@ def _of_one_side(drift: Drift) -> Iterator[Row]:
 
 
 def _wire(fact: ScenarioFact) -> float:
-    return sum(collective.wire_in_all for collective in fact.collectives)
+    return _added(collective.wire_in_all for collective in fact.collectives)
+
+
+def _added(numbers: Iterable[float]) -> float:
+    """Their sum, the same in any order: a lock holds collectives in another one than a plan."""
+    return sum(sorted(numbers))
 
 
 def _sums(name: str, drift: Drift, of: Callable[[CallName], str]) -> Iterator[Row]:
@@ -244,11 +249,12 @@ def _sums(name: str, drift: Drift, of: Callable[[CallName], str]) -> Iterator[Ro
 
 
 def _summed(fact: ScenarioFact, of: Callable[[CallName], str]) -> dict[str, tuple[float, float]]:
-    sums: dict[str, tuple[float, float]] = {}
+    groups: dict[str, list[CallsFact]] = {}
     for collective in fact.collectives:
-        wire, time = sums.get(of(collective.call), (0, 0))
-        sums[of(collective.call)] = (wire + collective.wire_in_all, time + collective.busy_s)
-    return sums
+        groups.setdefault(of(collective.call), []).append(collective)
+    return {
+        key: (_added(x.wire_in_all for x in group), _added(x.busy_s for x in group)) for key, group in groups.items()
+    }
 
 
 def value_text(quantity: str, value: Any) -> str:
