@@ -10,6 +10,7 @@ from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.space import spaces
 from tpsim.machine.profile import load
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.spec.catalogue import names
 from tpsim.question.memo import Memo
 from tpsim.question.prices import always_priced, sizes_of
@@ -69,3 +70,14 @@ def test_where_devices_reach_each_other_no_layout_is_without_a_price(hardware):
     for group in sure:
         calls = Figures(group.example, group.meshes, group.on, group.microbatches, memo, {}).calls
         assert not any(calls.refused(at, around=True) for at in range(len(group.meshes)))
+
+
+def test_a_harness_that_a_level_has_not_is_refused_though_nothing_fits():
+    """It was taken for a search that finds nothing: a launch is forced as much as an algorithm is."""
+    tight = {"extends": "dgx-h100", "chip": {"memory": {"capacity": "1 GB"}}}
+    document = {"tpsim": "scenario/1", "model": "llama-3-8b", "hardware": tight, "workload": WORK, "chips": 16}
+    document |= {"collectives": {"launch": "nobody"}}
+    memo = Memo()
+    several = spaces(document, flags={}, overrides=(), vary=["microbatches=1", "zero=1"], memo=memo)
+    with pytest.raises(InputError, match='"nobody" is not a launch of n'):
+        evaluate(several, memo, weigh)
