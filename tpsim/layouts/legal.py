@@ -229,9 +229,9 @@ class Legal:
 
     @cached_property
     def _copied(self) -> bool:
-        """True if some copy kv heads, and have no fewer arrays, nor calls, for that: see `Practice.under`."""
+        """True if some copy kv heads, and have no fewer arrays, nor calls, for that: see `Practice.under`, `Update`."""
         heads, kv_heads, practice = self.base.model.heads, self.base.model.kv_heads, self.base.practice
-        alike = practice.qkv != "fused" and not practice.coalesce
+        alike = practice.qkv != "fused" and not practice.coalesce and practice.clip == "none"
         return (
             alike
             and kv_heads > 1
