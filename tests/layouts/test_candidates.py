@@ -306,6 +306,17 @@ def test_copies_of_kv_heads_in_one_layout_cost_another_nothing(clip):
     assert beside == pytest.approx(alone, rel=1e-9)
 
 
+def test_what_zero_cannot_split_refuses_no_layout_without_it():
+    """All stages are cut as the last one is: over 24 shards of 4,096 the first needs none of them to divide."""
+    practice = {"base": "megatron", "padding": "none"}
+    asked = {"tpsim": "scenario/1", "model": "llama-3-8b", **H100, "chips": 24, "practice": practice}
+    memo, vary = Memo(), ["tp=1", "pp=1", "cp=1", "zero=0,1,3", "microbatches=1", "recompute=none"]
+    work = {**WORK, "global_batch": 24}
+    found = evaluate(spaces({**asked, "workload": work}, flags={}, overrides=(), vary=vary, memo=memo), memo, weigh)
+    assert [one.layout.zero for one in found.candidates] == [0]
+    assert dict(found.refused) == {"hidden-not-divisible": 2}
+
+
 def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
     memo, chips, batch = Memo(), 12, 12
     document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "global_batch": batch}, "chips": chips}
