@@ -268,8 +268,8 @@ def main(seed: str = "", seconds: str = "60") -> int:
             drawn = Drawn(draws, Path(folder))
             for what in held(drawn, draws, counts):
                 wrong += 1
-                model = Path(drawn.scenario["model"]).read_text()
-                sys.stdout.write(f"{what}\n{json.dumps(drawn.scenario)}\n{drawn.vary}\n{model}\n")
+                files = "\n".join(path.read_text() for path in sorted(Path(folder).iterdir()))
+                sys.stdout.write(f"{what}\n{json.dumps(drawn.scenario)}\n{drawn.vary}\n{files}\n")
     sys.stdout.write(", ".join(f"{many:,} {what}" for what, many in counts.most_common()) + f"; {wrong} wrong\n")
     return int(wrong > 0)
 

@@ -288,6 +288,35 @@ def test_what_a_stack_keeps_and_the_buffers_of_its_buckets_are_in_it(practice, z
     test_memory_is_that_of_the_plan(weighed({**TINY, "practice": practice}, WORK, 4, vary, 20))
 
 
+@pytest.mark.parametrize("clip", ["none", "norm", "deferred"])
+def test_copies_of_kv_heads_in_one_layout_cost_another_nothing(clip):
+    """Where gradients have a norm, squares of what is copied are a sum of their own, of one device or of many."""
+    model = {"extends": "llama-3-8b", "layers": 4, "kv_heads": 2}
+    scenario = {"tpsim": "scenario/1", "model": model, **H100, "chips": 8, "practice": {"base": "xla", "clip": clip}}
+    told = []
+    for tp in ("2", "2,4"):
+        memo, vary = Memo(), [f"tp={tp}", "pp=2", "cp=1", "zero=0,1", "microbatches=2", "schedule=1f1b", "sp=true"]
+        several = spaces({**scenario, "workload": WORK}, flags={}, overrides=(), vary=vary, memo=memo)
+        found = evaluate(several, memo, weigh).candidates
+        for one in found:
+            one.family.bound()
+        told.append({one.layout: one.step_s for one in found if one.layout.tp == 2})
+    alone, beside = told
+    assert len(alone) > 3
+    assert beside == pytest.approx(alone, rel=1e-9)
+
+
+def test_what_zero_cannot_split_refuses_no_layout_without_it():
+    """All stages are cut as the last one is: over 24 shards of 4,096 the first needs none of them to divide."""
+    practice = {"base": "megatron", "padding": "none"}
+    asked = {"tpsim": "scenario/1", "model": "llama-3-8b", **H100, "chips": 24, "practice": practice}
+    memo, vary = Memo(), ["tp=1", "pp=1", "cp=1", "zero=0,1,3", "microbatches=1", "recompute=none"]
+    work = {**WORK, "global_batch": 24}
+    found = evaluate(spaces({**asked, "workload": work}, flags={}, overrides=(), vary=vary, memo=memo), memo, weigh)
+    assert [one.layout.zero for one in found.candidates] == [0]
+    assert dict(found.refused) == {"hidden-not-divisible": 2}
+
+
 def test_layouts_are_refused_as_plan_refuses_them_and_no_others():
     memo, chips, batch = Memo(), 12, 12
     document = {"tpsim": "scenario/1", **TINY, "workload": {**WORK, "global_batch": batch}, "chips": chips}

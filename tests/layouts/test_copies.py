@@ -14,10 +14,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.models import SMALL_SCENARIO as SMALL
+from tpsim.answers.ranking import weigh
 from tpsim.answers.search import search
 from tpsim.layouts import copies as rooms
+from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.copies import Copies, processors
+from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 
@@ -68,6 +72,23 @@ def test_inference_is_shared_too(forked):
     alone, several = (search("llama3-70b-v5e-decode", workers=workers, **asked) for workers in (1, 2))
     assert forked
     assert several.to_json() == alone.to_json()
+
+
+def test_seconds_of_prompts_that_replies_pay_for_come_from_copies_too(forked):
+    replies = {"kind": "serve", "batch": 32, "prompt": 512, "output": 64}
+    asked = {"tpsim": "scenario/1", "model": "llama-3-8b", "hardware": "dgx-h100", "workload": replies, "chips": 8}
+    asked |= {"assume": {"price_per_chip_hour": 2}}
+    alone, several = (evaluated(asked, workers) for workers in (1, 2))
+    assert forked
+    assert several == alone
+    assert any(paid is not None for *_, paid in alone)
+
+
+def evaluated(asked, workers):
+    memo = Memo()
+    several = spaces(asked, flags={}, overrides=(), vary=["tp", "batch=8,32"], memo=memo)
+    families = evaluate(several, memo, weigh, workers).families
+    return [(one.order, one.tokens, None if one.paid_s is None else one.paid_s.tolist()) for one in families]
 
 
 def test_each_thing_is_made_once_and_stands_in_its_place():

@@ -10,6 +10,7 @@ from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
 from tpsim.layouts.space import spaces
 from tpsim.machine.profile import load
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.spec.catalogue import names
 from tpsim.question.memo import Memo
 from tpsim.question.prices import always_priced, sizes_of
@@ -59,6 +60,29 @@ def test_what_surely_does_not_fit_is_not_traced():
     assert (held.peak_bytes >= least).all()
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_what_is_held_at_most_is_worked_out_however_early_a_layout_is_known_not_to_fit(share):
+    """By what stands there at least, by all that does, or by what a step makes: until then it is told less."""
+    vary = ["microbatches=2", "schedule=1f1b", "recompute=none,full", "cp=1", "zero=0,1,3"]
+    model = {"extends": "llama-3-8b", "layers": 4}
+
+    def told(capacity):
+        hardware = {"extends": "dgx-h100", "chip": {"memory": {"capacity": f"{capacity:.0f} B"}}}
+        document = {"tpsim": "scenario/1", "model": model, "hardware": hardware, "practice": CAST, "workload": WORK}
+        memo = Memo()
+        several = spaces({**document, "chips": 16}, flags={}, overrides=(), vary=vary, memo=memo)
+        found = evaluate(several, memo, weigh)
+        early = {one.layout: one.peak_bytes for one in found.candidates}
+        for family in found.families:
+            family.hold()
+        return early, {one.layout: one.peak_bytes for one in found.candidates}
+
+    _, whole = told(2e12)
+    early, tight = told(sorted(whole.values())[int(share * len(whole))])
+    assert tight == pytest.approx(whole, rel=1e-12)
+    assert any(early[layout] < held * 0.999 for layout, held in tight.items())
+
+
 @pytest.mark.parametrize("hardware", names("hardware"))
 def test_where_devices_reach_each_other_no_layout_is_without_a_price(hardware):
     """Nobody asks there whether one has: elsewhere what has none is refused, fit or not."""
@@ -69,3 +93,15 @@ def test_where_devices_reach_each_other_no_layout_is_without_a_price(hardware):
     for group in sure:
         calls = Figures(group.example, group.meshes, group.on, group.microbatches, memo, {}).calls
         assert not any(calls.refused(at, around=True) for at in range(len(group.meshes)))
+
+
+@pytest.mark.parametrize("what", ["launch", "protocol"])
+def test_a_choice_that_a_level_has_not_is_refused_though_nothing_fits(what):
+    """A launch was not: nothing fits, said the search."""
+    tight = {"extends": "dgx-h100", "chip": {"memory": {"capacity": "1 GB"}}}
+    document = {"tpsim": "scenario/1", "model": "llama-3-8b", "hardware": tight, "workload": WORK, "chips": 16}
+    document |= {"collectives": {what: "nobody"}}
+    memo = Memo()
+    several = spaces(document, flags={}, overrides=(), vary=["microbatches=1", "zero=1"], memo=memo)
+    with pytest.raises(InputError, match=f'"nobody" is not a {what} of n'):
+        evaluate(several, memo, weigh)

@@ -184,6 +184,18 @@ def test_rules_that_cut_a_stack_alike_are_one_layout_and_of_one_stage_none_makes
     assert layouts[1, None] == len(alone.evaluation.candidates)
 
 
+def test_a_pipeline_that_seconds_cannot_split_for_want_of_a_price_is_refused_alone():
+    """One whose ends reach each other over no cable refused the whole search, where another rule is looked at, too."""
+    model = {"extends": "llama-3-8b", "layers": 8, "tie_embeddings": True}
+    asked = {"model": model, "hw": "tpu-v5e", "chips": 32, "batch": 32, "seq": 1024}
+    several = ["tp=4", "pp=1,2,8", "cp=1", "zero=1", "microbatches=4", "recompute=none", "schedule=1f1b", "sp=true"]
+    even, both = (search(**asked, vary=[*several, f"layers={of}"]) for of in ("even", "even,balanced"))
+    (one,), (other,) = even.refused, both.refused
+    assert (one.reason, other.reason) == ("no-closed-form", "no-closed-form")
+    assert (one.layouts, other.layouts) == (1, 2)
+    assert (even.considered, both.considered) == (3, 5)
+
+
 def test_flags_that_a_scenario_cannot_do_without_may_be_varied_instead():
     found = search(
         model="gpt-tiny", hw="dgx-h100", chips=8, batch=16, tp=2, vary=["seq=8,16", "pp=1"], by="tokens_per_s"

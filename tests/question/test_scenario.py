@@ -422,13 +422,21 @@ def test_an_override_that_contradicts_a_flag_is_refused(tmp_path: Path, flags, t
         ({"mesh": "data=4,tensor=8"}, ["mesh.tensor=8", "mesh.idle=1"]),
         ({"tp": 8}, ["mesh.tensor=8", "chips=128"]),
         ({"tp": 8}, ["mesh={data: 4, a: 2, b: 4}", "layout.tp=[a, b]", "chips=32"]),
-        ({"tp": "tensor"}, ["layout.tp=[tensor]"]),
+        ({"tp": "tensor"}, ["layout.tp=[tensor]", "mesh.tensor=4", "chips=128"]),
         ({"placement": "tensor=nvlink"}, ["placement.data=network"]),
         ({"recompute": "full"}, ["recompute=full"]),
     ],
 )
 def test_what_an_override_says_beside_a_flag_or_like_it_is_taken(tmp_path: Path, flags, overrides) -> None:
     assert asked(tmp_path, flags=flags, overrides=overrides)
+
+
+@pytest.mark.parametrize(("flags", "field"), [({"tp": 8}, "mesh"), ({"zero": 2}, "layout")])
+def test_an_override_that_is_no_map_is_refused_as_that_and_not_for_a_flag_of_a_field_in_it(
+    tmp_path: Path, flags, field
+) -> None:
+    text = refusal(tmp_path, flags=flags, overrides=[f"{field}=nope"])
+    assert text.startswith(f'error[bad-value]: {field} is "nope", not a map of fields')
 
 
 def test_a_size_that_contradicts_the_mesh_flag_is_refused(tmp_path: Path) -> None:

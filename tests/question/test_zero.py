@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import tpsim
+from tpsim.algebra.mesh import Mesh
 from tpsim.claims.verify import verify
+from tpsim.question.zero import parts_of_latents
 
 ASKED = {"model": "llama-3-8b", "hw": "dgx-h100", "pp": 2, "dp": 4, "seq": 8192, "batch": 32, "microbatches": 8}
 LAYER = 218_112_000
@@ -189,3 +191,24 @@ def test_a_plan_says_over_what_zero_leaves_weights_on_latents_whole():
     beginning = "weights on latents do not divide over dp 1024, by their ranks and by heads: "
     assert text == f"{beginning}ZeRO leaves them whole over data"
     assert not any("latents" in one.text for one in held_by(512, 1, zero=1).assumptions)
+
+
+def test_of_axes_that_divide_a_rank_those_of_the_most_devices_are_taken_not_the_most_axes():
+    """Of 2 x 2 x 64 shards a rank of 64 takes the 64, and heads the others."""
+    mesh = Mesh({"a": 2, "b": 2, "c": 64})
+    assert parts_of_latents({"u": 64, "x": 64}, mesh, ("a", "b", "c"), heads=4) == {
+        "u": ("c",),
+        "x": ("c",),
+        "g": ("a", "b"),
+    }
+
+
+def test_what_ranks_and_heads_leave_of_the_shards_splits_head_dims_where_it_divides_them():
+    """Of 2 x 32 shards ranks of 48 take the 2, and 7 heads nothing: the 32 split 64 numbers of each head."""
+    latent = {"attention": "mla", "heads": 7, "kv_rank": 48, "query_rank": 48, "nope": 64, "value": 64, "rope": 64}
+    few = {"extends": "deepseek-v3", "layers": [{"repeat": 2, "of": ["latent", "dense"]}], "mtp": None}
+    few["blocks"] = {"latent": latent, "dense": {"ffn": "mlp", "kind": "swiglu", "hidden": 18432}}
+    asked = {"tpsim": "scenario/1", "model": few, "hardware": "dgx-h100", "mesh": {"a": 2, "b": 32}}
+    asked |= {"workload": {"seq": 512, "global_batch": 64, "microbatches": 1}}
+    plan = tpsim.plan({**asked, "layout": {"dp": ["a", "b"], "zero": 1}})
+    assert plan.question.layout.type_in(("u", "g", "d"), "state").on == (("a",), (), ("b",))

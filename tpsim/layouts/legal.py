@@ -15,7 +15,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
 from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
-from tpsim.layouts.orders import orders
+from tpsim.layouts.orders import BALANCED, NEARLY_EVEN, orders
 from tpsim.layouts.places import otherwise, placed
 from tpsim.layouts.reason import Reason, reason
 from tpsim.program.layout import CacheLayout
@@ -229,9 +229,9 @@ class Legal:
 
     @cached_property
     def _copied(self) -> bool:
-        """True if some copy kv heads, and have no fewer arrays, nor calls, for that: see `Practice.under`."""
+        """True if some copy kv heads, and have no fewer arrays, nor calls, for that: see `Practice.under`, `Update`."""
         heads, kv_heads, practice = self.base.model.heads, self.base.model.kv_heads, self.base.practice
-        alike = practice.qkv != "fused" and not practice.coalesce
+        alike = practice.qkv != "fused" and not practice.coalesce and practice.clip == "none"
         return (
             alike
             and kv_heads > 1
@@ -305,6 +305,8 @@ class Legal:
         """Layouts that are cut alike, of each program: its cells are the meshes with the numbers of microbatches."""
         first = next((layout for layout, *_ in members if layout.pp > ALONE), members[0][0])
         first = first._replace(microbatches=next(legal[0] for layout, *_, legal in members if layout == first))
+        if first.layers == BALANCED:  # seconds split layers, and not all have a price
+            first = first._replace(layers=NEARLY_EVEN)
         laids: dict[Site, Laid] = {}
         legal_of: dict[Site, set[int]] = defaultdict(set)
         of = [layout.site for layout, *_ in members]

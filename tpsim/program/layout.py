@@ -210,7 +210,8 @@ def layout(
     ep        axes, of dp, cp and tp, that experts lie on, major first; before them those that have all tokens: rows are
               born on them for the experts there alone
     etp       axes of tp that split each expert
-    whole     dims that ZeRO must not shard because dp and cp do not divide them (h, d or f)
+    whole     dims that ZeRO does not shard: because dp and cp do not divide them, or because every weight that has
+              them has one before them that takes all axes (d, f or y)
     besides   dims that ZeRO shards too: those of latents, which weights may have in the place of h, and y, which biases
               of experts have
     parts     dim -> axes of dp and cp that ZeRO shards of weights on latents, where not all of them divide a rank

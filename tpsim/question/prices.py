@@ -50,8 +50,8 @@ def sizes_of(question: Question) -> Sizes:
 
 def always_priced(question: Question) -> bool:
     """True where every collective has a price: each device reaches every other one, and nothing is forced."""
-    force, everywhere = question.force, all(joined(level.topology) for level in question.machine.levels)
-    return everywhere and question.cost_model == "additive" and not (force.algorithm or force.protocol)
+    everywhere = all(joined(level.topology) for level in question.machine.levels)
+    return everywhere and question.cost_model == "additive" and not any(question.force)
 
 
 def pricer(question: Question) -> Pricer:
