@@ -144,7 +144,7 @@ layout: {dp: data, zero: 3}
 def test_no_share_of_peak_comes_to_more_than_all_of_it(here, tmp_path):
     """Slow products speak for fast memory, as published runs have the two; what is shown is what is written."""
     (tmp_path / "fsdp.yaml").write_text(FSDP, encoding="utf-8")
-    result = hw_fit_runs(here("fsdp.yaml,4", "fsdp.yaml,5"), base="dgx-h100")
+    result = hw_fit_runs(here("fsdp.yaml,4.2", "fsdp.yaml,5"), base="dgx-h100")
     assert max(row["value"] for row in result.parameters) == 1
     (tmp_path / "mine.yaml").write_text(result.to_yaml(), encoding="utf-8")
     assert load("mine.yaml").chip.memory_efficiency.value == 1
