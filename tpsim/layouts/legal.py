@@ -182,7 +182,7 @@ class Legal:
             return self._once(("laid", *layout.ways, zero, layout.sequence_parallel, *served, parts), compute, *args)
 
         served, last = (layout.cache, layout.over_tp), layout._replace(zero=zero)
-        if self.file.shardings or not layout.zero < zero:
+        if not layout.zero < zero:
             return cut_at(layout.zero, self._on_mesh, layout)  # type: ignore[no-any-return]  # put there by it
         laids = cut_at(zero, self._on_mesh, last)
         if isinstance(laids, Reason):

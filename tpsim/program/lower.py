@@ -102,14 +102,13 @@ def states(
 
     How far these are sharded is known once backward is traced; arguments as of `lower`.
     """
-    practice = practice.under(layout)
-    stacks, trace = stacks_of(layers, practice, model), Trace(layout, order, ROOT)
-    weights, update = leaves_of(trace, model, practice, dtypes, stacks), Update(trace, layout, practice, dtypes)
-    for _, weight in _trained(model, practice, stacks, weights):
-        with trace.at(trace.producer[weight].where.but(act="U"), "state"):
+    text, stacks = _declared(Trace(layout, order, ROOT), model, practice, dtypes, layers)
+    update = Update(text.trace, layout, text.practice, dtypes)
+    for _, weight in _trained(model, text.practice, stacks, text.weights):
+        with text.trace.at(text.trace.producer[weight].where.but(act="U"), "state"):
             update.states(weight)
             update.gradient(weight)
-    return _program(trace, practice, stacks, {})
+    return _program(text.trace, text.practice, stacks, {})
 
 
 def begun(
@@ -123,9 +122,16 @@ def begun(
     path: Path = book_path,
 ) -> Begun:
     """The forward of one microbatch, with which a step begins; arguments and errors as of `lower`."""
-    practice = practice.under(layout)
-    stacks, trace = stacks_of(layers, practice, model), Trace(layout, order, ROOT, path=path)
-    return _forward(Text(trace, model, practice, dtypes, leaves_of(trace, model, practice, dtypes, stacks)), stacks)
+    return _forward(*_declared(Trace(layout, order, ROOT, path=path), model, practice, dtypes, layers))
+
+
+def _declared(
+    trace: Trace, model: Model, practice: Practice, dtypes: Dtypes, layers: int | tuple[int | Layers, ...] | None
+) -> tuple[Text, tuple[tuple[str, ...], ...]]:
+    """A step of which parameters alone are written into `trace`, and the kinds of its layers."""
+    practice = practice.under(trace.layout)
+    stacks = stacks_of(layers, practice, model)
+    return Text(trace, model, practice, dtypes, leaves_of(trace, model, practice, dtypes, stacks)), stacks
 
 
 @dataclass(frozen=True, slots=True)
