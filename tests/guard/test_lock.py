@@ -17,6 +17,7 @@ from tpsim.guard.drift_result import values
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, sizes
 from tpsim.guard.lock import lock_text, read_lock
 from tpsim.guard.lock_of_plans import asked_facts
+from tpsim.guard.lock_of_result import recorded
 from tpsim.guard.lock_parts import CallName
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -223,6 +224,16 @@ def test_facts_of_a_plan_are_those_of_its_rows():
         row.wire_bytes_per_device * row.count for row in result.rows
     )
     assert sum(one.busy_s for one in fact.collectives) == pytest.approx(result.step.communication_s)
+
+
+@pytest.mark.parametrize("facts", [lambda result: asked_facts({"x": result}, Path()), recorded], ids=["asked", "saved"])
+def test_what_a_device_sends_is_that_of_the_stage_the_step_hangs_on(facts):
+    result = plan("deepseek-v3-h100")
+    (fact,) = facts(result).scenarios.values()
+    assert len(fact.collectives) == len(result.collectives) > len(fact.paced) == len(result.rows)
+    for axis, summed in result.totals["by_axis"].items():
+        sent = sum(one.wire_in_all for one in fact.paced if one.axis == axis)
+        assert sent == pytest.approx(summed.wire_bytes_per_device, rel=1e-12)
 
 
 def test_the_only_launch_of_a_level_is_held_as_the_figure_that_it_is():

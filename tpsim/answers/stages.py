@@ -211,6 +211,16 @@ def listed(ranks: Sequence[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
+def names(ranks: str | None, rank: int) -> bool:
+    """True if ranks in words, as `listed` says them, have this one among them; None is all.
+
+    >>> names("0-2,7", 1), names("0-2,7", 3), names(None, 3)
+    (True, False, True)
+    """
+    runs = [run.partition("-") for run in (ranks or f"{rank}").split(",")]
+    return any(int(first) <= rank <= int(last or first) for first, _, last in runs)
+
+
 def _figures(stage: Stage, holds: ChipMemory) -> tuple[Any, ...]:
     seconds = (stage.compute.time_s, stage.exposed_s, stage.bubble_s, stage.host_s, stage.stragglers_s)
     return (stage.layers, *seconds, stage.in_flight, holds.static_bytes, holds.kept_bytes, holds.peak_bytes)

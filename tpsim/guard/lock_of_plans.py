@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.answers.stages import names
 from tpsim.fabric.placement import in_one_line
 from tpsim.guard.formulas import form_formulas, move_formulas, program_formulas, schedule_formulas, seconds_formulas
 from tpsim.guard.lock import Lock
@@ -267,13 +268,17 @@ def _best(question: Question) -> dict[str, bool]:
 
 
 def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:
-    for fact, row in zip(calls_of(plan.collectives), plan.collectives, strict=True):
+    rows = plan.collectives
+    for fact, row in zip(calls_of(rows, plan.pipeline and plan.pipeline.pacing_rank), rows, strict=True):
         levels = tuple(_carried_by(row, plan.question))
         yield fact.but(messages=plain(row.timing.steps * fact.calls), levels=levels, uses=uses.of_row(row))
 
 
-def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
-    """Rows under the interface's names as a lock holds them, without what only a plan knows that is not saved."""
+def calls_of(rows: Iterable[Mapping[str, Any]], pacing_rank: int | None) -> Iterator[CallsFact]:
+    """Rows under the interface's names as a lock holds them, without what only a plan knows that is not saved.
+
+    pacing_rank  the stage that the step hangs on; None without stages
+    """
     alike: Counter[CallName] = Counter()
     for row in rows:
         place = "once" if row["layer"] is None else "layers"
@@ -288,6 +293,7 @@ def calls_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[CallsFact]:
             messages=0,
             time_s=float(row["time_s"]),
             levels=((row["axis"], "wires", row["algorithm"]),),
+            elsewhere=pacing_rank is not None and not names(row.get("stage"), pacing_rank),
         )
 
 

@@ -120,11 +120,12 @@ class CallName(NamedTuple):
 class CallsFact(Made):
     """One collective of a scenario: `calls` equal calls per step and device.
 
-    bytes     logical bytes of one call
-    wire      bytes that one device must inject in one call
-    messages  messages that wait for one another, over all calls
-    time_s    seconds of one call
-    levels    what carries it, inner first: level, wires, algorithm
+    bytes      logical bytes of one call
+    wire       bytes that one device must inject in one call
+    messages   messages that wait for one another, over all calls
+    time_s     seconds of one call
+    levels     what carries it, inner first: level, wires, algorithm
+    elsewhere  True where it is one of other stages than the one that the step hangs on: no device has both
     """
 
     noun: ClassVar[str] = "a collective of a lock"
@@ -140,6 +141,7 @@ class CallsFact(Made):
     messages: int | float
     time_s: float
     levels: tuple[Annotated[Names, Field(min_length=3, max_length=3)], ...]
+    elsewhere: bool = False
 
     @property
     def call(self) -> CallName:
@@ -242,6 +244,11 @@ class ScenarioFact(LockPart):
     def calls(self) -> dict[CallName, CallsFact]:
         """The collectives by what tells them apart."""
         return {calls.call: calls for calls in self.collectives}
+
+    @property
+    def paced(self) -> tuple[CallsFact, ...]:
+        """The collectives of a device that the step hangs on."""
+        return tuple(calls for calls in self.collectives if not calls.elsewhere)
 
     def result(self, name: str) -> Any:
         """A result's value; None if there is none of that name."""

@@ -221,7 +221,7 @@ def _of_one_side(drift: Drift) -> Iterator[Row]:
 
 
 def _wire(fact: ScenarioFact) -> float:
-    return _added(collective.wire_in_all for collective in fact.collectives)
+    return _added(collective.wire_in_all for collective in fact.paced)
 
 
 def _added(numbers: Iterable[float]) -> float:
@@ -250,7 +250,7 @@ def _sums(name: str, drift: Drift, of: Callable[[CallName], str]) -> Iterator[Ro
 
 def _summed(fact: ScenarioFact, of: Callable[[CallName], str]) -> dict[str, tuple[float, float]]:
     groups: dict[str, list[CallsFact]] = {}
-    for collective in fact.collectives:
+    for collective in fact.paced:
         groups.setdefault(of(collective.call), []).append(collective)
     return {
         key: (_added(x.wire_in_all for x in group), _added(x.busy_s for x in group)) for key, group in groups.items()
