@@ -108,7 +108,7 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
         inputs={"model": model, "hardware": machine, **inputs_of(rest)},
         uses=(ALL,),
         results={name: ResultFact(value=value) for name, value in results_of(result).items()},
-        collectives=tuple(calls_of(result["collectives"], result.get("pipeline", {}).get("pacing_rank"))),
+        collectives=tuple(calls_of(result["collectives"], (result.get("pipeline") or {}).get("pacing_rank"))),
     )
     return lock.but(uses={ALL: tuple(map(str, lock.facts))}, scenarios={resolved["name"]: fact})
 
