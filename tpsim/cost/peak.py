@@ -238,6 +238,13 @@ class Courses:
         return held_bytes(array, self.sizes, self.keeps, self.lifetimes)
 
 
+class Activations(Courses):
+    """The same of arrays of tokens alone, which are there at every ZeRO stage: weights and their gradients are not."""
+
+    def _bytes(self, array: Array) -> Any:
+        return super()._bytes(array) if "b" in array.dims or array.filled else 0
+
+
 def highest(courses: Courses, chunk: Chunk, acts: str) -> Any:
     """The bytes at the highest point of an action, numbers or arrays; of one alone `Course` knows the parts."""
     level, top = 0, 0

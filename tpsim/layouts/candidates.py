@@ -22,6 +22,7 @@ from tpsim.quantity.progress import unwatched
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from tpsim.layouts.peaks import Peaks
     from tpsim.layouts.space import Space
     from tpsim.quantity.progress import Progress
     from tpsim.question.memo import Memo
@@ -64,9 +65,10 @@ class Shared:
 
     def evaluate(self, number: int) -> None:
         """Evaluate some that are alike."""
-        for at in self.alike[number]:
+        alike: dict[Hashable, Peaks] = {}
+        for at in reversed(self.alike[number]):  # who has most room has to be traced, and tells of the others
             job, refused = self.jobs[at], Counter[Reason]()
-            families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure).families()]
+            families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure, alike).families()]
             self.evaluated[at] = refused, families
 
     def by(self, copies: Copies[Shared], begun: Callable[[int], None]) -> list[Evaluated]:

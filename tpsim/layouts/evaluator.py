@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tpsim.layouts.served import Served, planned_alone
 from tpsim.layouts.sorts import Alike, sorts
 from tpsim.program.schedules import SCHEDULES
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import structure
 from tpsim.question.prices import always_priced
 
 if TYPE_CHECKING:
@@ -35,13 +37,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Evaluator:
-    """What weighs the layouts of one program, and counts those that have no price."""
+    """What weighs the layouts of one program, and counts those that have no price.
+
+    alike  what is held of programs that are alike but for ZeRO: who traces one tells of the others
+    """
 
     group: Group
     memo: Memo
     prices: dict[Hashable, Any]
     refused: Counter[Reason]
     measure: Measure
+    alike: dict[Hashable, Peaks]
 
     def __post_init__(self) -> None:
         group = self.group
@@ -74,12 +80,16 @@ class Evaluator:
     def _together(self, orders: Sequence[Order], several: Sequence[Alike]) -> list[Family]:
         """Families of layouts whose stages take turns so: bytes, and least seconds of those that fit, at once.
 
-        Those that hold too much from step to step, whatever a step does, are not traced where all have a price.
+        Those that hold too much from step to step, whatever a step does, are not traced where all have a price; nor are
+        those that hold too much with the activations of a program that is.
         """
         peaks = Peaks(self.figures, several)
         first, *others = (peaks.least_bytes, peaks.states_bytes, peaks.peak_bytes)[not self._priced :]
         held = self._held(first, several)
         families = [self._family(*each, peaks) for each in zip(orders, several, held, strict=True)]
+        if any(family.fitting.any() for family in families):
+            traced = self.alike.setdefault(self._but_for_zero(peaks), peaks)
+            others = [partial(peaks.active_bytes, traced), *others]
         for bytes_of in others:
             able = [at for at, family in enumerate(families) if family.fitting.any()]
             for at, known in zip(able, self._held(bytes_of, [several[at] for at in able]), strict=True):
@@ -91,6 +101,13 @@ class Evaluator:
             if self.group.example.limits:
                 families[at].bound()
         return families
+
+    def _but_for_zero(self, peaks: Peaks) -> Hashable:
+        """What tells its activations from those of other programs."""
+        group = self.group
+        example = replace(group.example, layout=group.example.layout.at_zero(0))
+        cells = tuple(group.sites), group.on.tobytes(), group.microbatches.tobytes()
+        return *structure(example), *cells, *peaks.actions
 
     def _sorts(self, pp: int, split: Split) -> Sorts:
         question = self.group.example

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tpsim.cost.peak import Courses
+from tpsim.cost.peak import Activations, Courses
 from tpsim.layouts.states import States
 from tpsim.layouts.walk import SPLIT, named, ordered, together
 from tpsim.program.stages import Chunk
 from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tpsim.cost.peak import Changes
     from tpsim.layouts.figures import Figures
@@ -49,6 +49,10 @@ class Peaks(Once):
         """What the fullest rank holds from step to step at least, per layout: no step need be traced to know it."""
         return self._fullest(self._least, some)
 
+    def active_bytes(self, other: Peaks, some: Sequence[Alike]) -> Any:
+        """What it holds at its peak at least, per layout, by activations of a program that is alike but for ZeRO."""
+        return np.concatenate([self._level(alike, self._least, *other.activations) for alike in some])
+
     def states_bytes(self, some: Sequence[Alike]) -> Any:
         """What the fullest rank holds from step to step, per layout: at its peak it holds no less."""
         return self._fullest(self._states, some)
@@ -62,9 +66,15 @@ class Peaks(Once):
 
     def peak_bytes(self, some: Sequence[Alike]) -> Any:
         """What the fullest rank holds at its peak, per layout."""
-        return np.concatenate([*map(self._peaks, some)])
+        return np.concatenate([self._level(alike, self._states, *self._actions) for alike in some])
 
-    def _peaks(self, alike: Alike) -> Any:
+    def _level(self, alike: Alike, states: Any, tops: Any, left: Any) -> Any:
+        """What the fullest rank holds where that is most, by what stands there and what actions hold and leave.
+
+        states  [rank, cell]
+        tops    of actions: [action, cell]; all chunks of an act stand side by side
+        left    by a microbatch behind F, in every chunk; then, where backward is split, behind B, which W takes
+        """
         schedule, sorts, cells = alike
         p, many = sorts.ranks, self.figures.microbatches[cells]
         orders, of = ordered(schedule, p, len(sorts.of) // p, many)
@@ -73,9 +83,9 @@ class Peaks(Once):
         ranks = np.array([self._ranks[sorts.ranked[sort]] for sort in places.ranks])
         nows = np.array([self._acts[acts] * len(self._chunks) + chunks[sort] for sort, acts in places.nows])
         columns = [*chunks, *(chunks + len(self._chunks) if named(schedule) == SPLIT else ())]
-        states, tops = self._states[ranks[rank][:, None], cells], self._tops[nows[now][:, None], cells]
-        left = self._left[np.array(columns)[:, None], cells]
-        level = states + tops + _beside(places.counts, left, of) - places.never[:, of]
+        level = states[ranks[rank][:, None], cells] + tops[nows[now][:, None], cells]
+        left = left[np.array(columns)[:, None], cells]
+        level = level + _beside(places.counts, left, of) - places.never[:, of]
         if places.more is not None:
             level = level + _beside(places.more, left, of) * (many - 1)
         return level.max(axis=0)
@@ -133,14 +143,9 @@ class Peaks(Once):
         return self._stand.bytes([*self._ranks])
 
     @property
-    def _tops(self) -> Any:
-        """What actions hold at most: [action, cell]; all chunks of an act stand side by side."""
-        return self._actions[0]
-
-    @property
-    def _left(self) -> Any:
-        """What a microbatch leaves behind F, in every chunk; then, where backward is split, behind B, which W takes."""
-        return self._actions[1]
+    def actions(self) -> tuple[Hashable, ...]:
+        """What tells its actions from those of other programs."""
+        return *self._chunks, *self._acts
 
     # What actions do -----------------------------------------------------------------------------------------------
 
@@ -156,14 +161,25 @@ class Peaks(Once):
 
     @property
     def _ahead(self) -> int:
-        return self.figures.lowered.program.ahead
+        return self.figures.example.practice.layers_ahead
 
     @cached_property
     def _actions(self) -> tuple[Any, Any]:
-        """What all of them hold at most, and what those of `_left` leave."""
-        known = {axes: at for at, axes in enumerate(self.courses)}
+        """What all of them hold at most, and what they leave, as of `_level`."""
+        return self._of_actions(self.courses)
+
+    @cached_property
+    def activations(self) -> tuple[Any, Any]:
+        """The same of activations alone."""
+        figures = self.figures
+        keeps = figures.example.practice.keeps
+        courses = {axes: Activations(figures.lowered.turnover(axes), figures.sizes, keeps) for axes in self.courses}
+        return self._of_actions(courses)
+
+    def _of_actions(self, courses: Mapping[frozenset[str], Courses]) -> tuple[Any, Any]:
+        known = {axes: at for at, axes in enumerate(courses)}
         here = np.array([known[axes] for axes in self.figures.alone])[self.figures.on]
-        folded = zip(*map(self._folded, self.courses.values()), strict=True)
+        folded = zip(*map(self._folded, courses.values()), strict=True)
         tops, left = (np.choose(here, each) for each in folded)
         many = len(self._chunks)
         split = [-left[at * many :][:many] for acts, at in self._acts.items() if acts == SPLIT[-1]]

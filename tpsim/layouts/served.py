@@ -75,12 +75,16 @@ class Replied(Peaks):
     def _acts(self) -> Mapping[str, int]:
         return {"F": 0}
 
+    @property
+    def _ahead(self) -> int:
+        return self.figures.lowered.program.ahead
+
     def most_bytes(self, alike: Alike) -> Any:
         """What the fullest rank holds, per layout: each runs one action, on one chunk."""
         sorts = alike.sorts
         ranks = [self._ranks[whole] for whole in sorts.ranked.values()]
         chunks = [self._chunks[sorts.chunks[sort]] for (sort,) in sorts.ranked]
-        tops = [part._tops[chunks] for part in (self, self.prompt) if part]  # noqa: SLF001 - it is one, too
+        tops = [part._actions[0][chunks] for part in (self, self.prompt) if part]  # noqa: SLF001 - it is one, too
         return (self._states[ranks] + np.maximum.reduce(tops))[:, alike.cells].max(axis=0)
 
 
