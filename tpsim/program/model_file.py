@@ -95,9 +95,9 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
     if "tpsim" not in document.data and document.path.endswith(".json"):
         from tpsim.program.huggingface import read_config
 
-        imported = read_config(document)
-        check_sizes(imported.model, lambda field: _config_place(document, field))
-        return ModelRead(imported.model, document, "Hugging Face config.json", imported.notes)
+        model, notes = read_config(document)
+        check_sizes(model, lambda field: _config_place(document, field))
+        return ModelRead(model, document, "Hugging Face config.json", notes)
     if EXTENDS in document.data:
         of = document.data[EXTENDS]
         remedy = (
