@@ -40,7 +40,7 @@ class Serving:
     """What steers the structure of a step of inference.
 
     phase     prefill: of a prompt, whose last token is sampled from; decode: of new tokens, all of which are
-    cached    True if earlier tokens are in the cache
+    cached    True if earlier tokens are in the cache, which attention then reads; False for a prompt from nothing
     sampling  how the next token is found over a split vocabulary
     """
 
@@ -77,9 +77,7 @@ def lower_serving(
         leaves,
         others={Attention: attention, Latent: latent_attention},
         caches=_caches(trace, model, leaves, dtypes),
-        reads=serving.cached,
-        last=serving.phase == "prefill",
-        sampling=serving.sampling,
+        serving=serving,
     )
     with trace.at(ROOT.inside("microbatches", 0)):
         results = {"sampled": forward(served, stacks, sampled)}
@@ -142,15 +140,11 @@ class Served(Text):
     """The text of one step of inference.
 
     caches    (name, layer) -> the leaf
-    reads     True where earlier tokens are in the cache, which attention then reads; False for a prompt from nothing
-    last      True where only the last token's logits are wanted, as of a prompt
     appended  the caches behind the step
     """
 
     caches: Mapping[tuple[str, int | None], Array] = field(default_factory=dict)
-    reads: bool = True
-    last: bool = False
-    sampling: Sampling = "gather"
+    serving: Serving = field(kw_only=True)
     appended: dict[tuple[str, int | None], Array] = field(default_factory=dict)
 
 
@@ -161,11 +155,11 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
         q, k, v = headed(text, block, x)
     caches = _cached(text, {"K": k, "V": v})
-    region = "cache" if text.reads else "heads"
-    if not text.reads:
+    region = "cache" if text.serving.cached else "heads"
+    if not text.serving.cached:
         with text.inside("attention", "heads"):
             own = [trace.rename(name, trace.pin(x, "heads", ""), "s", "t") for name, x in (("K", k), ("V", v))]
-    keys, values = caches if text.reads else own
+    keys, values = caches if text.serving.cached else own
     with text.inside("attention", region, "attention"):
         query = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, query, keys), values)
@@ -186,8 +180,8 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
     with text.inside("attention", "block"):
         q, q_rope, own, k_rope = latent.headed(text, block, x)
     latents, rotated = _cached(text, {"C": own, "R": k_rope})
-    if text.last:
-        read = _rows_of(text, latents, rotated, q.dtype) if text.reads else latent.as_read(text, own, k_rope)
+    if text.serving.phase == "prefill":
+        read = _rows_of(text, latents, rotated, q.dtype) if text.serving.cached else latent.as_read(text, own, k_rope)
         return latent.expanded(text, block, (q, q_rope), read)
     with text.inside("attention", "block"):
         query = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
@@ -205,13 +199,13 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
 def sampled(text: Served, x: Array) -> Array:
     """What the next tokens are found in: all logits, or the largest one of each row."""
     trace = text.trace
-    if text.last:
+    if text.serving.phase == "prefill":
         with text.inside("head", "residual"):
             end = trace.index("last", ("s",), x.dtype)
             x = trace.pin(trace.einsum("head.last", ("b", "h"), x, end), "residual", "", name="head.last")
     logits = head(text, norm(text, x, "final"))
     with text.inside("sampling", "vocab"):
-        if text.sampling == "gather":
+        if text.serving.sampling == "gather":
             whole, because = logits.type.with_axes("v", ()), "the next token is drawn from all logits"
             return _capped(text, trace.reshard(logits, whole, because, name="sampled"))
         best = trace.max("sampled", _capped(text, logits), "v", dtype=PAIR)
