@@ -1,6 +1,14 @@
-"""A user's own machine for tests, written without sources: every constant counts as a guess."""
+"""Machines for tests: a user's own, written without sources (every constant counts as a guess), and those shipped."""
 
 from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tpsim.fabric.wires import Segment
+from tpsim.machine.profile import load
+from tpsim.quantity.errors import InputError
 
 OWN = """\
 tpsim: hardware/1
@@ -74,3 +82,24 @@ levels:
     link: {bandwidth: 50 GB/s, hop_latency: 5 us}
 """
 """Nodes of eight on a switch with two protocols, a card of its own for each device; figures stated without a source."""
+
+machine = cache(load)
+"""A shipped machine, read once."""
+
+
+def node(n, name="dgx-h100"):
+    """The way among n ranks of one node."""
+    level = machine(name).levels[0]
+    return (Segment(level.name, level.name, level.topology, n),)
+
+
+def two_levels(g, count, name="dgx-h100"):
+    """The way among g ranks of each of several nodes."""
+    return (*node(g, name), Segment("network", "network", "switch", count))
+
+
+def refusal(path):
+    """What is said of a profile that is refused."""
+    with pytest.raises(InputError) as error:
+        load(path)
+    return str(error.value)

@@ -31,14 +31,6 @@ TABLE, FOUR, JSON, OSU = (
 LAUNCHES = next(line.strip() for line in ISLAND.splitlines() if "threads" in line)
 
 
-@pytest.fixture
-def island(tmp_path, monkeypatch):
-    """A user's machine of nodes of eight with cards between them, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "island.yaml").write_text(ISLAND, encoding="utf-8")
-    return "island.yaml"
-
-
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A fit of all the tables and the JSON."""

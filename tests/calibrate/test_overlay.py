@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.machines import ISLAND
 from tpsim.answers.collective import collective
 from tpsim.answers.hw import hw_validate
 from tpsim.calibrate.fit import hw_fit
@@ -31,14 +30,6 @@ TABLE, FOUR, JSON, OSU, HOSTS = (
         "all-gather-4-mpi-2.11.txt",
     )
 )
-
-
-@pytest.fixture
-def island(tmp_path, monkeypatch):
-    """A user's machine of nodes of eight, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "island.yaml").write_text(ISLAND, encoding="utf-8")
-    return "island.yaml"
 
 
 def refusal(name, **asked):

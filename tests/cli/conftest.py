@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from io import StringIO
 
 import pytest
 
 from tpsim.cli.main import run
+from tpsim.report import terminal
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,18 @@ def tpsim(capsys, monkeypatch):
         return Ran(code, captured.out, captured.err)
 
     return command
+
+
+@pytest.fixture
+def printed():
+    """The lines of a page on a terminal of 80 columns."""
+
+    def lines(page):
+        stream = StringIO()
+        terminal.write(page, stream, "never", 80)
+        return stream.getvalue().splitlines()
+
+    return lines
 
 
 class Terminal:

@@ -16,7 +16,6 @@ from tpsim.cli.main import run
 from tpsim.machine.profile import load
 from tpsim.pages.hw import list_page, page, validate_page
 from tpsim.quantity import spec
-from tpsim.report import terminal
 
 SHIPPED = Path(__file__).parents[2] / "hardware"
 
@@ -44,12 +43,6 @@ def broken(path, old, new):
     path.write_text(OWN.replace(old, new), encoding="utf-8")
 
 
-def printed(document, width):
-    stream = StringIO()
-    terminal.write(document, stream, "never", width)
-    return stream.getvalue().splitlines()
-
-
 def test_the_list_shows_every_machine_and_what_it_has(capsys):
     assert run(["hw", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -73,8 +66,8 @@ def test_a_machine_is_shown_constant_by_constant_with_sources(capsys):
 
 
 @pytest.mark.parametrize("name", spec.names("hardware"))
-def test_every_machine_fits_in_80_columns(name):
-    lines = printed(page(hw_show(name), verbose=False), 80)
+def test_every_machine_fits_in_80_columns(printed, name):
+    lines = printed(page(hw_show(name), verbose=False))
     assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []
 
 
@@ -86,8 +79,8 @@ def test_one_guess_is_one_and_two_are_several(name, said, capsys):
     assert said in capsys.readouterr().out
 
 
-def test_the_list_fits_in_80_columns():
-    assert max(map(len, printed(list_page(hw_list(), verbose=False), 80))) <= 80
+def test_the_list_fits_in_80_columns(printed):
+    assert max(map(len, printed(list_page(hw_list(), verbose=False)))) <= 80
 
 
 def test_the_next_command_of_every_sort_of_machine_answers(capsys):
@@ -192,9 +185,9 @@ def test_text_that_is_no_yaml_is_an_unsound_profile_not_a_wrong_request(own, cap
     assert "mine.yaml:" in capsys.readouterr().out
 
 
-def test_problems_fit_in_80_columns(own):
+def test_problems_fit_in_80_columns(printed, own):
     broken(own, "820 GB/s", "820")
-    assert max(map(len, printed(validate_page(hw_validate([own.name]), verbose=False), 80))) <= 80
+    assert max(map(len, printed(validate_page(hw_validate([own.name]), verbose=False)))) <= 80
 
 
 def test_a_file_that_is_not_there_is_a_wrong_request(own, capsys):

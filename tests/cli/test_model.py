@@ -13,15 +13,8 @@ from tpsim.answers.model import model_list, model_show
 from tpsim.cli.main import run
 from tpsim.pages.model import list_page, page
 from tpsim.quantity import spec
-from tpsim.report import terminal
 
 CONFIGS = Path(__file__).parent.parent / "data" / "hf"
-
-
-def printed(document, width):
-    stream = StringIO()
-    terminal.write(document, stream, "never", width)
-    return stream.getvalue().splitlines()
 
 
 def test_the_list_shows_every_model_with_its_sizes(capsys):
@@ -84,13 +77,13 @@ def test_the_formats_say_the_same_model(capsys):
     assert f"| mlp | {document['result']['parameters']['mlp']:,} |" in capsys.readouterr().out
 
 
-def test_the_list_fits_in_80_columns():
-    assert max(map(len, printed(list_page(model_list(), verbose=False), 80))) <= 80
+def test_the_list_fits_in_80_columns(printed):
+    assert max(map(len, printed(list_page(model_list(), verbose=False)))) <= 80
 
 
 @pytest.mark.parametrize("name", spec.names("models"))
-def test_every_model_fits_in_80_columns(name):
-    lines = printed(page(model_show(name), verbose=False), 80)
+def test_every_model_fits_in_80_columns(printed, name):
+    lines = printed(page(model_show(name), verbose=False))
     assert [line for line in lines if len(line) > 80 and not line.startswith("next: ")] == []
 
 

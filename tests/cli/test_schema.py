@@ -11,15 +11,8 @@ import pytest
 from tpsim.answers.schema import DESCRIBED, SchemaListResult, schema
 from tpsim.cli.main import run
 from tpsim.pages.schema import list_page, page
-from tpsim.report import terminal
 
 NAMES = [one.name for one in DESCRIBED]
-
-
-def printed(document, width):
-    stream = StringIO()
-    terminal.write(document, stream, "never", width)
-    return stream.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,12 +64,12 @@ def test_the_list_is_json_when_asked(capsys):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_of_a_schema_fits_in_80_columns(name):
-    assert max(map(len, printed(page(schema(name), verbose=False), 80))) <= 80
+def test_the_table_of_a_schema_fits_in_80_columns(printed, name):
+    assert max(map(len, printed(page(schema(name), verbose=False)))) <= 80
 
 
-def test_the_list_fits_in_80_columns():
-    assert max(map(len, printed(list_page(SchemaListResult(), verbose=False), 80))) <= 80
+def test_the_list_fits_in_80_columns(printed):
+    assert max(map(len, printed(list_page(SchemaListResult(), verbose=False)))) <= 80
 
 
 def test_a_mistyped_schema_is_answered_with_the_nearest(capsys):

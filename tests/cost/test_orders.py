@@ -30,12 +30,17 @@ def ran(name, p, m, seconds, c=0.0, *, v=1, blocking=False):
     return run(made, lambda action: sum(each[part.act] for part in action), lambda _: c, blocking=blocking)
 
 
+def span(ran):
+    """From the first start to the last end of the rank where that is longest."""
+    return max(ends[-1] - starts[0] for starts, ends in zip(ran.starts, ran.ends, strict=True))
+
+
 @pytest.mark.parametrize("row", RATES["rows"], ids=lambda row: f"p {row['p']}, m {row['m']}, F {row['ms'][0]}")
 def test_the_published_bubble_rates_come_out_to_four_digits(row):
     *seconds, c = row["ms"]
     work = row["m"] * sum(seconds)
-    spans = [ran(name, row["p"], row["m"], seconds, c).span for name in RATES["schedules"]]
-    assert [round((span - work) / span, 4) for span in spans] == row["rates"]
+    spans = [span(ran(name, row["p"], row["m"], seconds, c)) for name in RATES["schedules"]]
+    assert [round((whole - work) / whole, 4) for whole in spans] == row["rates"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ def test_a_step_ends_when_the_worked_example_says(one, seconds, c, end):
     ],
 )
 def test_h2_leaves_the_bubble_of_a_parallelogram(p, seconds, bubble):
-    assert ran("zb-h2", p, 3 * p, seconds).span - 3 * p * sum(seconds) == pytest.approx(bubble, abs=1e-9)
+    assert span(ran("zb-h2", p, 3 * p, seconds)) - 3 * p * sum(seconds) == pytest.approx(bubble, abs=1e-9)
 
 
 @pytest.mark.parametrize(

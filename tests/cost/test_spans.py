@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cost.test_orders import span
 from tpsim.cost.compute import Compute
 from tpsim.cost.orders import run
 from tpsim.cost.pipeline import Work
@@ -107,7 +108,7 @@ def test_steps_that_follow_each_other_are_as_long_as_one_is_told(pipeline, p, ti
     each = {("FBW"[at % 3], at // 3): drawn[at % 3 if alike else at] for at in range(len(drawn))}
     asked = work(name, p, m, each, c=c, v=v)
     step = asked.step()
-    assert step.time_s == pytest.approx(step.ran.span, rel=1e-12)
+    assert step.time_s == pytest.approx(span(step.ran), rel=1e-12)
     assert eval(step.told.formula, dict(step.told.seconds)) == pytest.approx(step.time_s, rel=1e-9)  # noqa: S307
 
     def repeated(often):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
-from io import BytesIO, StringIO, TextIOWrapper
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpsim.cli.main import run
+from tests.fuzz.verdict import ran
 
 COMMANDS: dict[str, list[str]] = {
     "plan": ["plan", "--model", "gpt-tiny", "--hw", "tpu-v5e", "--seq", "8", "--tp", "2", "--dp", "2", "--batch", "8"],
@@ -94,13 +93,6 @@ CASES = [
     if (command, option, value) not in SAME
 ]
 """Every other value: options beside each other have those that the other has not."""
-
-
-def ran(*args: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr of a command line, run here."""
-    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
-        code = run(args)
-    return code, out.getvalue(), err.getvalue()
 
 
 def complaint(args: list[str], shown: str) -> str:

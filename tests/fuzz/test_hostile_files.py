@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.fuzz.verdict import ROOT
-from tpsim.cli.main import run
+from tests.fuzz.verdict import ROOT, ran
 from tpsim.quantity.spec import text
 
 BOMB = "\n".join(["a0: &x0 [1, 1]"] + [f"a{n}: &x{n} [*x{n - 1}, *x{n - 1}]" for n in range(1, 45)])
@@ -46,13 +43,6 @@ READERS = {
     "diff": lambda file: ["diff", "llama3-8b-v5e", file],
 }
 """Every verb that reads a file."""
-
-
-def ran(*args: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr of a command line, run here."""
-    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
-        code = run(args)
-    return code, out.getvalue(), err.getvalue()
 
 
 def make_special(name: str) -> Path:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.hw import hw_show
 from tpsim.answers.model import model_show
 from tpsim.answers.plan import priced
-from tpsim.cli.main import of_the_notation
+from tpsim.cli.main import of_the_notation, run
 from tpsim.guard.lock import read_lock
 from tpsim.pages.plan import page
 from tpsim.quantity import spec
@@ -37,6 +39,13 @@ PROBE: Mapping[str, Any] = {
     "workload": {"global_batch": 8, "seq": 16, "dtype": "bf16"},
 }
 """A small question that is put to every mutated machine and model: what they say must carry a plan."""
+
+
+def ran(*args: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr of a command line, run here."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = run(args)
+    return code, out.getvalue(), err.getvalue()
 
 
 def probe(path: Path) -> Mapping[str, Any]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines import refusal
 from tpsim.answers.hw import hw_list, hw_show, hw_validate
 from tpsim.machine.profile import load
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
 
 SHIPPED = Path(__file__).parents[2] / "hardware"
 RACK = """\
@@ -27,12 +27,6 @@ def rack(tmp_path, chip, more=""):
     path = tmp_path / "rack.yaml"
     path.write_text(RACK.format(chip=chip) + more, encoding="utf-8")
     return path
-
-
-def refusal(path):
-    with pytest.raises(InputError) as error:
-        load(path)
-    return str(error.value)
 
 
 def leaves(part, path=()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,20 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.machines import machine, node, refusal
 from tpsim.calibrate.calibrate import adjusted
-from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.profile import load
-from tpsim.quantity.errors import InputError
-
-machine = cache(load)
 
 KIB, MIB = 2**10, 2**20
-
-
-def node(n, name="dgx-h100"):
-    level = machine(name).levels[0]
-    return (Segment(level.name, level.name, level.topology, n),)
 
 
 def taken(name, n, kind, V, **choice):
@@ -175,12 +166,6 @@ def changed_nvlink(tmp_path, lines):
     path = tmp_path / "mine.yaml"
     path.write_text(f"tpsim: hardware/1\nname: mine\nextends: dgx-a100\nlevels:\n  nvlink:\n{lines}")
     return path
-
-
-def refusal(path):
-    with pytest.raises(InputError) as error:
-        load(path)
-    return str(error.value)
 
 
 def test_what_a_library_counts_can_be_stated_anew(tmp_path):

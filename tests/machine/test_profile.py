@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.machines import refusal
 from tpsim.answers.hw import hw_validate
 from tpsim.machine.hardware_file import HardwareFile
 from tpsim.machine.parts import DTYPES
@@ -42,12 +43,6 @@ def mine(tmp_path: Path, *changes: tuple[str, str]) -> str:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     return str(file)
-
-
-def refusal(path: str) -> str:
-    with pytest.raises(InputError) as error:
-        load(path)
-    return str(error.value)
 
 
 @pytest.mark.parametrize("name", spec.names("hardware"))
@@ -181,23 +176,6 @@ def test_a_misspelt_field_is_shown_with_a_caret(tmp_path):
         ("45 GB/s", "{value: 45 GB/s, kind: stted}", "kind"),
         ("hardware/1", "hardware/2", "hardware/"),
         ("name: mine", "name: mine\nname: yours", '"name" is given twice'),
-    ],
-)
-def test_a_mistake_in_a_profile_is_named_with_its_line(tmp_path, old, new, message):
-    path = mine(tmp_path, (old, new))
-    text = refusal(path)
-    assert message in text
-    assert f"{path}:" in text
-
-
-def test_wraparound_by_cubes_needs_a_side_per_axis(tmp_path):
-    torus = ("topology: ring\n    shape: [8]", "topology: torus\n    shape: [8, 8]\n    wrap: {cube: [4]}")
-    assert "the cube has 1 sides and the torus 2 axes" in refusal(mine(tmp_path, torus))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
         ("shape: [8]", "shape: [8]\n    slices: {multiple: 4}", "a ring has no slices"),
         ("topology: ring\n    shape: [8]", "topology: torus\n    shape: [8, 8]\n    slices: {}", "neither shapes nor"),
         (
@@ -222,11 +200,16 @@ def test_wraparound_by_cubes_needs_a_side_per_axis(tmp_path):
         ),
     ],
 )
-def test_slices_that_a_torus_cannot_have_are_refused_with_their_line(tmp_path, old, new, message):
+def test_a_mistake_in_a_profile_is_named_with_its_line(tmp_path, old, new, message):
     path = mine(tmp_path, (old, new))
     text = refusal(path)
     assert message in text
     assert f"{path}:" in text
+
+
+def test_wraparound_by_cubes_needs_a_side_per_axis(tmp_path):
+    torus = ("topology: ring\n    shape: [8]", "topology: torus\n    shape: [8, 8]\n    wrap: {cube: [4]}")
+    assert "the cube has 1 sides and the torus 2 axes" in refusal(mine(tmp_path, torus))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import sqrt
 
 import numpy as np
@@ -10,26 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.machines import machine, node, two_levels
 from tpsim.algebra.moves import wire
-from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
-from tpsim.machine.profile import load
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
-
-machine = cache(load)
-
-
-def node(n, name="dgx-h100"):
-    level = machine(name).levels[0]
-    return (Segment(level.name, level.name, level.topology, n),)
-
-
-def two_levels(g, count, name="dgx-h100"):
-    return (*node(g, name), Segment("network", "network", "switch", count))
-
 
 # What each protocol says ------------------------------------------------------------------------------------------
 

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 
+from tests.machines import machine, node, two_levels
 from tpsim import collective, explain, plan
-from tpsim.fabric.wires import Segment
 from tpsim.machine import timing
 from tpsim.machine.groups import LevelGroup, forms
 from tpsim.machine.profile import load
 from tpsim.pages.collective import page
 from tpsim.quantity.spec import names
-
-machine = cache(load)
-
-
-def node(n, name="dgx-h100"):
-    level = machine(name).levels[0]
-    return (Segment(level.name, level.name, level.topology, n),)
-
-
-def two_levels(g, count):
-    return (*node(g), Segment("network", "network", "switch", count))
-
 
 LIMITED = [name for name in names("hardware") if any("ll" in level.protocols for level in load(name).levels)]
 

@@ -8,13 +8,12 @@ import pytest
 
 from tests.models import GPT, LLAMA
 from tpsim.algebra.sharding import Sharding, ShardingError
-from tpsim.program.cache import append
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.layout import Layout, cache_row, layout
 from tpsim.program.lower import ROOT
 from tpsim.program.op import Array, Max, Reshard
 from tpsim.program.practice import Practice
-from tpsim.program.serving import Serving, lower_serving
+from tpsim.program.serving import Serving, append, lower_serving
 from tpsim.program.trace import Trace
 
 DECODE = Serving(phase="decode")

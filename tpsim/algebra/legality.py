@@ -31,6 +31,8 @@ class Rule:
 
 
 _SETTLE = "settle {owing} over {axis} first"
+_TERM = Rule(legal=False, because="a max must be known before it is added to; " + _SETTLE)
+_FACTOR = Rule(legal=False, because="a max must be known before it is multiplied; " + _SETTLE)
 
 RULES: Mapping[tuple[Operation, tuple[State, ...]], Rule] = {
     ("linear", ("sum",)): Rule(legal=True, because="the map of a sum is the sum of the maps"),
@@ -48,8 +50,8 @@ RULES: Mapping[tuple[Operation, tuple[State, ...]], Rule] = {
     ("add", ("sum", "sharded")): Rule(legal=False, because="the parts of {owing} and {other} do not match; " + _SETTLE),
     ("add", ("sum", "max")): Rule(legal=False, because="a sum and a max cannot be owed together; " + _SETTLE),
     ("add", ("max", "max")): Rule(legal=False, because="the max of a sum is not the sum of the maxima; " + _SETTLE),
-    ("add", ("max", "whole")): Rule(legal=False, because="a max must be known before it is added to; " + _SETTLE),
-    ("add", ("max", "sharded")): Rule(legal=False, because="a max must be known before it is added to; " + _SETTLE),
+    ("add", ("max", "whole")): _TERM,
+    ("add", ("max", "sharded")): _TERM,
     ("multiply", ("sum", "whole")): Rule(legal=True, because="a product is linear in {owing}"),
     ("multiply", ("sum", "sum")): Rule(
         legal=False, because="a product of two sums is not the sum of the products; " + _SETTLE
@@ -58,14 +60,10 @@ RULES: Mapping[tuple[Operation, tuple[State, ...]], Rule] = {
         legal=False,
         because="each device would multiply its part of {owing} by another block of {other}; " + _SETTLE,
     ),
-    ("multiply", ("sum", "max")): Rule(legal=False, because="a max must be known before it is multiplied; " + _SETTLE),
-    ("multiply", ("max", "max")): Rule(legal=False, because="a max must be known before it is multiplied; " + _SETTLE),
-    ("multiply", ("max", "whole")): Rule(
-        legal=False, because="a max must be known before it is multiplied; " + _SETTLE
-    ),
-    ("multiply", ("max", "sharded")): Rule(
-        legal=False, because="a max must be known before it is multiplied; " + _SETTLE
-    ),
+    ("multiply", ("sum", "max")): _FACTOR,
+    ("multiply", ("max", "max")): _FACTOR,
+    ("multiply", ("max", "whole")): _FACTOR,
+    ("multiply", ("max", "sharded")): _FACTOR,
 }
 """Every combination in which something is owed. Operands of `add` and `multiply` stand in either order."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
 from tpsim.program.layout import CacheLayout
-from tpsim.program.practice import FULL
+from tpsim.program.practice import ALL_SHARDED, FULL
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import total
 from tpsim.question.edits import FLAGS, flag_words
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 LEAST = 0.01
 """The share of a step that a change must save to be worth a word."""
-
-MOST = 3
-"""The last stage of ZeRO."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     if plan.serve and plan.serve.copies > 1:
         yield from (f"layout.cache={word}" for word in get_args(CacheLayout))
     if (full or _states_s(plan) >= least_s) and mesh.size(*layout.data) > 1:
-        above, below = range(layout.zero + 1, MOST + 1), range(layout.zero)
+        above, below = range(layout.zero + 1, ALL_SHARDED + 1), range(layout.zero)
         yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))
     if full and FULL not in plan.question.practice.recompute:
         yield "recompute=full"

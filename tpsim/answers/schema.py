@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import unknown
+from tpsim.quantity.spec.document import EXTENDS
 from tpsim.report.answer import Answer
 
 
@@ -115,7 +116,6 @@ def schema(name: str) -> SchemaResult:
 
 
 HEAD = ("$schema", "$id", "$defs")
-EXTENDS = "extends"
 
 
 def _or_extending(document: Mapping[str, Any], name: str) -> dict[str, Any]:

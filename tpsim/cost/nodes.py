@@ -1,45 +1,131 @@
-"""Ops of one part of an action as nodes: the kernels, products and calls that stand in it, and what each reads."""
+"""How calls are issued, and the ops of a part of an action as nodes: kernels, products, calls, and what each reads."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from tpsim.cost.piece import LANE, WEIGHTS, Cut, Node, Part, Piece
-from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard
+from tpsim.cost.collectives import ROWS, Collective
+from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Cut, Node, Part, Piece
+from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, Where
+from tpsim.program.update import CLIP
+from tpsim.quantity.once import Once
 from tpsim.quantity.size import over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tpsim.algebra.moves import MoveKind
-    from tpsim.cost.collectives import Collective
-    from tpsim.program.stages import Chunk
+    from tpsim.program.practice import Practice
+    from tpsim.program.stages import Chunk, Stages
 
 
-class Calls(Protocol):
-    """Where collectives are issued, and which op makes an array."""
+@dataclass(eq=False)
+class Calls(Once):
+    """The collectives of a program as a framework issues them: what they move, where they stand, what they run beside.
 
-    @property
-    def maker(self) -> Mapping[Array, Op]:
-        """The op of every array."""
+    calls     of one layer each
+    practice  whose switches say how a framework issues them; `Overlap.at` its ZeRO stage
+    """
 
-    @property
-    def readers(self) -> Mapping[Array, Sequence[Op]]:
-        """The ops of microbatches that read each array."""
-
-    def of(self, op: Op) -> list[Collective]:
-        """The calls that an op's moves travel in, the first first."""
-
-    def home(self, call: Collective, chunk: Chunk, acts: str) -> str:
-        """The part of the stack where a call stands."""
+    ops: Sequence[Op]
+    stages: Stages
+    calls: Sequence[Collective]
+    practice: Practice
 
     def beside(self, call: Collective) -> bool:
         """True if a call runs beside compute."""
+        return call.streamed or self._overlap(call) != "none"
 
     def splits(self, call: Collective) -> bool:
         """True if products are cut to run beside a call's steps."""
+        return self._overlap(call) == "split"
+
+    def _overlap(self, call: Collective) -> str:
+        """How a call of its sort runs."""
+        sort = LANE[call.op]
+        mode: str = self.practice.rows.overlap if sort == ROWS else getattr(self.practice.overlap, sort)
+        return "none" if mode == "forward" and call.where.act in "BW" else mode
+
+    def hides(self, call: Collective) -> bool:
+        """True for a call that compute may hide."""
+        return (call.per_microbatch and self.beside(call)) or self.beside_once(call)
+
+    def beside_once(self, call: Collective) -> bool:
+        """True for a call of the whole step that its first or its last microbatch runs beside compute.
+
+        Of a norm that the update does not wait for what stages sum follows them in the next step's first microbatches.
+        """
+        if call.shared:
+            return call.block == CLIP and self.practice.clip == "deferred"
+        return not call.per_microbatch and self.counts(call) and self.beside(call)
+
+    def counts(self, call: Collective) -> bool:
+        """True for a call that may wait until so many elements are ready, or be early by so many."""
+        return LANE[call.op] in (GRADIENTS, WEIGHTS)
+
+    def home(self, call: Collective, chunk: Chunk, acts: str) -> str:
+        """The part of the stack where a call of several parts stands: of gradients the last, else the first."""
+        wheres = [self.maker[part.output].where for part in call.parts]
+        places = [place for place, _ in places_of(chunk, acts)]
+        here = {place_of(where) for where in wheres if self._runs(where, chunk)}
+        homes = [place for place in places if place in here]
+        return homes[-1 if LANE[call.op] == GRADIENTS else 0]
+
+    def _runs(self, where: Where, chunk: Chunk) -> bool:
+        return bool(where.layer is not None or self.stages.times(where, chunk))
+
+    @cached_property
+    def maker(self) -> Mapping[Array, Op]:
+        """The op of every array."""
+        return {op.output: op for op in self.ops}
+
+    @cached_property
+    def readers(self) -> Mapping[Array, list[Op]]:
+        """The ops of microbatches that read each array."""
+        by_array: defaultdict[Array, list[Op]] = defaultdict(list)
+        for op in self.ops:
+            for x in op.inputs if op.where.microbatch is not None else ():
+                by_array[x].append(op)
+        return by_array
+
+    def of(self, op: Op) -> list[Collective]:
+        """The calls that an op's moves travel in, the first first."""
+        return self._calls.get(op.output, []) if isinstance(op, Reshard) else []
+
+    @cached_property
+    def _calls(self) -> Mapping[Array, list[Collective]]:
+        """The calls that each array travels in, the first first."""
+        by_array: defaultdict[Array, list[Collective]] = defaultdict(list)
+        for call in self.calls:
+            for part in call.parts:
+                by_array[part.output].append(call)
+        return {array: sorted(calls, key=lambda call: _order(call, array)) for array, calls in by_array.items()}
+
+
+def _order(call: Collective, array: Array) -> int:
+    """Where the move of an array stands among those of its op."""
+    return min(part.place for part in call.parts if part.output is array)
+
+
+def places_of(chunk: Chunk, acts: str) -> tuple[tuple[str, int], ...]:
+    """The parts of a chunk in the order in which an action runs them, each with how often it follows itself.
+
+    Of layers by their kind; entry and exit are what stands beside a cut.
+    """
+    places = (("entry", 1), ("embedding", 1), *chunk.stack, ("head", 1), ("exit", 1))
+    return places if acts == "F" else places[::-1]
+
+
+def place_of(where: Where) -> str:
+    """The part of the stack that an op belongs to."""
+    if where.layer is not None:
+        return where.kind
+    if where.place == "side":
+        return ("exit", "entry")[where.chunks[0]]
+    return "head" if where.place == "step" else where.place
 
 
 @dataclass(slots=True)

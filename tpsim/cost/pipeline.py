@@ -250,7 +250,7 @@ class Work:
                 path = path if late > own else []
                 path.append((place, timed))
                 free = max(late, own)
-        return Tail(free, tuple(path), max(free - ran.done(rank), 0))
+        return Tail(tuple(path), max(free - ran.done(rank), 0))
 
     def _full(self, ran: Ran, rank: int) -> FullLinks:
         """When a rank has done what it does alone: not before its links have sent all of it."""

@@ -133,11 +133,6 @@ class Ran:
         """When the last rank has ended."""
         return max(map(self.done, range(self.schedule.ranks)))
 
-    @property
-    def span(self) -> Any:
-        """From the first start to the last end of the rank where that is longest."""
-        return max(ends[-1] - starts[0] for starts, ends in zip(self.starts, self.ends, strict=True))
-
     def waits(self, rank: int, opened: Any = 0) -> Waits:
         """How long a rank waits before its actions, and behind its last one.
 

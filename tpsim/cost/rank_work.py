@@ -123,12 +123,10 @@ class FullLinks:
 class Tail:
     """Reductions of gradients beside compute that a rank waits for at its end.
 
-    free    when the last of them has ended
     path    the actions whose reductions follow each other without a pause until then, by place in the order
     late_s  seconds from the end of the rank's order until then
     """
 
-    free: Any
     path: tuple[tuple[int, Timed], ...]
     late_s: Any
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tpsim.cost.rollup import Row, rolled_up
 from tpsim.quantity.size import largest, total
 from tpsim.report.record import Number, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
-    from tpsim.cost.collectives import Collective
     from tpsim.cost.compute import Compute
+    from tpsim.cost.rollup import Total
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +95,27 @@ class Step(Record):
         """
         waits = {"bubble": self.least_bubble_s, "host": self.host_s, "stragglers": self.stragglers_s}
         longest = max(waits, key=lambda name: waits[name])
-        if waits[longest] > max(self.compute_s, 0, *exposed_by_name(self.rows).values()):
+        if waits[longest] > max(self.compute_s, 0, *(group.exposed_s for group in self._exposed.values())):
             return longest
-        return "compute" if self.pace <= 1 else f"communication ({next(iter(exposed_by_name(self.rows)))})"
+        return "compute" if self.pace <= 1 else f"communication ({next(iter(self._exposed))})"
 
     @cached_property
     def lost(self) -> list[Lost]:
         """Exposed communication, most first."""
-        seconds = exposed_by_name(self.rows).items()
+        seconds = ((name, group.exposed_s) for name, group in self._exposed.items())
         return [Lost(name, exposed, exposed / self.time_s) for name, exposed in seconds if exposed > 0]
 
     @property
     def outlasting(self) -> str:
         """The collective that is exposed longest, if compute hides a part of it; else ""."""
-        groups = rolled_up(self.rows, by=_name)
-        name = next(iter(exposed_by_name(self.rows)), "")
-        return name if name and 0 < groups[name].exposed_s < groups[name].time_s else ""
+        name, group = next(iter(self._exposed.items()), ("", None))
+        return name if group and 0 < group.exposed_s < group.time_s else ""
 
-
-def exposed_by_name(rows: Iterable[Row]) -> dict[str, Any]:
-    """Exposed seconds by ``all_reduce over tensor``, most first."""
-    groups = {name: group.exposed_s for name, group in rolled_up(rows, by=_name).items()}
-    return dict(sorted(groups.items(), key=lambda item: -item[1]))
-
-
-def _name(collective: Collective) -> str:
-    return f"{collective.kind} over {collective.axis}"
+    @cached_property
+    def _exposed(self) -> Mapping[str, Total]:
+        """Its collectives as ``all_reduce over tensor``, those that are exposed longest first."""
+        groups = rolled_up(self.rows, by=lambda call: f"{call.kind} over {call.axis}")
+        return dict(sorted(groups.items(), key=lambda item: -item[1].exposed_s))
 
 
 FARTHEST = 2.0**20

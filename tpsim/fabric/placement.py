@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.fabric.slices import AxisPiece, Bound, Carrier, LaidLevel, lay, members
-from tpsim.fabric.wires import ANY, Route, Segment, Slices, Wires, axis_names, capacity, joined
+from tpsim.fabric.wires import ANY, PAIR, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import product
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tpsim.algebra.moves import Move
     from tpsim.fabric.change import Change
 
-PAIR = 2
-"""The devices of a message."""
 
 INNERMOST = "minor mesh axes innermost"
 """How axes are placed that the user does not bind."""

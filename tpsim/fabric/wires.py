@@ -71,7 +71,7 @@ class Wrap(Strict):
 
 
 PAIR = 2
-"""Chips that one cable joins: a ring of two would need a second one."""
+"""Chips that one cable joins, as a message does: a ring of two would need a second one."""
 
 
 class _Sides:

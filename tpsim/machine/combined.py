@@ -17,8 +17,6 @@ def chained(costs: Sequence[Way], name: str, levels: Sequence[str], pipelined: f
     levels     the level of each: ways on one level are waited for in turn
     pipelined  share of the shorter ways' bandwidth time that is hidden behind the longest one's
     """
-    if len(costs) == 1:
-        return costs[0]
 
     def of(number: str) -> Any:
         values = [getattr(cost, number) for cost in costs]

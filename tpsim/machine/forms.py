@@ -269,7 +269,7 @@ def own_share(kind: MoveKind, V: Size, n: Size) -> Any:
 
     None of a permute, in which nobody keeps anything.
     """
-    if kind in {"permute", "slice"}:
+    if kind == "permute":
         return None
     return where_many(n, over(V, n * n if kind == "all_to_all" else n))
 

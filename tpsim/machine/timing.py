@@ -53,8 +53,6 @@ class Asked(NamedTuple):
 
     def formulas(self) -> tuple[str, ...]:
         """The formulas that it is made with, by their names in a lock."""
-        if self.kind == "slice":
-            return ()
         segments = groups(self.machine, self.route)
         if self.change is not None:  # its blocks are summed one by one
             forms: Iterator[str] = (

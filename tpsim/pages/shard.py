@@ -102,7 +102,7 @@ def _notes(result: ShardResult, *, verbose: bool) -> Iterator[str]:
 
 def _next(result: ShardResult) -> str:
     """What the answer lacks most: sizes, then a machine, the book's way, a count of what is sent."""
-    dims = result.dims or dict.fromkeys(_named_dims(result), EXAMPLE_SIZE)
+    dims = result.dims or dict.fromkeys(result.pricing.dims, EXAMPLE_SIZE)
     mesh, sizes = as_flag(result.mesh.axes), as_flag(dims)
     asked = f'"{result.expression.text}" --mesh {mesh}' + ("" if result.dtype == "bf16" else f" --dtype {result.dtype}")
     machine = _machine(result)
@@ -127,9 +127,3 @@ def _machine(result: ShardResult) -> str:
         placement = ",".join(f"{axis}={levels}" for axis, levels in joined.items())
     flags = {"--hw": result.hardware, "--placement": placement}
     return "".join(f" {flag} {shlex.quote(word)}" for flag, word in flags.items() if word)
-
-
-def _named_dims(result: ShardResult) -> list[str]:
-    """Every dim of the expression, in the order in which they are met."""
-    parts = (getattr(result.expression, name, None) for name in ("array", "before", "after", "left", "right", "out"))
-    return list(dict.fromkeys(dim for part in parts if part for dim in part.type.dims))

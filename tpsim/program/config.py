@@ -128,10 +128,11 @@ class Config:
 
     def named_value(self, name: str) -> tuple[str, Any]:
         """The key that this config uses for `name` and its value; (preferred key, None) when it has none."""
-        self.read.update(NAMES[name])
-        keys = [key for key in NAMES[name] if self.data.get(key) is not None]
+        known = _keys(name)
+        self.read.update(known)
+        keys = [key for key in known if self.data.get(key) is not None]
         if not keys:
-            return NAMES[name][0], None
+            return known[0], None
         first, *others = keys
         for other in others:
             if name != "ffn" and self.data[other] != self.data[first]:
@@ -139,29 +140,18 @@ class Config:
         return first, self.data[first]
 
     def size(self, name: str, default: int | None = None) -> int:
-        """A size by its name in `NAMES`."""
+        """A size by its name in `NAMES`, or by a key that only one family has."""
         key, value = self.named_value(name)
         if value is None and default is not None:
             return default
         if value is None:
-            names = " or ".join(NAMES[name])
+            names = " or ".join(_keys(name))
             raise InputError.one("missing-field", f"the config has no {names}", self.place(), remedy=f"add {names}")
-        return self.as_count(key, value)
-
-    def named(self, key: str) -> int:
-        """A size that only one family has, by its key."""
-        value = self.get(key)
-        if value is None:
-            raise InputError.one("missing-field", f"the config has no {key}", self.place(), remedy=f"add {key}")
-        return self.as_count(key, value)
-
-    def as_count(self, key: str, value: object) -> int:
-        """A value that is a size."""
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             self.refuse(key, f"{key}: {as_json(value)} is not a positive whole number", "write a number of 1 or more")
         if value > MOST:
             self.refuse(key, f"{key}: {as_json(value)} is too large", f"it must be at most {MOST}")
-        return value
+        return int(value)
 
     def positive(self, key: str, default: float | None = None) -> float | None:
         """A number, or none where the config says null, or nothing that has no default."""
@@ -233,6 +223,11 @@ def _about_experts(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
         if "expert" in str(key).lower() and value not in NOTHING:
             yield (*path, str(key)), value
         yield from _about_experts(value, (*path, str(key)))
+
+
+def _keys(name: str) -> tuple[str, ...]:
+    """The keys of what has a name in `NAMES`; of anything else its own."""
+    return NAMES.get(name, (name,))
 
 
 def as_json(value: object) -> str:

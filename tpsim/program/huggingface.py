@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,8 @@ ACTIVATIONS: Mapping[str, tuple[FeedForward | None, FeedForward | None]] = {
 """Activation -> the feed-forward it makes when gated, and when not (None: `Model` has no such one)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A model read from a config.json, and what was read into it or left out of it."""
-
-    model: Model
-    notes: tuple[str, ...] = ()
-
-
-def read_config(document: Document) -> Imported:
-    """The model that a config.json describes.
+def read_config(document: Document) -> tuple[Model, tuple[str, ...]]:
+    """The model that a config.json describes, and what was read into it or left out of it.
 
     A nested ``text_config`` is read and the rest of the file left aside, which a note says.
 
@@ -56,7 +47,7 @@ class _ConfigReading(Config):
         super().__init__(document)
         self.family = _family(self)
 
-    def imported(self) -> Imported:
+    def imported(self) -> tuple[Model, tuple[str, ...]]:
         """The model and the notes."""
         self.refuse_nested_experts()
         self.refuse_misspelt()
@@ -66,7 +57,7 @@ class _ConfigReading(Config):
         for key in ("rotary_pct", "partial_rotary_factor"):
             if self.data.get(key, 1) != 1:
                 self.notes.append(f"{key} {self.data[key]}: modelled as rotary on the whole head")
-        return Imported(model, tuple(self.notes))
+        return model, tuple(self.notes)
 
     def _model(self) -> Model:
         family, layers = self.family, self.size("layers")
@@ -118,7 +109,7 @@ class _ConfigReading(Config):
         if sparse and self.size("experts"):
             return LayerKind(attention, self._moe())
         widening = family.widening and family.widening * hidden
-        size = self.named(family.dense) if family.dense else self.size("ffn_hidden", widening)
+        size = self.size(family.dense) if family.dense else self.size("ffn_hidden", widening)
         return LayerKind(attention, Mlp(kind=self._feed_forward(), hidden=size, bias=family.bias))
 
     def _switched_on(self) -> dict[str, Any]:
@@ -134,7 +125,7 @@ class _ConfigReading(Config):
     def _moe(self) -> Moe:
         """A mixture of experts; keys that its family decides or has not are left to the defaults of `Moe`."""
         fixed, narrow = dict(self.family.moe), "moe_intermediate_size"
-        hidden = self.named(narrow) if self.get(narrow) is not None else self.size("ffn_hidden")
+        hidden = self.size(narrow) if self.get(narrow) is not None else self.size("ffn_hidden")
         self.read.update(NAMES["ffn_hidden"])
         shared = fixed.pop("shared", self.number("n_shared_experts", 0)) * hidden
         groups = {"groups": self.number("n_group", 0), "top_groups": self.number("topk_group", 0)}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, count, product
-from operator import lt
+from itertools import chain, product
 
 from tpsim.program.schedules import SENDING, STEP, Act, Pass, PipelineSchedule, made
 from tpsim.quantity.errors import InputError
@@ -16,17 +15,9 @@ def checked(schedule: PipelineSchedule) -> PipelineSchedule:
     Every pass once, on its rank; B behind F and W behind B; W of a chunk in order of microbatches, for their sum is a
     chain; messages of a channel leave in the order in which they are wanted, or two-sided sends would deadlock.
     """
-    m = schedule.microbatches
-    for rank, order in enumerate(schedule.orders):
-        at: dict[tuple[Act, int, int], int] = dict(zip(chain.from_iterable(order), count()))
-        due = list(product(STEP, range(rank, schedule.ranks * schedule.chunks, schedule.ranks)))
-        run = {(act, chunk): [at.get((act, chunk, j), -1) for j in range(m)] for act, chunk in due}
-        legal = sum(map(len, order)) == len(at) == len(due) * m and min(map(min, run.values())) >= 0
-        for late in due if legal else ():
-            for act, chunk, back in _before(*late, schedule):
-                legal &= all(map(lt, run[act, chunk], run[late][back:]))
-        if not legal:
-            raise _refused(schedule, _mistake(schedule, rank))
+    for rank in range(schedule.ranks):
+        if mistake := _mistake(schedule, rank):
+            raise _refused(schedule, mistake)
     _messages_in_order(schedule)
     return schedule
 
@@ -43,7 +34,7 @@ def _before(act: Act, chunk: int, schedule: PipelineSchedule) -> Iterator[tuple[
 
 
 def _mistake(schedule: PipelineSchedule, rank: int) -> str:
-    """The first action of a rank that cannot be run, or what is missing."""
+    """The first action of a rank that cannot be run, or what is missing; "" if it can run all of its passes."""
     done: set[Pass] = set()
     for at, action in enumerate(schedule.orders[rank]):
         for part in action:
@@ -52,7 +43,7 @@ def _mistake(schedule: PipelineSchedule, rank: int) -> str:
             done.add(part)
     chunks = range(rank, schedule.ranks * schedule.chunks, schedule.ranks)
     due = (Pass(act, chunk, j) for chunk in chunks for j in range(schedule.microbatches) for act in ("F", "B", "W"))
-    return f"{next(part for part in due if part not in done)} is missing on rank {rank}"
+    return next((f"{part} is missing on rank {rank}" for part in due if part not in done), "")
 
 
 def _wrong(schedule: PipelineSchedule, rank: int, part: Pass, done: set[Pass]) -> str:

@@ -14,6 +14,7 @@ from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import At, InputError, Place, did_you_mean
 from tpsim.quantity.spec import Count, Document, Flag, Strict
+from tpsim.quantity.spec.document import EXTENDS
 
 if TYPE_CHECKING:
     from tpsim.program.kinds_file import Block, ModelFile2
@@ -22,9 +23,6 @@ DROPOUT = "share of attention's weights, and of what joins the stream, that trai
 
 REPOSITORY = r"[\w-]+/[\w.-]+(?<!\.yaml)(?<!\.yml)(?<!\.json)"
 """How Hugging Face names a model: ``meta-llama/Llama-3-8B``."""
-
-EXTENDS = "extends"
-"""The field of a scenario's model that names the one whose fields it changes."""
 
 PARAMS_TOLERANCE = 0.01
 """A stated parameter count may differ from the computed one by this share: published counts are rounded."""
@@ -97,9 +95,9 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
     if "tpsim" not in document.data and document.path.endswith(".json"):
         from tpsim.program.huggingface import read_config
 
-        imported = read_config(document)
-        check_sizes(imported.model, lambda field: _config_place(document, field))
-        return ModelRead(imported.model, document, "Hugging Face config.json", imported.notes)
+        model, notes = read_config(document)
+        check_sizes(model, lambda field: _config_place(document, field))
+        return ModelRead(model, document, "Hugging Face config.json", notes)
     if EXTENDS in document.data:
         of = document.data[EXTENDS]
         remedy = (

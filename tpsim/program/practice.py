@@ -299,9 +299,7 @@ class Practice:
         rows = {name: value for name, value in values["rows"].items() if value != plain.get(name)}
         levels = {"levels": {level.of: list(level.axes) for level in self.levels}} if self.levels else {}
         values["rows"] = rows | levels
-        usual = {"rows": Rows(), "home": "scatter", "latents": "block", "handed": "latents", "cast": "products"}
-        usual |= {"units": "arrays", "staged": "each", "settled": "sent"}
-        return {name: value for name, value in values.items() if getattr(self, name) != usual.get(name)}
+        return {name: value for name, value in values.items() if getattr(self, name) != USUAL.get(name)}
 
     def under(self, layout: Layout) -> Practice:
         """These switches as `layout` lets them be: one array holds what is sharded alike, tokens are shared by several.
@@ -321,3 +319,10 @@ class Practice:
 
 SWITCHES = tuple(field.name for field in fields(Practice) if field.name not in ("levels", "buffers"))
 """The names of all switches."""
+
+USUAL: Mapping[str, Any] = {
+    **{field.name: field.default for field in fields(Practice) if not field.repr},
+    "rows": Rows(),
+    "home": "scatter",
+}
+"""What is not stated of switches that are newer than the names of programs and files."""

@@ -1,16 +1,28 @@
-"""From a model and a layout to the program of a step of inference: a prompt read, or new tokens decoded."""
+"""From a model and a layout to the program of a step of inference: a prompt read, or new tokens decoded.
+
+The same transformer forward alone, with keys and values that outlive the step in a cache. It lies as region `cache`
+says: by heads (as attention does), by batch (attention data parallel), or by tokens (decode context parallel, where
+softmax owes a max, a sum and a weighted sum). No op here names an axis.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from tpsim.program.cache import Sampling, Served, attention, caches_of, latent_attention, sampled
+from tpsim.algebra.sharding import Sharding, ShardingError
+from tpsim.program.blocks.attention import headed, weights
+from tpsim.program.blocks.norm import norm
+from tpsim.program.blocks.vocabulary import head
+from tpsim.program.dims import HELD
 from tpsim.program.kinds import ALIKE, Layers, model_kind
 from tpsim.program.lower import ROOT, leaves_of, stacks_of
 from tpsim.program.model import Attention, Latent, Model
-from tpsim.program.op import Array, Program
+from tpsim.program.op import Append, Array, Program
+from tpsim.program.saved import STATISTIC
+from tpsim.program.text import Text
 from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import forward
 
@@ -19,13 +31,16 @@ if TYPE_CHECKING:
     from tpsim.program.layout import Layout
     from tpsim.program.practice import Practice
 
+Sampling = Literal["gather", "argmax"]
+"""How the next token is found where the vocabulary is split: its logits are gathered, or their maxima compared."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
     """What steers the structure of a step of inference.
 
     phase     prefill: of a prompt, whose last token is sampled from; decode: of new tokens, all of which are
-    cached    True if earlier tokens are in the cache
+    cached    True if earlier tokens are in the cache, which attention then reads; False for a prompt from nothing
     sampling  how the next token is found over a split vocabulary
     """
 
@@ -53,18 +68,16 @@ def lower_serving(
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
     model = replace(model, dropout=0.0, mtp=None)  # what predicts further tokens is for training
     stacks = stacks_of(layers, practice, model)
-    weights = leaves_of(trace, model, practice, dtypes, stacks)
+    leaves = leaves_of(trace, model, practice, dtypes, stacks)
     served = Served(
         trace,
         model,
         practice,
         dtypes,
-        weights,
+        leaves,
         others={Attention: attention, Latent: latent_attention},
-        caches=_caches(trace, model, weights, dtypes),
-        reads=serving.cached,
-        last=serving.phase == "prefill",
-        sampling=serving.sampling,
+        caches=_caches(trace, model, leaves, dtypes),
+        serving=serving,
     )
     with trace.at(ROOT.inside("microbatches", 0)):
         results = {"sampled": forward(served, stacks, sampled)}
@@ -76,10 +89,10 @@ def lower_serving(
 
 
 def _caches(
-    trace: Trace, model: Model, weights: dict[tuple[str, int | None], Array], dtypes: Dtypes
+    trace: Trace, model: Model, leaves: dict[tuple[str, int | None], Array], dtypes: Dtypes
 ) -> dict[tuple[str, int | None], Array]:
     """The caches of every traced layer, each where the layer is."""
-    homes = {layer: trace.producer[weight].where for (name, layer), weight in weights.items() if name == "Wo"}
+    homes = {layer: trace.producer[weight].where for (name, layer), weight in leaves.items() if name == "Wo"}
     caches: dict[tuple[str, int | None], Array] = {}
     for layer, where in homes.items():
         with trace.at(where):
@@ -87,3 +100,159 @@ def _caches(
                 dtype = dtypes.cache or dtypes.activations
                 caches[name, layer] = trace.leaf(f"cache.{name}", dims, "cache", dtype, "cache")
     return caches
+
+
+def caches_of(block: Attention | Latent) -> Mapping[str, tuple[str, ...]]:
+    """The caches of a layer by its attention, and their dims: t tokens, of which the last s are the step's own.
+
+    Of a window or a chunk as many tokens are held as a step reads of it, each where another one stood that none reads
+    any more. Of latent attention the latent of a token and its rotated key: they have no heads, and are copied where
+    these are split.
+    """
+    if isinstance(block, Latent):
+        return {"C": ("b", "t", "x"), "R": ("b", "t", "a")}
+    return dict.fromkeys("KV", ("b", HELD if block.window else "t", "g", "d"))
+
+
+PAIR = "f64"
+"""The dtype of a logit beside its place in the vocabulary: one number of eight bytes, whose maximum is taken."""
+
+
+def rows_type(cache: Sharding) -> Sharding:
+    """The type in which the rows of new tokens come to a cache of that type: whole where it is split over tokens."""
+    return cache.renamed({"t": "s", HELD: "s"}).with_axes("s", ())
+
+
+def append(trace: Trace, cache: Array, new: Array) -> Array:
+    """`cache` with the rows of `new` behind those that it has: every device writes those that fall into its block.
+
+    Raises ShardingError if the rows do not lie as the cache does, or are split over tokens.
+    """
+    if new.type != (due := rows_type(cache.type)):
+        raise ShardingError(f"{new} cannot be written into {cache}: rows must come as {due}")
+    array = replace(cache, region=trace.region, active=False)
+    because = f"{cache.name} holds the keys or values of all tokens; those of new ones are written behind them"
+    return trace.emit(Append((cache, new), array, trace.where, because))
+
+
+@dataclass(slots=True)
+class Served(Text):
+    """The text of one step of inference.
+
+    caches    (name, layer) -> the leaf
+    appended  the caches behind the step
+    """
+
+    caches: Mapping[tuple[str, int | None], Array] = field(default_factory=dict)
+    serving: Serving = field(kw_only=True)
+    appended: dict[tuple[str, int | None], Array] = field(default_factory=dict)
+
+
+def attention(text: Served, block: Attention, x: Array) -> Array:
+    """Attention over a cache to which the step's own keys and values have been added."""
+    trace = text.trace
+    with text.inside("attention", "block"):
+        x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
+        q, k, v = headed(text, block, x)
+    caches = _cached(text, {"K": k, "V": v})
+    region = "cache" if text.serving.cached else "heads"
+    if not text.serving.cached:
+        with text.inside("attention", "heads"):
+            own = [trace.rename(name, trace.pin(x, "heads", ""), "s", "t") for name, x in (("K", k), ("V", v))]
+    keys, values = caches if text.serving.cached else own
+    with text.inside("attention", region, "attention"):
+        query = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, query, keys), values)
+    with text.inside("attention", "block"):
+        return text.linear("attention.out", ("b", "s", "h"), _narrow(text, mixed, q.dtype), "Wo")
+
+
+def latent_attention(text: Served, block: Latent, x: Array) -> Array:
+    """Attention over latents: of a prompt with keys and values of every head, of decoding absorbed.
+
+    Absorbed: queries are brought to where latents lie, and what attention makes of these is brought to values; so no
+    key and no value of an earlier token is made again (DeepSeek-V2 2024, 2.1.2). A prompt has so many queries that
+    they cost less FLOPs with keys and values of all that it reads, cached tokens too (vLLM, mla/common.py).
+    """
+    from tpsim.program.blocks import latent
+
+    trace = text.trace
+    with text.inside("attention", "block"):
+        q, q_rope, own, k_rope = latent.headed(text, block, x)
+    latents, rotated = _cached(text, {"C": own, "R": k_rope})
+    if text.serving.phase == "prefill":
+        read = _rows_of(text, latents, rotated, q.dtype) if text.serving.cached else latent.as_read(text, own, k_rope)
+        return latent.expanded(text, block, (q, q_rope), read)
+    with text.inside("attention", "block"):
+        query = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
+    with text.inside("attention", "cache", "attention"):
+        query, q_rope = (
+            trace.lin("attention.wide", trace.pin(query, "cache", ""), dtype=STATISTIC) for query in (query, q_rope)
+        )
+        taken = latent.weights(text, block, (query, q_rope), (latents, rotated))
+        mixed = trace.einsum("attention.mixed", ("b", "s", "g", "x"), taken, latents)
+    with text.inside("attention", "block"):
+        values = text.linear("attention.values", ("b", "s", "g", "o"), _narrow(text, mixed, q.dtype), "Wv")
+        return text.linear("attention.out", ("b", "s", "h"), values, "Wo")
+
+
+def sampled(text: Served, x: Array) -> Array:
+    """What the next tokens are found in: all logits, or the largest one of each row."""
+    trace = text.trace
+    if text.serving.phase == "prefill":
+        with text.inside("head", "residual"):
+            end = trace.index("last", ("s",), x.dtype)
+            x = trace.pin(trace.einsum("head.last", ("b", "h"), x, end), "residual", "", name="head.last")
+    logits = head(text, norm(text, x, "final"))
+    with text.inside("sampling", "vocab"):
+        if text.serving.sampling == "gather":
+            whole, because = logits.type.with_axes("v", ()), "the next token is drawn from all logits"
+            return _capped(text, trace.reshard(logits, whole, because, name="sampled"))
+        best = trace.max("sampled", _capped(text, logits), "v", dtype=PAIR)
+        return trace.settled(best, "the most likely token of the whole vocabulary is taken")
+
+
+def _capped(text: Served, logits: Array) -> Array:
+    """Logits as the model caps them, by a kernel of its own."""
+    if not text.model.logit_softcap:
+        return logits
+    with text.inside("sampling", "vocab", "cap"):
+        return text.capped(logits.name, logits, text.model.logit_softcap)
+
+
+def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
+    """The caches with the step's own rows, which are brought to where these lie."""
+    trace, layer, arrays = text.trace, text.trace.where.layer, []
+    with text.inside("attention", "cache", "cache.append"):
+        for name, new in rows.items():
+            cache = text.caches[name, layer]
+            because = "; ".join([*trace.owed_because(new), f"the cache {name} takes them"])
+            moved = trace.reshard(new, rows_type(cache.type), because, region="cache")
+            if moved.dtype != cache.dtype:
+                moved = trace.lin(f"{moved.name}.cast", moved, dtype=cache.dtype)
+            text.appended[name, layer] = append(trace, cache, moved)
+            arrays.append(text.appended[name, layer])
+    return arrays
+
+
+def _rows_of(text: Served, latents: Array, rotated: Array, dtype: str) -> tuple[Array, Array]:
+    """What is cached, as a prompt reads what it makes itself: each sequence in one piece, where heads are."""
+    trace = text.trace
+    with text.inside("attention", "cache"):
+        rows = [trace.lin(f"attention.{cached.name}", cached, dtype=dtype) for cached in (latents, rotated)]
+    with text.inside("attention", "block"):
+        latents, rotated = (trace.pin(x, "block", "heads read the latents of all tokens") for x in rows)
+    return latents, rotated
+
+
+def _narrow(text: Served, mixed: Array, dtype: str) -> Array:
+    """What attention makes, in its own number format where the next product reads it.
+
+    Over split tokens it owes a sum, which is paid in full precision before; else it is narrow when its kernel ends.
+    """
+    trace, owes = text.trace, not mixed.type.complete
+    if not owes:
+        with text.inside("attention", mixed.region, "attention"):
+            mixed = trace.lin("attention.narrow", mixed, dtype=dtype)
+    mixed = trace.pin(mixed, "block", "")
+    return trace.lin("attention.narrow", mixed, dtype=dtype) if owes else mixed

@@ -300,8 +300,7 @@ class Stay:
 
     def __exit__(self, *raised: object) -> None:
         """Come back."""
-        trace = self.trace
-        (trace.where, trace.region), self.other = self.other, (trace.where, trace.region)
+        self.__enter__()
 
 
 SUMMED: frozenset[Role] = frozenset({"gradient", "state"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from tpsim.quantity import spec
 from tpsim.report.record import Of
@@ -11,32 +11,17 @@ from tpsim.report.record import Of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tpsim.quantity.spec import LibraryKind
+    from tpsim.machine.parts import Machine
+    from tpsim.quantity.spec import Document, LibraryKind
 
 
-class FromFile(Protocol):
-    """Whatever knows the file that it was read from."""
-
-    @property
-    def path(self) -> str:
-        """The file's path; "" if there was none."""
-
-    @property
-    def sha256(self) -> str:
-        """Of the file's bytes; "" if there was no file."""
-
-    @property
-    def below(self) -> tuple[tuple[str, str], ...]:
-        """Path and hash of every file that it is laid on."""
-
-
-def inputs(*sources: FromFile) -> list[tuple[str, str]]:
-    """Path and hash of every file that was read, each once."""
+def inputs(*sources: Document | Machine) -> list[tuple[str, str]]:
+    """Path and hash of every file that was read, each once, with those that it is laid on."""
     files = [file for source in sources for file in ((source.path, source.sha256), *source.below)]
     return list(dict.fromkeys((shown(path), digest) for path, digest in files if digest))
 
 
-def files_of(sources: Callable[[Any], Iterable[FromFile]]) -> Of[Sequence[tuple[str, str]]]:
+def files_of(sources: Callable[[Any], Iterable[Document | Machine]]) -> Of[Sequence[tuple[str, str]]]:
     """The attribute `files` of an answer, from what it was computed from."""
     return Of(lambda answer: inputs(*sources(answer)), "path and sha256 of every file that was read")
 

@@ -149,13 +149,6 @@ def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends, overrid
     return spec.extended(document, lambda name, beside: extends(spec.named("scenarios", name, beside)))
 
 
-_ASKED_BY_FLAGS = {
-    "model": "--model {} --hw dgx-h100 --seq 4096",
-    "hardware": "--model llama-3-8b --hw {} --seq 4096",
-}
-"""How the step of a model, or of a machine, is asked for without a scenario."""
-
-
 def _another_file(document: Document) -> Problem | None:
     """What is wrong with a file that says that it is no scenario: a model, such as a config.json, or a machine."""
     config = "tpsim" not in document.data and "model_type" in document.data
@@ -164,10 +157,8 @@ def _another_file(document: Document) -> Problem | None:
     if config:
         message = "this is a model's config.json where a scenario file is due"
         wrong = Problem("wrong-kind", message, document.key_place("model_type"))
-    if wrong and kind in _ASKED_BY_FLAGS:
-        flags = _ASKED_BY_FLAGS[kind].format(shlex.quote(document.path))
-        return replace(wrong, remedy=f"ask of it by flags: {flags}")
-    return wrong
+    asked = spec.asked_by_flags(kind, shlex.quote(document.path))
+    return replace(wrong, remedy=asked) if wrong and asked else wrong
 
 
 def _document(scenario: Source, flags: Mapping[str, Any], overrides: Sequence[str]) -> Document:

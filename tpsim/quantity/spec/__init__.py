@@ -1,6 +1,7 @@
 """Files: YAML to checked values, each value with its place in the user's text; and where files are found by name."""
 
 from tpsim.quantity.spec.catalogue import LibraryKind as LibraryKind
+from tpsim.quantity.spec.catalogue import asked_by_flags as asked_by_flags
 from tpsim.quantity.spec.catalogue import bases_first as bases_first
 from tpsim.quantity.spec.catalogue import content as content
 from tpsim.quantity.spec.catalogue import find as find

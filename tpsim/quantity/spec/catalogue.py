@@ -10,29 +10,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISFIFO
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from tpsim.quantity.errors import FEW, InputError, Place, did_you_mean, listed, near, suggest, unknown
+from tpsim.quantity.errors import FEW, InputError, did_you_mean, listed, near, suggest, unknown
 
 LibraryKind = Literal["hardware", "chips", "scenarios", "models"]
 
-_FOLDERS: dict[LibraryKind, tuple[str, ...]] = {
-    "hardware": ("hardware",),
-    "chips": ("hardware", "chips"),
-    "scenarios": ("scenarios",),
-    "models": ("scenarios", "models"),
-}
-_NOUNS: dict[LibraryKind, str] = {"hardware": "machine", "chips": "chip", "scenarios": "scenario", "models": "model"}
-_HEADERS: dict[LibraryKind, bytes] = {
-    "hardware": b"hardware",
-    "chips": b"chip",
-    "scenarios": b"scenario",
-    "models": b"model",
-}
-_LISTERS: dict[LibraryKind, str] = {
-    "hardware": "tpsim hw list",
-    "scenarios": "tpsim scenario list",
-    "models": "tpsim model list",
+
+class _Kind(NamedTuple):
+    """What the files of one kind are called, and where they lie.
+
+    header  what each says that it is: ``tpsim: model/1``
+    lister  the command that lists them
+    asked   the flags that ask for the step of one without a scenario
+    """
+
+    folder: str
+    noun: str
+    header: str
+    lister: str = ""
+    asked: str = ""
+
+
+_KINDS: dict[LibraryKind, _Kind] = {
+    "hardware": _Kind("hardware", "machine", "hardware", "tpsim hw list", "--model llama-3-8b --hw {} --seq 4096"),
+    "chips": _Kind("hardware/chips", "chip", "chip"),
+    "scenarios": _Kind("scenarios", "scenario", "scenario", "tpsim scenario list"),
+    "models": _Kind("scenarios/models", "model", "model", "tpsim model list", "--model {} --hw dgx-h100 --seq 4096"),
 }
 
 _PACKAGE = Path(__file__).parents[2]
@@ -51,7 +55,7 @@ def library(kind: LibraryKind) -> list[Path]:
     The shipped files first (in the package, or beside it in a checkout), then each folder of ``TPSIM_PATH``: there,
     both the folder itself and the one in it that is called like the kind.
     """
-    inside = Path(*_FOLDERS[kind])
+    inside = _KINDS[kind].folder
     own = [folder for entry in _own() for folder in (entry / inside, entry)]
     return [shipped(kind), *[folder for folder in own if folder.is_dir()]]
 
@@ -63,7 +67,7 @@ def _own() -> list[Path]:
 
 def shipped(kind: LibraryKind) -> Path:
     """The folder that tpsim itself ships for this kind: in the package, or beside it in a checkout."""
-    folders = [root / Path(*_FOLDERS[kind]) for root in (_PACKAGE / "_data", _PACKAGE.parent)]
+    folders = [root / _KINDS[kind].folder for root in (_PACKAGE / "_data", _PACKAGE.parent)]
     return next(folder for folder in folders if folder.is_dir())
 
 
@@ -101,7 +105,7 @@ def _is(kind: LibraryKind, path: str) -> bool:
         said = re.search(rb"""^tpsim: *["']?([a-z]+)/""", Path(path).read_bytes(), re.MULTILINE)
     except OSError:
         return True
-    return said is None or said[1] == _HEADERS[kind]
+    return said is None or said[1].decode() == _KINDS[kind].header
 
 
 def named(kind: LibraryKind, text: str, beside: Path = Path()) -> Path:
@@ -127,17 +131,15 @@ def path_from(folder: Path, path: str) -> str:
     return way if way.startswith(".") else f"./{way}"
 
 
-_ASKED: dict[tuple[LibraryKind, LibraryKind], str] = {
-    ("scenarios", "models"): "ask of it by flags: --model {} --hw dgx-h100 --seq 4096",
-    ("scenarios", "hardware"): "ask of it by flags: --model llama-3-8b --hw {} --seq 4096",
-}
-"""What somebody wants who names another thing in the place of a scenario."""
+def asked_by_flags(header: str, name: str) -> str:
+    """What somebody wants who names another thing, or gives its file, in the place of a scenario."""
+    flags = next((known.asked for known in _KINDS.values() if known.header == header), "")
+    return f"ask of it by flags: {flags.format(name)}" if flags else ""
 
 
-def find(kind: LibraryKind, name: str, place: Place | None = None, beside: Path = Path()) -> Path:
+def find(kind: LibraryKind, name: str, beside: Path = Path()) -> Path:
     """The file of that name, which is the file's name without ``.yaml``; case counts.
 
-    place   where the name was written, for the message
     beside  where a file could have been meant
 
     Raises InputError with the nearest name, or with what else is called that.
@@ -145,24 +147,25 @@ def find(kind: LibraryKind, name: str, place: Place | None = None, beside: Path 
     files = _files(kind)
     if name in files:
         return files[name]
-    known = sorted(files)
+    known, own = sorted(files), _KINDS[kind]
+    problem = f"unknown-{own.noun}"
     # Machines bear the names of their chips: who misses one is told of machines.
-    others = [noun for noun in _NOUNS if noun != kind and (kind, noun) != ("hardware", "chips")]
-    other = next((other_kind for other_kind in others if name in names(other_kind)), None)
+    others = [other for other in _KINDS if other != kind and (kind, other) != ("hardware", "chips")]
+    other = next((_KINDS[other_kind] for other_kind in others if name in names(other_kind)), None)
     if other is not None:
-        message = f'"{name}" is a {_NOUNS[other]}, not a {_NOUNS[kind]}'
-        asked = _ASKED.get((kind, other), "").format(name)
-        some = listed(name, known, _LISTERS.get(kind, ""), told=not asked)
+        message = f'"{name}" is a {other.noun}, not a {own.noun}'
+        asked = asked_by_flags(other.header, name) if kind == "scenarios" else ""
+        some = listed(name, known, own.lister, told=not asked)
         note = some if not asked or near(name, known) or len(known) <= FEW else ""
-        raise InputError.one(f"unknown-{_NOUNS[kind]}", message, place, asked or did_you_mean(name, known), note)
+        raise InputError.one(problem, message, None, asked or did_you_mean(name, known), note)
     file = next((name + suffix for suffix in SUFFIXES if (beside / f"{name}{suffix}").is_file()), "")
     folder = kind == "models" and (beside / name / "config.json").is_file()
     if file or folder:
         remedy = f"there is a file of that name, named with its suffix: {file}"
         remedy = remedy if file else f"there is a folder of that name, named with a slash: ./{name}"
-        raise InputError.one(f"unknown-{_NOUNS[kind]}", f'"{name}" is not a {_NOUNS[kind]}', place, remedy)
+        raise InputError.one(problem, f'"{name}" is not a {own.noun}', remedy=remedy)
     remedy = "a file is named with its folder: ./my-file.yaml"
-    error = unknown(name, _NOUNS[kind], bases_first(kind), place, remedy, lister=_LISTERS.get(kind, ""))
+    error = unknown(name, own.noun, bases_first(kind), None, remedy, lister=own.lister)
     gone = [str(folder) for folder in _own() if not folder.is_dir()]
     notes = [error.problems[0].note, *([f"no folder, though TPSIM_PATH has it: {', '.join(gone)}"] if gone else [])]
     raise InputError([replace(error.problems[0], note="\n".join(notes))])

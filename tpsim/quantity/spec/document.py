@@ -209,6 +209,7 @@ def extended(
 
 
 EXTENDS = "extends"
+"""The field that names the file, or the model of a scenario, whose fields this one changes."""
 
 
 def _named(document: Document, keys: Keys, load: Load) -> Document:

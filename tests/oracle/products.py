@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.oracle import ours
-from tests.oracle.differences import Difference, named, relation
-from tests.oracle.questions import PRODUCTS
-
-pytestmark = pytest.mark.oracle
+from tests.oracle.differences import Difference
 
 BOOK = (
     Difference(
@@ -78,27 +72,3 @@ CHEAPEST = (
         ("A[I, J_X] . B[J, K_X] -> C[I_X, K]",),
     ),
 )
-
-
-@pytest.mark.parametrize("question", PRODUCTS, ids=str)
-def test_xla_inserts_the_books_collectives_or_differs_by_name(xla, question):
-    theirs, by_book = xla(question), ours.book(question)
-    assert relation(theirs, by_book) == named(question.expression, BOOK), f"XLA {theirs}; book {by_book}"
-
-
-@pytest.mark.parametrize("question", PRODUCTS, ids=str)
-def test_xla_inserts_the_cheapest_collectives_or_ours_are_cheaper_by_name(xla, question):
-    theirs = xla(question)
-    best = ours.cheapest(question, theirs.flops)
-    assert relation(theirs, best) == named(question.expression, CHEAPEST), f"XLA {theirs}; ours {best}"
-
-
-def test_xla_is_never_better_than_the_cheapest_plan():
-    assert not any("less" in (difference.wire, difference.work) for difference in CHEAPEST)
-
-
-@pytest.mark.parametrize("differences", [BOOK, CHEAPEST], ids=["book", "cheapest"])
-def test_every_difference_is_about_one_product_that_is_asked(differences):
-    where = [expression for difference in differences for expression in difference.where]
-    assert len(where) == len(set(where))
-    assert set(where) < {question.expression for question in PRODUCTS}

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.oracle import ours
-from tests.oracle.differences import Difference, named, relation
-from tests.oracle.questions import RESHARDS, SWAP
-
-pytestmark = pytest.mark.oracle
-
-ASKED = (*RESHARDS, SWAP)
+from tests.oracle.differences import Difference
+from tests.oracle.questions import SWAP
 
 BOOK = (
     Difference(
@@ -73,28 +66,3 @@ CHEAPEST = (
         (SWAP.expression,),
     ),
 )
-
-
-@pytest.mark.parametrize("question", ASKED, ids=str)
-def test_xla_moves_as_the_book_or_differs_by_name(xla, question):
-    theirs, by_book = xla(question), ours.book(question)
-    assert relation(theirs, by_book) == named(question.expression, BOOK), f"XLA {theirs}; book {by_book}"
-
-
-@pytest.mark.parametrize("question", ASKED, ids=str)
-def test_xla_moves_as_cheaply_as_we_do_or_differs_by_name(xla, question):
-    theirs = xla(question)
-    best = ours.cheapest(question, theirs.flops)
-    assert relation(theirs, best) == named(question.expression, CHEAPEST), f"XLA {theirs}; ours {best}"
-
-
-def test_xla_is_better_than_the_cheapest_path_only_where_two_dims_swap_their_axes():
-    better = {expression for difference in CHEAPEST if difference.wire == "less" for expression in difference.where}
-    assert better == {SWAP.expression}
-
-
-@pytest.mark.parametrize("differences", [BOOK, CHEAPEST], ids=["book", "cheapest"])
-def test_every_difference_is_about_one_reshard_that_is_asked(differences):
-    where = [expression for difference in differences for expression in difference.where]
-    assert len(where) == len(set(where))
-    assert set(where) < {question.expression for question in ASKED}

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.oracle import ours
-from tests.oracle.differences import Difference, named, relation
-from tests.oracle.questions import OWED, SHORT
-
-pytestmark = pytest.mark.oracle
+from tests.oracle.differences import Difference
 
 
 def over(axes: str, *wanted: str) -> tuple[str, ...]:
@@ -62,32 +56,3 @@ CHEAPEST = (
         over("Y", "I, K"),
     ),
 )
-
-
-@pytest.mark.parametrize("question", OWED, ids=str)
-def test_xla_settles_as_the_book_or_differs_by_name(xla, question):
-    theirs, by_book = xla(question), ours.book(question)
-    assert relation(theirs, by_book) == named(question.expression, BOOK), f"XLA {theirs}; book {by_book}"
-
-
-@pytest.mark.parametrize("question", OWED, ids=str)
-def test_xla_settles_as_cheaply_as_we_do_or_ours_is_cheaper_by_name(xla, question):
-    theirs = xla(question)
-    best = ours.cheapest(question, theirs.flops)
-    assert relation(theirs, best) == named(question.expression, CHEAPEST), f"XLA {theirs}; ours {best}"
-
-
-def test_xla_is_never_better_than_the_cheapest_plan():
-    assert not any("less" in (difference.wire, difference.work) for difference in CHEAPEST)
-
-
-def test_sums_that_xla_promotes_are_counted_as_asked(xla, texts):
-    assert "f32[64,128]{1,0} all-reduce(" in texts[str(SHORT)]
-    assert xla(SHORT) == xla(OWED[0])
-
-
-@pytest.mark.parametrize("differences", [BOOK, CHEAPEST], ids=["book", "cheapest"])
-def test_every_difference_is_about_one_sum_that_is_asked(differences):
-    where = [expression for difference in differences for expression in difference.where]
-    assert len(where) == len(set(where))
-    assert set(where) < {question.expression for question in OWED}
