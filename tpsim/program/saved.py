@@ -65,10 +65,6 @@ MADE_AGAIN: Mapping[Again, str] = {
 """Why a move runs a second time, by `Where.again`."""
 
 
-BORN = (Leaf, Index)
-"""Ops that are made of no activation."""
-
-
 @dataclass(slots=True)
 class Saved:
     """The forward of one microbatch, as its backward has it.
@@ -136,15 +132,15 @@ class Saved:
         return self.practice.home == "circle" and self.streamed(x)
 
     def _recomputed(self, op: Op) -> bool:
-        """True for what the recompute drops; a view is dropped with what it shows."""
+        """True for what the recompute drops; a view is dropped with what it shows, a choice with its scores."""
         dropped, where = self._dropped(op.where), op.where
-        if not dropped or isinstance(op, BORN) or op.inputs[0].role == "param":
+        if not dropped or isinstance(op, Leaf) or not op.inputs or op.inputs[0].role == "param":
             return False
         if isinstance(op, Reshard) and is_edge(self.trace, op):
             return False
         if FULL in dropped and in_layer(where):
             return True
-        if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
+        if isinstance(op, Rename | Index) or (isinstance(op, Reshard) and not op.moves):
             return self._recomputed(self.trace.producer[op.inputs[0]])
         kernel, _ = self.kernel(op)
         named = bool(kernel) and not {kernel, kind(kernel)}.isdisjoint(dropped)
