@@ -173,15 +173,36 @@ class Saved:
         return self.again[op.output, why]
 
     def _together(self, op: Op) -> list[Op]:
-        """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole."""
-        where = op.where
-        if self.practice.replay == "needed":
-            return [op]
-        if FULL in self._dropped(where) and in_layer(where):
+        """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole.
+
+        If it replays what is needed, what is dropped of a fused kernel, which does not stop for what comes from outside.
+        """
+        where, needed = op.where, self.practice.replay == "needed"
+        if FULL in self._dropped(where) and in_layer(where) and not needed:
             layer = [other for other in self.forward if in_layer(other.where) and other.where.loops == where.loops]
             return [other for other in layer if self._inside(other) or self._recomputed(other)]
         kernel = self.kernel(op)
-        return [other for other in self.forward if self.kernel(other) == kernel] if kernel[0] else [op]
+        if not kernel[0] or (needed and self._alone(op)):
+            return [op]
+        whole = [other for other in self.forward if self.kernel(other) == kernel]
+        run = self._leading_to(op, whole) if needed else whole
+        for x in (x for other in run for x in other.inputs if self.kernel(self.trace.producer[x]) != kernel):
+            self._replayed(x)
+        return run
+
+    def _alone(self, op: Op) -> bool:
+        """True for what plain attention runs, in kernels of its own."""
+        return kind(op.where.kernel) == "attention" and self.practice.attention == "plain"
+
+    def _leading_to(self, op: Op, kernel: Sequence[Op]) -> list[Op]:
+        """Of a kernel what makes `op`, and all else that is dropped of what it gives away or keeps."""
+        ends = {other.output for other in kernel if not self._inside(other) and self._recomputed(other)}
+        wanted, run = {op.output, *ends}, []
+        for other in reversed(kernel):
+            if other.output in wanted:
+                run.append(other)
+                wanted.update(x for x in other.inputs if self._why(self.trace.producer[x]) in {"kernel", "replay"})
+        return run[::-1]
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""
