@@ -175,7 +175,7 @@ class Saved:
     def _together(self, op: Op) -> list[Op]:
         """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole.
 
-        If it replays what is needed, what is dropped of a fused kernel, which does not stop for what comes from outside.
+        Where it replays what is needed: what is dropped of a kernel, which does not stop for what comes from outside.
         """
         where, needed = op.where, self.practice.replay == "needed"
         if FULL in self._dropped(where) and in_layer(where) and not needed:
