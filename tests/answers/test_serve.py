@@ -295,7 +295,7 @@ HIDDEN, WIDE, TOP, SCORED = 4096, 14_336, 2, 8
     ("model", "mlps", "beside"), [("llama-3-8b", 1, 0), ("mixtral-8x7b", TOP, 2 * TOP + 2 * SCORED)]
 )
 def test_what_a_gated_activation_reads_is_there_until_it_has_written(model, mlps, beside):
-    """Per token the stream, and of each MLP both inputs of its activation and its output; of experts gates and scores."""
+    """Per token the stream, of each MLP its activation's inputs and output, and of experts gates and scores."""
     plan = served(model, tp=1, kind="prefill", batch=4, prompt=4096)
     assert plan.memory.working_bytes == 4 * 4096 * (2 * HIDDEN + mlps * 3 * 2 * WIDE + beside)
 
