@@ -233,7 +233,7 @@ def written(kernel):
     return {x.name for x in kernel.writes if not {*x.dims} <= {"b", "s", "g", "r"} and x.dtype != "int8"}
 
 
-@pytest.mark.parametrize("recompute", [("full",), ("attention.mixed", "attention.v")], ids=", ".join)
+@pytest.mark.parametrize("recompute", [("full",), ("attention",), ("attention.mixed", "attention.v")], ids=", ".join)
 @pytest.mark.parametrize("base", PRACTICES)
 @pytest.mark.parametrize("model", [GPT, LLAMA, mixture()], ids=lambda model: model.name)
 def test_what_runs_once_more_is_as_many_kernels_as_it_was_and_puts_no_scores_into_memory(model, base, recompute):

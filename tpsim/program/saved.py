@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import FURTHER, keeps_all
-from tpsim.program.op import Again, Array, Index, Leaf, Op, Rename, Reshard, Where, is_cast
+from tpsim.program.op import (
+    Again,
+    Array,
+    Index,
+    Leaf,
+    Op,
+    Rename,
+    Reshard,
+    Where,
+    is_cast,
+    is_matrix_product,
+)
 from tpsim.program.practice import FULL, Practice
 
 if TYPE_CHECKING:
@@ -195,7 +206,12 @@ class Saved:
         return kind(op.where.kernel) == "attention" and self.practice.attention == "plain"
 
     def _leading_to(self, op: Op, kernel: Sequence[Op]) -> list[Op]:
-        """Of a kernel what makes `op`, and all else that is dropped of what it gives away or keeps."""
+        """Of a kernel what makes `op`, and all else that is dropped of what it gives away or keeps.
+
+        All of one that multiplies more than once: what lies between its products stays on the chip, whatever is read.
+        """
+        if len([other for other in kernel if is_matrix_product(other)]) > 1:
+            return [*kernel]
         ends = {other.output for other in kernel if not self._inside(other) and self._recomputed(other)}
         wanted, run = {op.output, *ends}, []
         for other in reversed(kernel):
