@@ -138,7 +138,7 @@ IN_PLACE = "loss"
 
 def _ends(turns: Iterable[Op], program: Program) -> dict[Op, Op]:
     """Of every op of a fused kernel the last one of that; what plain attention runs are kernels of their own."""
-    keys = {op: (*_runs_in(op.where), op.where.place, op.where.kind) for op in turns if _is_fused(op.where, program)}
+    keys = {op: (_runs_in(op.where), op.where.place, op.where.kind) for op in turns if _is_fused(op.where, program)}
     last = {key: op for op, key in keys.items()}
     return {op: last[key] for op, key in keys.items()}
 
