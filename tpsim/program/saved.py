@@ -173,8 +173,12 @@ class Saved:
                 maker = self.trace.producer[x]
                 if self._inside(maker):
                     yield from self.missing(maker, maker.inputs)
-                elif self._recomputed(maker):
+                elif self._replayed_for(maker):
                     yield x
+
+    def _replayed_for(self, op: Op) -> bool:
+        """True for what is recomputed, or gathered again of what is."""
+        return self._recomputed(op) or (self._gathered(op) and self._replayed_for(self.trace.producer[op.inputs[0]]))
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""
