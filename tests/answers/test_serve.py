@@ -287,6 +287,19 @@ def test_a_prompt_of_8192_tokens_sends_and_computes_what_was_worked_out():
     assert plan.serve.ttft_s == plan.step.time_s
 
 
+HIDDEN, WIDE, TOP, SCORED = 4096, 14_336, 2, 8
+"""Of Mixtral-8x7B; Llama-3-8B has one MLP as wide."""
+
+
+@pytest.mark.parametrize(
+    ("model", "mlps", "beside"), [("llama-3-8b", 1, 0), ("mixtral-8x7b", TOP, 2 * TOP + 2 * SCORED)]
+)
+def test_what_a_gated_activation_reads_is_there_until_it_has_written(model, mlps, beside):
+    """Per token the stream, of each MLP its activation's inputs and output, and of experts gates and scores."""
+    plan = served(model, tp=1, kind="prefill", batch=4, prompt=4096)
+    assert plan.memory.working_bytes == 4 * 4096 * (2 * HIDDEN + mlps * 3 * 2 * WIDE + beside)
+
+
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_the_last_token_is_taken_out_of_a_prompt_and_no_other_is_read_for_it(sequence_parallel):
     """4 prompts of 2,048 tokens: 4 rows of 8,192 numbers are read and written."""

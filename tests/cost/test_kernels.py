@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.models import GPT, LLAMA, blocks, loops, parameters
+from tests.models import GPT, LLAMA, blocks, loops, mixture, parameters
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.kernels import kernels
 from tpsim.cost.sizes import Sizes
@@ -231,6 +231,22 @@ def test_what_runs_once_more_as_a_whole_writes_what_it_wrote(model, recompute):
 def written(kernel):
     """Names of what a kernel puts into memory that is as wide as the stream, heads, or the MLP."""
     return {x.name for x in kernel.writes if not {*x.dims} <= {"b", "s", "g", "r"} and x.dtype != "int8"}
+
+
+@pytest.mark.parametrize("recompute", [("full",), ("attention",), ("attention.mixed", "attention.v")], ids=", ".join)
+@pytest.mark.parametrize("base", PRACTICES)
+@pytest.mark.parametrize("model", [GPT, LLAMA, mixture()], ids=lambda model: model.name)
+def test_what_runs_once_more_is_as_many_kernels_as_it_was_and_puts_no_scores_into_memory(model, base, recompute):
+    """A fused kernel does not stop for what it reads to be recomputed: it began, and went on behind that."""
+    every, _ = found(model, replace(PRACTICES[base], recompute=recompute))
+    ran = [one for one in every if one.where.act == "F" and one.where.place == "layer" and one.where.kernel]
+    named = [one.where.kernel for one in every if one.where.again == "replay" and one.where.kernel]
+    again = Counter(kernel.removesuffix(".again") for kernel in named)
+    assert {*again.values()} == {1}
+    assert {"attention"} <= again.keys() <= {one.where.kernel for one in ran}
+    attention = [one for one in every if one.on_scores]
+    assert [one.fused for one in attention] == [True] * 3
+    assert not [x for one in attention for x in (*one.reads, *one.writes) if {"s", "t"} <= {*x.dims}]
 
 
 def test_a_lookup_reads_what_it_finds_and_not_the_table():

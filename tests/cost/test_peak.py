@@ -8,13 +8,14 @@ from math import prod
 import pytest
 import sympy
 
-from tests.models import GPT, LLAMA, loops
+from tests.models import GPT, LLAMA, loops, mixture
 from tpsim.cost.memory import kept, memory
 from tpsim.cost.peak import Courses, peak
 from tpsim.cost.sizes import Sizes
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import layout
+from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.practice import Ahead, Practice
 from tpsim.program.schedules import pipeline_schedule
@@ -92,6 +93,26 @@ def between(sizes=SIZES, p=8, v=1):
 
 def most_left(fold):
     return max(left for _, _, left in fold.course)
+
+
+@pytest.mark.parametrize("acts", ["F", "BW"])
+@pytest.mark.parametrize("model", [GPT, LLAMA, mixture()], ids=lambda model: model.name)
+def test_a_fused_kernel_frees_nothing_that_it_reads_before_all_is_there_that_it_makes(model, acts):
+    """But for the loss, whose gradient takes the place of the softmax."""
+    program = lower(model, layout(), MEGATRON, Dtypes(), ())
+    alive, (chunk,) = lifetimes(program), linear((1,), 1).chunks
+    changes = [change for run, _ in turnover(program).runs(chunk, acts) for change in run]
+    kernels = {op.where.kernel for op in program.ops if op.where.act in acts} - {"", "loss"}
+    assert "attention" in kernels
+    for kernel in kernels:
+        for act in acts:
+            inside = {op for op in program.ops if (op.where.kernel, op.where.act) == (kernel, act)}
+            read = {
+                array for array, ops in alive.readers.items() if inside & {*ops} and alive.makers[array] not in inside
+            }
+            made = {array for array, op in alive.makers.items() if op in inside}
+            freed = [at for at, (array, by) in enumerate(changes) if by < 0 and array in read]
+            assert all(at > changes.index((array, 1)) for at in freed for array in made), kernel
 
 
 def test_ranks_in_the_middle_of_1f1b_hold_as_many_microbatches_as_ranks_follow_and_those_of_gpipe_all():

@@ -159,3 +159,16 @@ def test_a_chip_holds_what_is_reduced_as_stored_and_what_waits_for_it_as_it_is_s
     (own,) = [x for x, where in standing(program).gradients.items() if (x.name, where.layer) == ("grad.W1", 0)]
     whole = held_as == "whole"
     assert (own.dtype, "D" in own.type.sharded_axes) == (sent if whole else held_as, zero > 0 and not whole)
+
+
+@pytest.mark.parametrize(
+    ("shards", "optimizer", "master"), [("bf16", "f32", "f32"), ("bf16", "bf16", "bf16"), ("f32", "bf16", "f32")]
+)
+def test_masters_are_no_coarser_than_the_optimizer_whatever_shards_are_at_rest_as(shards, optimizer, master):
+    """What is whole all the step is gathered of them: FSDP2's ZeRO 1 with activations narrower than parameters."""
+    dtypes = Dtypes(activations="fp8", params="fp8", shards=shards, optimizer=optimizer)
+    states = [
+        op.output for op in derive(FSDP2, dtypes, zero=1).ops if op.output.role == "state" and isinstance(op, Leaf)
+    ]
+    found = {kind: {x.dtype for x in states if x.name.startswith(kind)} for kind in ("master.", "moment.")}
+    assert found == {"master.": {master}, "moment.": {optimizer}}

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from tests.models import GPT, LLAMA, blocks
+from tests.models import GPT, LLAMA, blocks, mixture
+from tpsim.program.copies import Level
 from tpsim.program.dtypes import DTYPE_BYTES, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.layout import Layout, layout
+from tpsim.program.lifetimes import lifetimes
 from tpsim.program.lower import lower
 from tpsim.program.op import Einsum, Rename, Reshard
 from tpsim.program.practice import Practice
@@ -307,6 +309,29 @@ def test_an_array_that_is_dropped_is_not_kept_and_its_view_neither():
     ]
     assert names[0] - names[1] == {"mlp.act", "mlp.normed"}
     assert names[1] <= names[0]
+
+
+@pytest.mark.parametrize("levels", [(), (Level("node", ("D",)),)], ids=["rows", "copies for nodes"])
+@pytest.mark.parametrize("replay", ["whole", "needed"])
+@pytest.mark.parametrize("score", ["softmax", "sigmoid"])
+def test_a_layer_with_experts_that_is_recomputed_keeps_the_stream_and_not_the_scores_it_chose_by(score, replay, levels):
+    where = layout(dp=("D",), ep=("D",))
+
+    def kept_of(drop):
+        practice = replace(FUSED, recompute=drop, replay=replay, levels=levels)
+        alive = lifetimes(derive(mixture(score=score), where, practice))
+        return {
+            array.name
+            for array, maker in alive.makers.items()
+            if maker.where.act == "F" and any(_reads_later(op) for op in alive.readers[array])
+        }
+
+    assert kept_of(("full",)) == {"residual"}
+    assert kept_of(()) - kept_of(("router.logits",)) == {"router.logits"}
+
+
+def _reads_later(op):
+    return op.where.act != "F" and op.where.index("layers") == LAYER
 
 
 @pytest.mark.parametrize("replay", ["whole", "needed"])

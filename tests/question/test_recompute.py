@@ -210,3 +210,13 @@ def test_backward_of_attention_that_is_recomputed_stays_one_kernel(model, base):
     scored = [kernel.where for kernel in selective.lowered.kernels if kernel.on_scores]
     backward = [where.loops for where in scored if where.phase == "backward" and not where.kernel.endswith(".again")]
     assert sorted(backward) == sorted({where.loops for where in scored})
+
+
+@pytest.mark.parametrize("base", ["megatron", "fsdp2"])
+def test_keys_that_are_gathered_again_of_what_is_recomputed_are_there_before_attention_s_backward_begins(base):
+    practice = f"practice={{base: {base}, context: gather, regather: true}}"
+    flags = {"model": "llama-3-8b", "hw": "dgx-h100", "seq": 4096, "batch": 1, "cp": 4}
+    asked = plan(**flags, overrides=[practice, "recompute={drop: [attention.k]}"])
+    scored = [kernel for kernel in asked.lowered.kernels if kernel.on_scores]
+    assert [(kernel.where.phase, kernel.fused) for kernel in scored] == [("forward", True), ("backward", True)]
+    assert not [x for kernel in scored for x in (*kernel.reads, *kernel.writes) if {"s", "t"} <= {*x.dims}]

@@ -40,6 +40,7 @@ class Lifetimes:
              looked up, and no product makes its gradient
     shared   weights, cast or gathered, that microbatches of stages keep for backward: one array for all of them, which
              stands from step to step and is none of the others
+    ends     op of a fused kernel -> the one with which that ends: until then all is there that the kernel reads
     """
 
     makers: Mapping[Array, Op]
@@ -48,6 +49,7 @@ class Lifetimes:
     streamed: Mapping[Array, tuple[str, ...]] = field(default_factory=dict)
     added: frozenset[Array] = frozenset()
     shared: frozenset[Array] = frozenset()
+    ends: Mapping[Op, Op] = field(default_factory=dict)
 
     def names(self, array: Array) -> set[str]:
         """What a list of what a stack keeps may call it."""
@@ -126,7 +128,24 @@ def lifetimes(program: Program, *, interiors: bool = False) -> Lifetimes:
             if readers[home] and casts.issuperset(readers[home]) and op.where.block != "embedding"
         ),
         shared,
+        _ends(turns, program),
     )
+
+
+IN_PLACE = "loss"
+"""The fused kernel whose output takes the place of what it reads: the gradient of logits that of their softmax."""
+
+
+def _ends(turns: Iterable[Op], program: Program) -> dict[Op, Op]:
+    """Of every op of a fused kernel the last one of that; what plain attention runs are kernels of their own."""
+    keys = {op: (_runs_in(op.where), op.where.place, op.where.kind) for op in turns if _is_fused(op.where, program)}
+    last = {key: op for op, key in keys.items()}
+    return {op: last[key] for op, key in keys.items()}
+
+
+def _is_fused(where: Where, program: Program) -> bool:
+    kernel = where.kernel.partition(".")[0]
+    return kernel not in {"", IN_PLACE, "attention" if program.plain else ""}
 
 
 def _shared(makers: Iterable[Op], readers: Mapping[Array, Sequence[Op]]) -> Iterator[Array]:

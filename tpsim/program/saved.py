@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpsim.program.kinds import FURTHER, keeps_all
-from tpsim.program.op import Again, Array, Index, Leaf, Op, Rename, Reshard, Where, is_cast
+from tpsim.program.op import (
+    Again,
+    Array,
+    Index,
+    Leaf,
+    Op,
+    Rename,
+    Reshard,
+    Where,
+    is_cast,
+    is_matrix_product,
+)
 from tpsim.program.practice import FULL, Practice
 
 if TYPE_CHECKING:
@@ -63,10 +74,6 @@ MADE_AGAIN: Mapping[Again, str] = {
     "replay": "recomputed because it was not kept",
 }
 """Why a move runs a second time, by `Where.again`."""
-
-
-BORN = (Leaf, Index)
-"""Ops that are made of no activation."""
 
 
 @dataclass(slots=True)
@@ -136,15 +143,15 @@ class Saved:
         return self.practice.home == "circle" and self.streamed(x)
 
     def _recomputed(self, op: Op) -> bool:
-        """True for what the recompute drops; a view is dropped with what it shows."""
+        """True for what the recompute drops; a view is dropped with what it shows, a choice with its scores."""
         dropped, where = self._dropped(op.where), op.where
-        if not dropped or isinstance(op, BORN) or op.inputs[0].role == "param":
+        if not dropped or isinstance(op, Leaf) or not op.inputs or op.inputs[0].role == "param":
             return False
         if isinstance(op, Reshard) and is_edge(self.trace, op):
             return False
         if FULL in dropped and in_layer(where):
             return True
-        if isinstance(op, Rename) or (isinstance(op, Reshard) and not op.moves):
+        if isinstance(op, Rename | Index) or (isinstance(op, Reshard) and not op.moves):
             return self._recomputed(self.trace.producer[op.inputs[0]])
         kernel, _ = self.kernel(op)
         named = bool(kernel) and not {kernel, kind(kernel)}.isdisjoint(dropped)
@@ -166,8 +173,12 @@ class Saved:
                 maker = self.trace.producer[x]
                 if self._inside(maker):
                     yield from self.missing(maker, maker.inputs)
-                elif self._recomputed(maker):
+                elif self._replayed_for(maker):
                     yield x
+
+    def _replayed_for(self, op: Op) -> bool:
+        """True for what is recomputed, or gathered again of what is."""
+        return self._recomputed(op) or (self._gathered(op) and self._replayed_for(self.trace.producer[op.inputs[0]]))
 
     def _again(self, op: Op, why: Again) -> Array:
         """What `op` makes, made once more, after all that backward does not find either."""
@@ -177,15 +188,41 @@ class Saved:
         return self.again[op.output, why]
 
     def _together(self, op: Op) -> list[Op]:
-        """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole."""
-        where = op.where
-        if self.practice.replay == "needed":
-            return [op]
-        if FULL in self._dropped(where) and in_layer(where):
+        """What is recomputed in one go with `op`: its layer, or its kernel, if the practice replays them whole.
+
+        Where it replays what is needed: what is dropped of a kernel, which does not stop for what comes from outside.
+        """
+        where, needed = op.where, self.practice.replay == "needed"
+        if FULL in self._dropped(where) and in_layer(where) and not needed:
             layer = [other for other in self.forward if in_layer(other.where) and other.where.loops == where.loops]
             return [other for other in layer if self._inside(other) or self._recomputed(other)]
         kernel = self.kernel(op)
-        return [other for other in self.forward if self.kernel(other) == kernel] if kernel[0] else [op]
+        if not kernel[0] or (needed and self._alone(op)):
+            return [op]
+        whole = [other for other in self.forward if self.kernel(other) == kernel]
+        run = self._leading_to(op, whole) if needed else whole
+        for x in (x for other in run for x in other.inputs if self.kernel(self.trace.producer[x]) != kernel):
+            self._replayed(x)
+        return run
+
+    def _alone(self, op: Op) -> bool:
+        """True for what plain attention runs, in kernels of its own."""
+        return kind(op.where.kernel) == "attention" and self.practice.attention == "plain"
+
+    def _leading_to(self, op: Op, kernel: Sequence[Op]) -> list[Op]:
+        """Of a kernel what makes `op`, and all else that is dropped of what it gives away or keeps.
+
+        All of one that multiplies more than once: what lies between its products stays on the chip, whatever is read.
+        """
+        if len([other for other in kernel if is_matrix_product(other)]) > 1:
+            return [*kernel]
+        ends = {other.output for other in kernel if not self._inside(other) and self._recomputed(other)}
+        wanted, run = {op.output, *ends}, []
+        for other in reversed(kernel):
+            if other.output in wanted:
+                run.append(other)
+                wanted.update(x for x in other.inputs if self._why(self.trace.producer[x]) in {"kernel", "replay"})
+        return run[::-1]
 
     def _repeated(self, op: Op, why: Again) -> Array:
         """`op` emitted again, as it was, on its inputs as backward finds them; a kernel that is replayed runs whole."""

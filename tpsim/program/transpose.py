@@ -146,7 +146,7 @@ class Backward:
         """Pull back rows that are made of tokens, or tokens that are made of rows: the one is the other's transpose."""
         from tpsim.program.dispatch import combine, dispatch, narrowed
 
-        trace, chosen = self.trace, op.inputs[1]
+        trace, chosen = self.trace, self.saved.of(op.inputs[1])
         if isinstance(op, Combine):
             return dispatch(trace, _d(x), narrowed(trace, dy, self.practice.rows), chosen, like=x)
         sums = combine(trace, _d(x), dy, chosen, x)

@@ -178,9 +178,10 @@ class Turnover(Once):
     def _last(self, array: Array, fused: str) -> Op:
         """The reader that comes last: where acts do not run as one, each is behind all of the one before."""
         readers, turn = self.lifetimes.readers[array], {"F": 0, "B": 1, "W": 1 if fused else 2}
-        if len(readers) == 1:
-            return readers[0]
-        return max(readers, key=lambda op: (turn[op.where.act], self.lifetimes.turns[op]))
+        ends = [self.lifetimes.ends.get(op, op) for op in readers]
+        if len(ends) == 1:
+            return ends[0]
+        return max(ends, key=lambda op: (turn[op.where.act], self.lifetimes.turns[op]))
 
 
 def _in_turn(layers: Sequence[tuple[tuple[Ops, Ops], int]], ahead: int) -> Iterator[tuple[Ops, int]]:

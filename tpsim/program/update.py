@@ -188,10 +188,9 @@ class Update:
 
     def _master(self, param: Array) -> Array:
         """Weights as the optimizer adds to them: its own, at rest or finer, or a free slice of stored ones."""
-        if self.dtypes.shards:
-            return self.trace.state(f"master.{param.name}", param, self.dtypes.shards)
-        if DTYPE_BYTES[self.dtypes.params] < DTYPE_BYTES[self.dtypes.optimizer]:
-            return self.trace.state(f"master.{param.name}", param, self.dtypes.optimizer)
+        finer = max(self.dtypes.at_rest, self.dtypes.optimizer, key=DTYPE_BYTES.__getitem__)
+        if self.dtypes.shards or finer != self.dtypes.at_rest:
+            return self.trace.state(f"master.{param.name}", param, finer)
         to = self.trace.home(param, "state")
         return self._to(param, to, f"the optimizer updates {param.name}{to}")
 

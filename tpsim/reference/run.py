@@ -67,11 +67,11 @@ class Live:
 
     @cached_property
     def _reads(self) -> Mapping[Op, Sequence[Array]]:
-        """What each op reads, or frees with what it reads."""
+        """What each op reads, or frees with what it reads; of a fused kernel the one with which it ends."""
         reads: dict[Op, list[Array]] = defaultdict(list)
         for array, ops in self.lifetimes.readers.items():
             for op in ops:
-                reads[op].append(array)
+                reads[self.lifetimes.ends.get(op, op)].append(array)
         return reads
 
     def made(self, op: Op, elements: Mapping[Device, int]) -> None:
