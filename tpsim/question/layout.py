@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.fabric.placement import place
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, cache_row, layout
 from tpsim.quantity.errors import At, InputError, Problem, did_you_mean, unknown
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
-    from tpsim.fabric.placement import Binding
+    from tpsim.fabric.placement import Binding, Placement
+    from tpsim.fabric.wires import Wires
     from tpsim.program.model import Model
 
 
@@ -56,10 +58,10 @@ class Cut:
     layout: Layout
     assumptions: tuple[Assumption, ...]
 
-    def bound(self, binding: Binding) -> Binding:
-        """What carries its axes: those that are cut in two lie where the whole ones are bound to."""
-        wholes = {axis: self.parents.get(axis, axis) for axis in self.mesh.axes}
-        return {axis: binding[whole] for axis, whole in wholes.items() if whole in binding}
+    def placed(self, levels: Sequence[Wires], binding: Binding | None) -> Placement:
+        """Its mesh on wires of its own, by what a binding says of its axes, whole ones. Raises InputError."""
+        own = {axis: on for axis, on in (binding or {}).items() if axis in self.mesh.unsplit(self.parents).axes}
+        return place(levels, self.mesh, own, alone=True, parents=self.parents)
 
 
 def cut(
