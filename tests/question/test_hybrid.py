@@ -87,3 +87,13 @@ def test_what_zero_cannot_shard_over_is_refused(over, message):
 def test_a_search_of_all_meshes_shards_over_all_data_shards():
     found = search(BASE, chips=8, zero=3, top=1, overrides=["workload.global_batch=8"])
     assert "zero_over" not in found.resolved["layout"]
+
+
+def test_an_axis_that_bears_the_letter_of_a_role_has_a_symbol_of_its_own():
+    """Axes d and h beside the role d of both, and hidden: a gather over one of them was printed as over all."""
+    mesh = {"d": 2, "h": 3}
+    layout = {"dp": ["d", "h"], "zero": 3, "zero_over": "d"}
+    result = verify({**BASE, "mesh": mesh, "layout": layout, "workload": {"seq": 4096, "global_batch": 6}})
+    assert result.ok, result.verdict
+    rows = plan({**BASE, "mesh": mesh, "layout": layout, "workload": {"seq": 4096, "global_batch": 6}}).rows
+    assert {str(row.formula).count("n_d - 1") for row in rows if row.axis == "d"} == {1}
