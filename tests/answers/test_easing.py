@@ -30,6 +30,14 @@ EASED = {
         "--set workload.batch=largest --by tokens_per_s_chip",
     ),
     "chips of inference": ("llama3-70b-h100-decode --chips 1", "--chips 4"),
+    "three times as many chips doubled": (
+        "--model gemma-2-27b --hw tpu-v5p --seq 32768 --chips 1 --batch 256 --recompute full --tp 1",
+        "--chips 32",
+    ),
+    "chips that help as soon as stages are many": (
+        "--model llama-3-405b --hw tpu-v5p --seq 2048 --chips 16 --batch 64 --microbatches 16 --zero 0 --tp 2",
+        "--chips 16384",
+    ),
 }
 """What is asked of which nothing fits, and what makes it fit."""
 
@@ -115,6 +123,18 @@ def test_where_nothing_that_is_tried_helps_nothing_is_said():
     assert (found.fitting, len(found.lines)) == (0, 1)
 
 
+def test_chips_are_not_doubled_on_where_no_layout_is_legal_any_more(monkeypatch):
+    """On 64 the batch has too few sequences for 16 microbatches on 32 data shards; ZeRO 1 leaves weights whole."""
+    asked, found = [], Again._found
+    monkeypatch.setattr(
+        Again, "_found", lambda self, vary, changed: asked.append(changed) or found(self, vary, changed)
+    )
+    held = {"zero": 1, "tp": 1, "pp": 2, "microbatches": 16}
+    search = tpsim.search(model="gemma-2-27b", hw="dgx-a100", seq=2048, chips=2, batch=256, **held)
+    assert (search.fitting, len(search.lines)) == (0, 1)
+    assert [changed["chips"] for changed in asked if "chips" in changed] == [16, 32, 64]
+
+
 def test_a_sweep_searches_no_cell_again(tmp_path, monkeypatch):
     def never(*_):
         raise AssertionError
@@ -192,5 +212,5 @@ def test_what_changes_no_states_is_not_freed_where_these_alone_are_too_much():
 
     assert Again(again, [], {}).eased(found) is None
     assert not found.smallest.plan.memory.states_fit
-    assert asked == [([], {"chips": chips}) for chips in (32, 64)]
+    assert {(*vary, *flags) for vary, flags in asked} == {("chips",)}
     assert tpsim.search("llama3-70b-h100", chips=8, vary=["microbatches", "recompute"]).fitting == 0

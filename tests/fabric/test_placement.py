@@ -363,3 +363,47 @@ def test_a_carrier_that_is_named_twice_is_refused(carriers):
         place(NODES, Mesh({"X": 8}), {"X": carriers})
     (problem,) = error.value.problems
     assert (problem.message, problem.remedy) == ("X is laid on nvlink twice", "name each once: nvlink, network")
+
+
+PARTED = [
+    (NODES, (8, 2), ["nvlink:4", "network"]),
+    (NODES, (8, 2), ["network:4", "nvlink:4"]),
+    (NODES, (8, 2), ["nvlink:1", "network"]),
+    (NODES, (8, 2), ["nvlink", "network:2"]),
+    (NODES, (4, 3), ["nvlink:6", "network:2"]),
+    (NODES, (4, 3), ["nvlink:4", "network:3"]),
+    (NODES, (2, 4), ["nvlink", "network"]),
+    (V5E, (8, 2), ["ici.0:4", "ici.1:4"]),
+    (V5E, (8, 2), ["ici.0:16"]),
+    (V5E, (8, 2), ["ici.0:ring"]),
+    (V5E, (8, 2), ["ici.0:line"]),
+    (V5P, (8, 2), ["ici.0:4", "ici.1:4"]),
+]
+
+
+@pytest.mark.parametrize(("levels", "sizes", "carriers"), PARTED)
+def test_parts_of_an_axis_lie_together_as_the_whole_is_bound(levels, sizes, carriers):
+    kv, rep = sizes
+    whole = place(levels, Mesh({"T": kv * rep}), {"T": carriers}).route(["T"])
+    parents = {"kv": "T", "rep": "T"}
+    parted = place(levels, Mesh({"kv": kv, "rep": rep}), {"T": carriers}, parents=parents)
+    assert parted.route(["kv", "rep"]) == whole
+
+
+def test_the_minor_part_of_an_axis_lies_innermost():
+    bound = {"T": ["network:4", "nvlink:4"]}
+    parted = place(NODES, Mesh({"kv": 8, "rep": 2}), bound, parents={"kv": "T", "rep": "T"})
+    routes = [ranks_text(parted.route([axis])) for axis in ("kv", "rep")]
+    assert routes == ["nvlink 2 x network 4", "nvlink 2"]
+
+
+@pytest.mark.parametrize("carriers", [["nvlink:3", "network"], ["nvlink:4", "network:8"], ["nvlink:8"]])
+def test_numbers_that_do_not_come_to_the_whole_are_refused_of_parts_too(carriers):
+    parents = {"kv": "T", "rep": "T"}
+    with pytest.raises(InputError, match="does not fit on nvlink"):
+        place(NODES, Mesh({"kv": 8, "rep": 2}), {"T": carriers}, parents=parents)
+
+
+def test_axes_that_are_not_parts_of_one_are_no_ring_together():
+    with pytest.raises(InputError, match="no-wraparound"):
+        place(V5E, Mesh({"kv": 8, "rep": 2}), {"kv": ["ici.0:ring"], "rep": ["ici.0:ring"]})

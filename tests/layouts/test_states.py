@@ -152,5 +152,5 @@ def test_a_choice_that_a_level_has_not_is_refused_though_nothing_fits(what):
     document |= {"collectives": {what: "nobody"}}
     memo = Memo()
     several = spaces(document, flags={}, overrides=(), vary=["microbatches=1", "zero=1"], memo=memo)
-    with pytest.raises(InputError, match=f'"nobody" is not a {what} of n'):
+    with pytest.raises(InputError, match=f'"nobody" is not a {what} of dgx-h100'):
         evaluate(several, memo, weigh)

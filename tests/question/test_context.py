@@ -229,3 +229,11 @@ def test_a_sequence_that_chunks_of_attention_do_not_fill_is_shared_by_heads_alon
         assert asked(*CHUNKS, f"workload.seq={whole}", f"practice.order={order}").workload.seq == whole
     assert asked(*ragged, "layout.context=heads").workload.seq == 12288
     assert asked(*ragged, "mesh={data: 2, context: 1}").workload.seq == 12288
+
+
+def test_a_ring_whose_scores_owe_a_sum_in_every_block_is_refused():
+    table = {"*": {"b": "data", "s": "context", "d": "tensor"}}
+    scenario = {key: value for key, value in BASE.items() if key != "layout"} | {"shardings": table}
+    with pytest.raises(InputError, match="heads are split over tensor: scores owe a sum then"):
+        resolve(scenario, overrides=["practice.context=ring"])
+    assert resolve(scenario, overrides=["practice.context=gather"]).layout.table["*"]["d"] == ("tensor",)

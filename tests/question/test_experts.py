@@ -216,3 +216,30 @@ def test_experts_of_more_parts_than_dp_has_may_lie_on_tp():
         resolve(None, overrides=decode, flags={**flags, "ep": 8})
     assert error.value.problems[0].remedy == "give a divisor: 1, or the axes that they lie on: --ep tensor"
     assert resolve(None, overrides=decode, flags={**flags, "ep": "tensor"}).layout.roles["ep"] == ("tensor",)
+
+
+def said_of_whole_streams(*overrides):
+    scenario = {
+        "tpsim": "scenario/1",
+        "name": "experts",
+        "model": "mixtral-8x7b",
+        "hardware": "dgx-h100",
+        "mesh": {"data": 2, "x": 4, "y": 2},
+        "layout": {"dp": "data", "tp": ["x", "y"], "ep": "x", "etp": "y"},
+        "workload": {"global_batch": 2, "seq": 4096},
+    }
+    said = resolve(scenario, overrides=overrides).remarks
+    return [text for text in said if text.startswith("experts beside tensor parallelism without sequence parallelism")]
+
+
+def test_experts_under_tensor_parallelism_without_sequence_parallelism_are_warned_of():
+    """Two sums as wide as the stream per layer, which Megatron-LM's MoELayer refuses to train with."""
+    both = "what comes back from the router owes a sum over y, that from its experts over x, y, and each is paid by an "
+    both += "all-reduce as wide as the stream"
+    refused = "Megatron-LM refuses to train so (moe_layer.py)"
+    (said,) = said_of_whole_streams()
+    assert said.endswith(f": {both}; {refused}; --sp splits tokens")
+    assert said_of_whole_streams("practice=fsdp2")[0].endswith(f": {both}; --sp splits tokens")
+    assert said_of_whole_streams("layout.etp=[x, y]", "layout.ep=[]")[0].endswith(f": {refused}; --sp splits tokens")
+    assert said_of_whole_streams("layout.sequence_parallel=true") == []
+    assert said_of_whole_streams("practice=fsdp2", "layout.etp=[x, y]", "layout.ep=[]") == []

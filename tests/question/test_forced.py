@@ -74,9 +74,7 @@ def test_a_collective_says_what_is_forced_on_its_page_and_in_its_document():
     [
         ({"algorithm": "NVLS"}, "--algorithm NVLS\n  | ^^^^^^^^^^^^^^^^ tpsim calls this in-switch"),
         ({"algorithm": "CollnetDirect"}, " tpsim calls this in-network"),
-        ({"algorithm": "treee"}, '"treee" is not an algorithm of this plan\'s collectives'),
-        ({"protocol": "ll12"}, '"ll12" is not a protocol of'),
-        ({"launch": "grpah"}, '"grpah" is not a launch of'),
+        ({"algorithm": "lockstep"}, '"lockstep" is not an algorithm of this plan\'s collectives'),
         ({"launch": "15 kB"}, "--launch 15 kB"),
         ({"protocol": "simple", "cost_model": "book"}, "the cost model book has no protocol to choose"),
     ],
@@ -85,3 +83,22 @@ def test_a_choice_that_nothing_has_is_refused(forced, message):
     with pytest.raises(InputError) as error:
         tpsim.plan(SCENARIO, **forced)
     assert message in str(error.value)
+
+
+MISSPELLED = {
+    "algorithm": ("rign", 'error[unknown-algorithm]: "rign" is not an algorithm', "ring"),
+    "protocol": ("lll", 'error[unknown-protocol]: "lll" is not a protocol of dgx-h100', "ll"),
+    "launch": ("thraeds", 'error[unknown-launch]: "thraeds" is not a launch of dgx-h100', "threads"),
+}
+
+
+@pytest.mark.parametrize("option", MISSPELLED)
+@pytest.mark.parametrize("chips", [1, 7, 8])
+def test_a_name_that_no_collective_could_have_is_refused_where_it_stands_though_none_is_priced(option, chips):
+    """On one chip nothing is sent, and nothing fits; on 7 no layout is legal, and nothing was refused."""
+    word, message, meant = MISSPELLED[option]
+    with pytest.raises(InputError) as error:
+        tpsim.search("llama3-405b-h100", chips=chips, vary=["layers=even"], **{option: word})
+    asked = f"--{option} {word}"
+    assert str(error.value).startswith(f"{message}\n --> command line:1:1\n  |\n1 | {asked}\n")
+    assert f'{"^" * len(asked)} did you mean "{meant}"?' in str(error.value)

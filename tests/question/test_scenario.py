@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tpsim.answers.plan import plan
+from tpsim.fabric.wires import ranks_text
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelFile
 from tpsim.program.practice import Ahead, Bucket, Overlap
@@ -887,3 +888,12 @@ def test_a_tp_flag_adds_an_axis_where_no_axis_has_the_role_as_pp_does() -> None:
     assert both.layout.roles["tp"] == ("tensor",)
     kept = resolve("llama3-8b-b200-fsdp", flags={"tp": 2})
     assert kept.mesh.devices == resolve("llama3-8b-b200-fsdp").mesh.devices
+
+
+def test_an_axis_that_is_split_for_kv_heads_is_laid_as_the_whole_is_bound() -> None:
+    """By numbers it was refused: each of its parts was to have as many devices there as the whole."""
+    asked = {"model": "llama-3-70b", "hw": "dgx-h100", "tp": 16, "dp": 4, "seq": 4096}
+    question = resolve(None, flags={**asked, "placement": "tensor=nvlink:4+network"})
+    assert ranks_text(question.placement.route(("tensor_kv", "tensor_rep"))) == "nvlink 4 x network 4"
+    with pytest.raises(InputError, match="mesh axis tensor of 16, 3 of them on nvlink, does not fit"):
+        resolve(None, flags={**asked, "placement": "tensor=nvlink:3+network"})

@@ -11,12 +11,11 @@ import pytest
 from tests.models import GPT, LLAMA
 from tests.reference.judge import run, unsharded
 from tpsim.algebra.mesh import Mesh
-from tpsim.claims.checks import TOLERANCE
 from tpsim.program.layout import layout
 from tpsim.program.op import Map, Reshard
 from tpsim.program.practice import Practice
 from tpsim.reference import compare, local_ops
-from tpsim.reference.compare import FLOOR, Misaligned, compared, slopes
+from tpsim.reference.compare import FLOOR, TOLERANCE, Misaligned, compared, slopes
 
 MESH, WHERE = Mesh({"D": 2, "X": 2}), layout(tp=("X",), dp=("D",), zero=1, sequence_parallel=True)
 

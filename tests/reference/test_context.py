@@ -15,6 +15,7 @@ from tpsim.algebra.mesh import Mesh
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
+from tpsim.program.op import Reshard
 from tpsim.program.practice import Practice
 from tpsim.reference import streamed
 
@@ -258,3 +259,27 @@ def test_every_option_of_attention_is_had_of_a_shared_sequence_too(options):
     for how in ("gather", "ring"):
         sharded = run(model, layout(cp=("C",)), Practice(context=how, order="zigzag"), Mesh({"C": 2}))
         assert difference(sharded, unsharded(model, Practice())) < 1e-10
+
+
+HEADS_ON_ANOTHER_AXIS = Layout({"*": {"s": ("C",)}, "heads": {"s": ("C",), "g": ("D",)}})
+QUERIES_OF_ANOTHER_AXIS = Layout({"*": {"s": ("C",)}, "block": {"s": ("C", "D")}})
+
+
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("where", [HEADS_ON_ANOTHER_AXIS, QUERIES_OF_ANOTHER_AXIS])
+def test_a_ring_of_a_table_that_cuts_heads_or_blocks_otherwise_equals_one_device(where, sinks):
+    """Heads are sliced before blocks come and gathered behind their sums; a device may see a hidden block first."""
+    model, mesh = blocks(LLAMA, {"sinks": sinks}), Mesh({"C": 2, "D": 2})
+    ring = run(model, where, Practice(context="ring"), mesh)
+    assert difference(ring, unsharded(model, Practice())) < 1e-10
+
+
+def test_of_what_returns_to_its_blocks_only_the_sum_over_blocks_is_streamed():
+    mesh = Mesh({"C": 2, "D": 2})
+    program = lower(LLAMA, HEADS_ON_ANOTHER_AXIS, Practice(context="ring"), Dtypes(), mesh.order)
+    moves = [
+        [(move.kind, move.streamed) for move in op.moves]
+        for op in program.ops
+        if isinstance(op, Reshard) and op.output.name == "d.attention.keys"
+    ]
+    assert moves == [[("reduce_scatter", True), ("all_gather", False)]]

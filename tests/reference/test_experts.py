@@ -20,7 +20,7 @@ from tpsim.program.layout import Layout, layout
 from tpsim.program.lower import lower
 from tpsim.program.op import Scale
 from tpsim.program.practice import Practice, Rows
-from tpsim.reference.compare import compared, slopes
+from tpsim.reference.compare import TOLERANCE, compared, slopes
 from tpsim.reference.execute import elements, execute
 from tpsim.reference.functions import INDEX
 from tpsim.reference.routing import evenly, own
@@ -46,11 +46,12 @@ def drawn(seed, skew=0.0):
     return choose
 
 
-def run(where, mesh, choose=own, *, model=MIXTURE, practice=PLAIN, b=8, s=8, rows=None, layers=1):
-    """rows: of an expert; none: as many as there are tokens."""
+def run(where, mesh, choose=own, *, model=MIXTURE, practice=PLAIN, b=8, s=8, rows=None, layers=1, louder=1.0):
+    """rows: of an expert; none: as many as there are tokens. louder: by how much the router's weights are larger."""
     sizes = {**model.dims(sequences=b, seq=s), "m": 1, "c": rows or b * s}
     program = lower(model, where, practice, Dtypes(), Mesh(mesh).order, layers=layers)
-    return execute(program, Mesh(mesh), sizes, leaves(sizes), choose=choose)
+    router = louder * leaves(sizes)("0.Wr", (sizes["h"], sizes["n"]))
+    return execute(program, Mesh(mesh), sizes, leaves(sizes, {"0.Wr": router}), choose=choose)
 
 
 @cache
@@ -274,3 +275,38 @@ def test_a_dispatch_without_its_transpose_is_found(monkeypatch):
 def test_a_bias_of_an_expert_that_is_split_is_added_once_whatever_the_experts_width(width):
     """Sharded runs and the one on one device would be wrong alike if it were added for every slot."""
     assert INDEX["first_slot"]({}, np.arange(width)).sum() == 1
+
+
+# What rounding leaves ---------------------------------------------------------------------------------------------
+
+ONE_EACH = replace(mixture(top=1, normalise=True), norms="both")
+
+
+def least_liked(_sizes, _b, _s, _i, logits):
+    return np.asarray(logits == logits.min(axis=-1, keepdims=True), dtype=np.float64)
+
+
+def worst(**fault):
+    """Top-1 gates are one whatever the router says, and a norm behind experts cares for no gate.
+
+    So of cotangents nothing but rounding is left, which the router's small scores bring to ordinary sizes.
+    """
+    mesh, where = {"E": 2, "X": 2}, layout(dp=("E",), tp=("X",), ep=("E",), sequence_parallel=True)
+    sharded = run(where, mesh, least_liked, model=ONE_EACH, louder=4.0)
+    alone = whole(least_liked, ONE_EACH, louder=4.0)
+    for op in sharded.program.ops:
+        if op.output.name in fault:
+            device = next(iter(sharded.blocks[op.output]))
+            sharded.blocks[op.output][device] = sharded.blocks[op.output][device] + fault[op.output.name]
+    return max(compared(sharded, alone), key=lambda one: one.difference)
+
+
+def test_what_nothing_but_rounding_is_left_of_is_compared_by_how_far_it_moves(monkeypatch):
+    assert worst().difference < TOLERANCE
+    monkeypatch.setattr("tpsim.reference.compare.TOLERANCE", np.inf)
+    left = worst()
+    assert (left.difference > 1e-10, left.phase) == (True, "backward")
+
+
+def test_beside_rounding_a_fault_is_seen():
+    assert worst(**{"d.router.kept": 0.1}).difference > TOLERANCE

@@ -242,10 +242,14 @@ def _selections(axes: Sequence[str]) -> Iterator[Axes]:
 
 
 def as_streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
-    """The moves with a gather that comes last, or a scatter that comes first, streamed."""
-    places = {"all_gather": len(moves) - 1, "reduce_scatter": 0}
-    streamed = [replace(move, streamed=places.get(move.kind) == at) for at, move in enumerate(moves)]
-    if circle and streamed and streamed[0].streamed and streamed[0].kind == "reduce_scatter":
+    """The moves with a scatter that comes first streamed, else a gather that comes last.
+
+    Behind a scatter a gather undoes what was sliced before blocks came: it is no part of the stream.
+    """
+    scattered = bool(moves) and moves[0].kind == "reduce_scatter"
+    kind, place = ("reduce_scatter", 0) if scattered else ("all_gather", len(moves) - 1)
+    streamed = [replace(move, streamed=(move.kind, at) == (kind, place)) for at, move in enumerate(moves)]
+    if circle and scattered:
         first = streamed[0]
         streamed.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
     return tuple(streamed)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 HELD = ("microbatches", "recompute", "zero")
 """Parts of a layout that decide what a chip holds, and that a scenario or a flag may have stated."""
 
-TIMES = 2
-"""How often chips are doubled, from as many as hold together what the smallest layout holds on each."""
+TIMES, MOST = 2, 6
+"""How often more chips are tried at least, and where nothing fits yet at most."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,14 @@ class Again:
         if not result.legal or result.best or (fits and not result.questions[0].inference):
             return None
         first, mesh, passed = None, self._mesh(result), []
-        for words, vary, changed in self._changes(result):
+        tried: list[SearchResult] = []
+        for words, vary, changed in self._changes(result, tried):
             doubted = (vary or fits) and mesh and changed.get("batch") != 1  # one sequence is asked of all meshes
             if doubted and not self._may_help(result, mesh, vary, changed):
                 passed.append((words, changed))
                 continue
             if found := self._found(vary, changed):
+                tried.append(found)
                 if found.best:
                     return (self._sooner(passed, changed) if fits else None) or (words, found)
                 first = first or ((words, found) if found.fitting and not fits else None)
@@ -105,8 +107,13 @@ class Again:
             return True  # a flag states some of these
         return bool(found.best if result.fitting else found.fitting)
 
-    def _changes(self, result: SearchResult) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
-        """Words of the command line, what they vary, and what else is asked otherwise: what costs no chips first."""
+    def _changes(
+        self, result: SearchResult, tried: Sequence[SearchResult]
+    ) -> Iterator[tuple[str, tuple[str, ...], dict[str, Any]]]:
+        """Words of the command line, what they vary, and what else is asked otherwise: what costs no chips first.
+
+        tried  what has been found by those before, as soon as it is
+        """
         if result.questions[0].inference and result.fitting:
             batch = _sequences(result)
             for halvings in range(1, batch.bit_length()):
@@ -122,13 +129,13 @@ class Again:
                     yield f"without --{part}", (), {part: None}
                 elif part not in result.searched:
                     yield f"--vary {part}", (part,), {}
-        chips = result.spaces[0].chips or result.questions[0].mesh.devices
-        memory = result.smallest and result.smallest.plan.memory
-        short = ceil(memory.peak_bytes / memory.capacity_bytes) if memory else 1
-        least = max(1, ceil(log2(short)))
-        for doublings in range(least, least + TIMES):
-            more = chips * 2**doublings
-            yield f"--chips {more}", (), {"chips": more}
+        begun, chips = len(tried), result.spaces[0].chips or result.questions[0].mesh.devices
+        for times in range(MOST):
+            last = tried[-1] if len(tried) > begun else result
+            if times >= TIMES and (last is result or last.fitting or not last.legal):
+                return
+            chips *= _short(last)
+            yield f"--chips {chips}", (), {"chips": chips}
 
     def _of_batch(self, size: int | str) -> tuple[str, dict[str, Any]]:
         """Another batch, in words of the command line and as arguments: an override where one states it."""
@@ -137,6 +144,13 @@ class Again:
             return f"--batch {size}", {"batch": size}
         others = [text for text in self.overrides if _path(text) != BATCH]
         return f"--set {BATCH}={size}", {"overrides": [*others, f"{BATCH}={size}"]}
+
+
+def _short(result: SearchResult) -> int:
+    """How many times as many chips, by doublings, could hold together what the smallest layout holds on each."""
+    memory = result.smallest and result.smallest.plan.memory
+    short = ceil(memory.peak_bytes / memory.capacity_bytes) if memory else 1
+    return int(2 ** max(1, ceil(log2(short))))
 
 
 BATCH = "workload.batch"

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.claims.checks import ROUNDING, TOLERANCE, Check, below
+from tpsim.claims.checks import ROUNDING, Check, below
 from tpsim.program.dims import HELD, ROWS
 from tpsim.program.layout import Layout, layout
 from tpsim.question.memo import program_of
 from tpsim.question.routing import routed
+from tpsim.reference.compare import TOLERANCE
 from tpsim.reference.execute import execute
 from tpsim.reference.run import Run, leaves
 from tpsim.report.numbers import counted

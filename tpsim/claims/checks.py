@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from tpsim.reference.compare import TOLERANCE
 from tpsim.report.answer import Answer, noted
 from tpsim.report.numbers import counted
 from tpsim.report.record import Count, Record
 
 if TYPE_CHECKING:
     from tpsim.reference.compare import Compared, Slope
-
-TOLERANCE = 1e-10
-"""Relative difference of float64 values that only ordering explains."""
 
 ROUNDING = 1e-12
 """Below this a difference is as small as ever."""

@@ -94,14 +94,16 @@ def _symbols(sizes: Sizes) -> Sizes:
     An axis of one device stays 1, and what has no symbol of its own (a pair of two) stays its number. Where a role
     takes several axes, all but the last have symbols of their own and the last is the role's symbol over theirs, so
     that whatever takes part over the whole role shows t or d. One of tp as long as there are kv heads is kv_heads: tp
-    beyond the kv heads replicates them.
+    beyond the kv heads replicates them. An axis that bears the letter of something else is written ``n_`` and its name.
     """
     dims = completed({name: _symbol(DIMS[name].symbol) or size for name, size in sizes.dims.items()})
     loops = {name: _symbol(loop(name).symbol) or size for name, size in sizes.loops.items()}
-    axes: dict[str, Any] = {axis: size if size == 1 else _symbol(axis) for axis, size in sizes.axes.items()}
+    taken = {*(row.symbol for row in ROLES.values()), *map(str, dims.values()), *map(str, loops.values())}
+    names = {axis: _symbol(f"n_{axis}" if axis in taken else axis) for axis in sizes.axes}
+    axes: dict[str, Any] = {axis: size if size == 1 else names[axis] for axis, size in sizes.axes.items()}
     for role in ROLES:
         used = [axis for axis in sizes.roles.get(role, ()) if axis in sizes.axes and sizes.axes[axis] != 1]
-        axes.update(_role_axes(used, role, sizes, dims))
+        axes.update(_role_axes(used, role, sizes, dims, names))
     return replace(sizes, dims=dims, axes=axes, loops=loops)
 
 
@@ -112,13 +114,15 @@ def _by_name(sizes: Sizes) -> Sizes:
     return replace(sizes, dims=dims, axes=axes)
 
 
-def _role_axes(axes: Sequence[str], role: str, sizes: Sizes, dims: Mapping[str, Any]) -> dict[str, Any]:
+def _role_axes(
+    axes: Sequence[str], role: str, sizes: Sizes, dims: Mapping[str, Any], names: Mapping[str, Any]
+) -> dict[str, Any]:
     """The symbol of the role over those of its other axes is that of the last one, or of the last without experts."""
     if not axes:
         return {}
     last = next((axis for axis in reversed(axes) if axis not in sizes.roles.get("ep", ())), axes[-1])
     heads = sizes.dims.get("g") if role == "tp" else None
-    own = {axis: dims["g"] if sizes.axes[axis] == heads else _symbol(axis) for axis in axes if axis != last}
+    own = {axis: dims["g"] if sizes.axes[axis] == heads else names[axis] for axis in axes if axis != last}
     return {**own, last: over(_symbol(ROLES[role].symbol), product(own.values()))}
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tpsim.fabric.slices import AxisPiece, Bound, Carrier, LaidLevel, lay, members
+from tpsim.fabric.slices import AxisPiece, Bound, Carrier, LaidLevel, lay, members, parted, wanted_on
 from tpsim.fabric.wires import ANY, PAIR, Route, Segment, Slices, Wires, axis_names, capacity, joined
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.size import product
@@ -147,17 +148,25 @@ def in_one_line(described: Iterable[str]) -> str:
     return "; ".join(" ".join(line.split()) for line in described)
 
 
-def place(levels: Sequence[Wires], mesh: Mesh, binding: Binding | None = None, *, alone: bool = False) -> Placement:
+def place(
+    levels: Sequence[Wires],
+    mesh: Mesh,
+    binding: Binding | None = None,
+    *,
+    alone: bool = False,
+    parents: Mapping[str, str] = MappingProxyType({}),
+) -> Placement:
     """Put every mesh axis on wires.
 
     levels   innermost first
     binding  mesh axis -> its carriers; axes without one are placed by `RULE`, or `SOLD`
+    parents  axis -> the one that it is a part of, which `binding` names
     alone    True: the mesh is all that runs on the machine, so a torus gives it a slice that is sold; False: its axes
              are looked at by themselves and may lie in any larger slice
 
     Raises InputError for unknown names, a mesh that does not fit, and wraparound that the machine has not.
     """
-    bound = checked(levels, mesh, binding or {})
+    bound = parted(checked(levels, mesh.unsplit(parents), binding or {}), parents, mesh.axes)
     slices = [level.slices if alone else ANY for level in levels]
     laid = _laid_out(levels, mesh, bound, slices, [capacity(level) for level in levels])
     pieces = {axis: tuple(piece for level in laid for piece in level.pieces.get(axis, ())) for axis in mesh.axes}
@@ -271,7 +280,7 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
     shares: Shares = {axis: [1] * len(levels) for axis in mesh.axes}
     minor_first = list(reversed(mesh.order))
     for axis in sorted(minor_first, key=lambda name: len(allowed[name]) > 1):
-        left, wanted = mesh.axes[axis], _wanted(bound.get(axis, ()))
+        left, wanted = mesh.axes[axis], wanted_on(bound.get(axis, ()))
         for index in allowed[axis]:
             most = left_in[index]
             divisors = (share for share in range(left if most is None else min(left, most), 0, -1) if not left % share)
@@ -285,14 +294,6 @@ def _shares(levels: Sequence[Wires], mesh: Mesh, bound: Bindings, room: Sequence
         if left > 1:
             raise _does_not_fit(levels, mesh, axis, allowed[axis], wanted=wanted)
     return shares
-
-
-def _wanted(bound: Sequence[Bound]) -> dict[int, int]:
-    """How many devices the user puts on a level: on all of its axes that are named, if that is said of each."""
-    sizes: dict[int, list[int | None]] = {}
-    for wish in bound:
-        sizes.setdefault(wish.level, []).append(wish.n)
-    return {level: prod(n or 1 for n in several) for level, several in sizes.items() if None not in several}
 
 
 def _does_not_fit(

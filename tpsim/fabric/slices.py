@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import product as choices
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from tpsim.fabric.wires import SegmentTopology, Slices, Wires, axis_names, by, joined
@@ -45,6 +46,7 @@ class Bound:
 
     asked  the shape that the axis is to have, or ""
     n      how many devices are to lie there; None: as many as there is room for
+    whole  the mesh axis that it was named for, where what lies there is a part of that; else ""
     """
 
     text: str
@@ -52,6 +54,56 @@ class Bound:
     axis: int | None
     asked: str
     n: int | None = None
+    whole: str = ""
+
+
+def wanted_on(bound: Sequence[Bound]) -> dict[int, int]:
+    """How many devices the user puts on a level: on all of its axes that are named, if that is said of each."""
+    sizes: dict[int, list[int | None]] = {}
+    for wish in bound:
+        sizes.setdefault(wish.level, []).append(wish.n)
+    return {level: prod(n or 1 for n in several) for level, several in sizes.items() if None not in several}
+
+
+def parted(
+    bound: Mapping[str, tuple[Bound, ...]], parents: Mapping[str, str], sizes: Mapping[str, int]
+) -> dict[str, tuple[Bound, ...]]:
+    """What mesh axes are bound to, some of which are parts of one that the user bound.
+
+    Of the devices that are to lie on a carrier each part, the minor one first, has as many as divide it. Numbers that
+    do not come to the whole are left to all parts, to be refused.
+    parents  part -> the axis that it is a part of
+    sizes    of all axes, major first
+    """
+    own: dict[str, tuple[Bound, ...]] = {}
+    for whole, stated in bound.items():
+        parts = {axis: n for axis, n in reversed(sizes.items()) if parents.get(axis, axis) == whole}
+        left = _counted(stated, prod(parts.values()))
+        for axis, size in parts.items():
+            own[axis], left = _taken(left, size)
+        if whole in parts or any((wish.n or 1) > 1 for wish in left):
+            own |= dict.fromkeys(parts, stated)
+    return {axis: tuple(replace(wish, whole=parents.get(axis, "")) for wish in wishes) for axis, wishes in own.items()}
+
+
+def _counted(stated: Sequence[Bound], size: int) -> tuple[Bound, ...]:
+    """Carriers innermost first, that which alone has no number with what the others leave it."""
+    open_ = [wish for wish in stated if wish.n is None]
+    known = prod(wish.n or 1 for wish in stated)
+    if len(open_) == 1 < len(stated) and not size % known:
+        stated = [replace(wish, n=size // known) if wish.n is None else wish for wish in stated]
+    return tuple(sorted(stated, key=lambda wish: wish.level))
+
+
+def _taken(left: tuple[Bound, ...], size: int) -> tuple[tuple[Bound, ...], tuple[Bound, ...]]:
+    """What a part of so many devices has of what is left, and what is left behind it."""
+    own, others = [], []
+    for wish in left:
+        share = wish.n and gcd(size, wish.n)
+        size //= share or 1
+        own.append(replace(wish, n=share))
+        others.append(replace(wish, n=wish.n and share and wish.n // share))
+    return tuple(own), tuple(others)
 
 
 def members(level: Wires) -> str:
@@ -120,9 +172,16 @@ class _Slice:
         return full and self.level.topology == "torus" and self.level.wrap.closes(extent, self.whole)
 
     def opened(self, rings: Sequence[tuple[Bound, str]]) -> list[Bound]:
-        """Those of the carriers asked to be rings, each with its mesh axis, that it does not fill or that are none."""
-        indices = [(bound, bound.axis or 0, dict(self.on)[axis]) for bound, axis in rings]
-        return [bound for bound, at, laid in indices if not self.closes(at) or (at, self.shape[at]) not in laid]
+        """Those of the carriers asked to be rings, each with its mesh axis, that it does not fill or that are none.
+
+        Parts of one axis fill them together.
+        """
+        filled: Counter[tuple[int, str]] = Counter()
+        for bound, axis in rings:
+            key = bound.axis or 0, bound.whole or axis
+            filled[key] = (filled[key] or 1) * dict(dict(self.on)[axis]).get(key[0], 1)
+        none = {(at, of) for (at, of), n in filled.items() if not self.closes(at) or n != self.shape[at] or n == 1}
+        return [bound for bound, axis in rings if (bound.axis or 0, bound.whole or axis) in none]
 
     @property
     def score(self) -> tuple[Any, ...]:

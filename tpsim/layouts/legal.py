@@ -247,8 +247,8 @@ class Legal:
         if self.space.chips:
             mesh = Mesh(layout.mesh((STAGES, *also)))
             fields, roles = fields or LayoutFields(), layout.roles((STAGES, *also))
-            context = fields.context if "cp" in roles else None
-            fields = fields.model_copy(update={"context": context, **{role: roles.get(role, ()) for role in ROLES}})
+            freed = {"zero_over": None, **({} if "cp" in roles else {"context": None})}
+            fields = fields.model_copy(update={**freed, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
             splits = {"sequence_parallel": layout.sequence_parallel, "cache": layout.cache or None}
             fields = fields.model_copy(update={"zero": layout.zero, **splits})

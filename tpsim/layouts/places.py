@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def placed(levels: Sequence[Wires], laid: Cut, binding: Binding) -> Placement:
     """A mesh on wires, its axes that are cut in two as the whole ones are bound. Raises InputError."""
-    return place(levels, laid.mesh, laid.bound(binding) or None, alone=True)
+    return laid.placed(levels, binding)
 
 
 def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[Lies]:

@@ -115,7 +115,7 @@ class Space:
             roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
             fields["mesh",] = layout.mesh()
             fields |= {("layout", role): roles.get(role) for role in ROLES}
-            fields |= {} if "cp" in roles else {("layout", "context"): None}
+            fields |= {("layout", "zero_over"): None} | ({} if "cp" in roles else {("layout", "context"): None})
             fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
             if name not in ROLES and (stages or name not in Order._fields):

@@ -252,6 +252,23 @@ def remarks(question: Question) -> Iterator[str]:
     if SELECTIVE in practice.recompute and practice.attention == "fused":
         kept = "it keeps one number per head and token, which this frees, and runs its forward once more"
         yield f"recompute of fused attention gains nothing: {kept}"
+    if against := "; ".join(_against_whole_streams(question)):
+        yield f"experts beside tensor parallelism without sequence parallelism: {against}; --sp splits tokens"
+
+
+def _against_whole_streams(question: Question) -> Iterator[str]:
+    """Why to train experts under tensor parallelism with sequence parallelism alone."""
+    laid, mesh, tp = question.layout, question.mesh, question.layout.roles["tp"]
+    if question.inference or not question.model.experts or laid.sequence_parallel or mesh.size(*tp) == 1:
+        return
+    home, width = ([axis for axis in axes if axis in tp] for axes in laid.homes)
+    if mesh.size(*home) > 1 and mesh.size(*width) > 1:
+        yield (
+            f"what comes back from the router owes a sum over {', '.join(width)}, that from its experts over "
+            f"{', '.join(tp)}, and each is paid by an all-reduce as wide as the stream"
+        )
+    if question.stated.file.practice.base == "megatron":
+        yield "Megatron-LM refuses to train so (moe_layer.py)"
 
 
 def _changed(question: Question) -> Iterator[str]:

@@ -72,6 +72,14 @@ def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None
     if practice.order == "striped" and masks != {"causal"}:
         message = f"how stripes share out what a {max(masks)} leaves is not modelled"
         raise InputError.one("not-striped", message, at("practice", "order"), "write zigzag, or contiguous")
+    inside = laid.type_in(("b", "t", "g", "d"), "heads").axes("d")
+    if practice.context == "ring" and inside:
+        message = (
+            f"heads are split over {', '.join(inside)}: scores owe a sum then, so that no block of them is complete"
+        )
+        region = "heads" if "d" in laid.table.get("heads", {}) else "*"
+        remedy = "split g or r instead, or write context: gather"
+        raise InputError.one("not-streamed", message, at("shardings", region, "d"), remedy)
     if practice.context == "ring" and practice.attention == "plain":
         message = "attention: plain makes all scores at once, so that keys and values cannot come block after block"
         raise InputError.one("not-streamed", message, at("practice", "attention"), "write context: gather, or heads")

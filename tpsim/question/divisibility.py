@@ -72,13 +72,14 @@ def _uneven(model: Model, tp: int) -> Iterator[tuple[str, str, str]]:
 
 
 def workload_problems(
-    model: Model, workload: Workload, at: At, *, ways: tuple[int, int, int], zero: int, split: bool
+    model: Model, workload: Workload, at: At, *, ways: tuple[int, int, int], zero: int, split: bool, shards: int = 0
 ) -> Iterator[Problem]:
-    """What of the workload does not divide: the batch by dp and microbatches, the sequence by tp, hidden by dp.
+    """What of the workload does not divide: the batch by dp and microbatches, the sequence by tp, hidden by shards.
 
-    ways   the sizes of tp, dp and cp; cp splits the sequence, too, and ZeRO splits hidden over it
-    zero   the ZeRO stage that splits hidden; 0 where parameters are filled up
-    split  True under sequence parallelism
+    ways    the sizes of tp, dp and cp; cp splits the sequence, too
+    zero    the ZeRO stage that splits hidden; 0 where parameters are filled up
+    split   True under sequence parallelism
+    shards  that ZeRO splits hidden over
     """
     tp, dp, cp = ways
     shared = f" x cp {cp}" if cp > 1 else ""
@@ -106,13 +107,16 @@ def workload_problems(
             at("workload", "seq"),
             f"write at most {model.max_positions}",
         )
-    if zero and model.hidden % (dp * cp):
+    if zero and model.hidden % shards:
         filled = "experts are not filled up" if model.experts else "practice: {padding: flat} fills parameters up"
+        some = shards != dp * cp
+        noun = "shards" if some else f"dp{' x cp' if shared else ''}"
         yield Problem(
             "hidden-not-divisible",
-            f"hidden {model.hidden} is not divisible by dp {dp}{shared}, which zero {zero} splits it over",
-            at("layout", "dp"),
-            f"legal dp{' x cp' if shared else ''}: {listed(divisors(model.hidden))}; or zero: 0",
+            f"hidden {model.hidden} is not divisible by "
+            + (f"the {shards} shards of zero_over" if some else f"dp {dp}{shared}, which zero {zero} splits it over"),
+            at("layout", "zero_over" if some else "dp"),
+            f"legal {noun}: {listed(divisors(model.hidden))}; or zero: 0",
             filled,
         )
 

@@ -166,6 +166,11 @@ _OF_ANOTHER_UNIT = {
         "per_device_train_batch_size",
         "local_batch_size",
     ),
+    "layout.zero_over, which names the axes of dp that ZeRO shards over": (
+        "hybrid_shard",
+        "mics_shard_size",
+        "num_distributed_optimizer_instances",
+    ),
     "layout.dp, with layout.zero: 3, which shards over it": (
         "data_parallel_shard_degree",
         "ici_fsdp_parallelism",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
+from tpsim.fabric.placement import place
 from tpsim.program.dims import DIMS
 from tpsim.program.layout import REGIONS, Layout, cache_row, layout
 from tpsim.quantity.errors import At, InputError, Problem, did_you_mean, unknown
@@ -28,6 +29,7 @@ from tpsim.question.zero import (
     led,
     line_of,
     parts_of_latents,
+    sharded_over,
     shared_by_microbatches,
     whole_notes,
 )
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 
     from tpsim.algebra.mesh import Mesh
     from tpsim.algebra.moves import Axes
-    from tpsim.fabric.placement import Binding
+    from tpsim.fabric.placement import Binding, Placement
+    from tpsim.fabric.wires import Wires
     from tpsim.program.model import Model
 
 
@@ -56,10 +59,10 @@ class Cut:
     layout: Layout
     assumptions: tuple[Assumption, ...]
 
-    def bound(self, binding: Binding) -> Binding:
-        """What carries its axes: those that are cut in two lie where the whole ones are bound to."""
-        wholes = {axis: self.parents.get(axis, axis) for axis in self.mesh.axes}
-        return {axis: binding[whole] for axis, whole in wholes.items() if whole in binding}
+    def placed(self, levels: Sequence[Wires], binding: Binding | None) -> Placement:
+        """Its mesh on wires of its own, by what a binding says of its axes, whole ones. Raises InputError."""
+        own = {axis: on for axis, on in (binding or {}).items() if axis in self.mesh.unsplit(self.parents).axes}
+        return place(levels, self.mesh, own, alone=True, parents=self.parents)
 
 
 def cut(
@@ -91,6 +94,8 @@ def _cut_by_roles(
     stated = file.layout or LayoutFields()
     tp, dp, cp = stated.tp, stated.dp, stated.cp
     _check_axes({"tp": tp, "dp": dp, "cp": cp, "pp": stated.pp}, mesh, at)
+    for axis in stated.zero_over or ():
+        known_axis(axis, mesh, at, "layout", "zero_over")
     fields = shared_by_microbatches(file, stated, mesh)
     heads = heads_axes(fields, at)
     for role, axes in (("ep", fields.ep), ("etp", fields.etp or ())):
@@ -103,16 +108,17 @@ def _cut_by_roles(
     ways, shards, sharing = mesh.size(*tp), mesh.size(*dp), mesh.size(*cp)
     split_over = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
     tp, cp, heads, ep, etp = (axes if role in also or mesh.size(*axes) > 1 else () for role, axes in split_over.items())
-    copies = shards * sharing
+    over = sharded_over(stated, at)
+    copies = mesh.size(*over)
     zero = fields.zero if copies > 1 else 0
     line = line_of(file, model, copies) if zero else "none"
     bare = zero if line == "none" else 0
     cached = cache_row(fields.cache or "heads", tp=tp, dp=dp)
-    splits: dict[str, Any] = {"ways": (ways, shards, sharing), "zero": bare, "split": fields.sequence_parallel}
+    splits: dict[str, Any] = {"ways": (ways, shards, sharing), "split": fields.sequence_parallel}
     _raise_all(
         (
             *tp_problems(model, ways, tp_place(tp, at)),
-            *_work_problems(model, workload, at, **splits),
+            *_work_problems(model, workload, at, zero=bare, shards=copies, **splits),
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *expert_problems(model, mesh, at, ep=ep, etp=etp),
             *table_problems(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
@@ -121,11 +127,11 @@ def _cut_by_roles(
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
     left = whole_dims(model, tp=ways, dp=copies, etp=mesh.size(*etp)) if bare else ()
-    parts = parts_of_latents(sizes, mesh, (*dp, *cp), model.heads // ways) if bare and model.has_latents else {}
+    parts = parts_of_latents(sizes, mesh, over, model.heads // ways) if bare and model.has_latents else {}
     besides: list[str] = [dim for dim in LATENTS if dim in sizes and dim not in parts]
     if model.experts and model.experts.bias and "y" not in left:
         besides.append("y")
-    roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp}
+    roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp, "sharding": over}
     idle = led(model) - ({"d"} if parts else set())  # where a latent leaves axes to others
     rest: dict[str, Any] = {"whole": idle.union(left), "line": line, "besides": besides, "parts": parts}
     rest |= {"experts": bool(model.experts), "latents": model.has_latents}
@@ -133,8 +139,8 @@ def _cut_by_roles(
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
     notes = (
-        *whole_notes(model, left, copies, (stated.zero, fields.zero)),
-        *latent_notes(parts, mesh, (*dp, *cp)),
+        *whole_notes(model, left, copies, (stated.zero, fields.zero), some=stated.zero_over is not None),
+        *latent_notes(parts, mesh, over),
     )
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 
@@ -148,11 +154,12 @@ def _laid_out(
     would gather what is whole.
 
     several  the axes of every role but those of dp and pp, none where they are of one device: these would be asked for
-             sums and rows that are complete
+             sums and rows that are complete; and those that ZeRO shards over
     rest     as `layout` takes it
     """
-    roles: Mapping[str, Any] = split.renamed(several)
-    data = (*fields.dp, *roles["cp"])
+    roles: dict[str, Any] = {**split.renamed(several)}
+    over = roles.pop("sharding")
+    data = tuple(axis for axis in (*fields.dp, *roles["cp"]) if axis in over)
     left = [axis for axis in data if axis not in roles["ep"]]
     all_ = split.mesh.size(*left) > 1 or ("dp" in also and len(left) < len(data))
     return layout(
@@ -168,11 +175,13 @@ def _laid_out(
     )
 
 
-def _work_problems(model: Model, workload: Workload, at: At, *, zero: int, **split: Any) -> Iterator[Problem]:
+def _work_problems(
+    model: Model, workload: Workload, at: At, *, zero: int, shards: int = 0, **split: Any
+) -> Iterator[Problem]:
     """What of the workload does not divide."""
     if isinstance(workload, Inference):
         return serving_problems(model, workload, at, **split)
-    return workload_problems(model, workload, at, zero=zero, **split)
+    return workload_problems(model, workload, at, zero=zero, shards=shards, **split)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,20 +134,20 @@ def placement_of(read: Stated, machine: Machine, split: Cut) -> Placement:
     binds = read.file.placement
     if binds is None:
         with pointing_at(read.at("mesh")):
-            return _placed(machine, split, None, None)
+            return _placed(machine, split, None)
     original = split.mesh.unsplit(split.parents)
     for axis in binds:
         known_axis(axis, original, read.at_key, "placement", axis)
         with pointing_at(read.at("placement", axis), BIND_NOTHING):
             checked(machine.levels, original, {axis: binds[axis]})
     with pointing_at(read.at("placement") if binds else read.at("mesh")):
-        return _placed(machine, split, split.bound(binds), binds)
+        return _placed(machine, split, binds)
 
 
-def _placed(machine: Machine, split: Cut, binding: Any, stated: Any) -> Placement:
+def _placed(machine: Machine, split: Cut, stated: Any) -> Placement:
     """The mesh on the machine; what does not fit is said of the axes that the scenario names, not of their parts."""
     try:
-        return place(machine.levels, split.mesh, binding, alone=True)
+        return split.placed(machine.levels, stated)
     except InputError:
         place(machine.levels, split.mesh.unsplit(split.parents), stated, alone=True)
         raise

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tpsim.cost.sizes import Sizes
 from tpsim.fabric.wires import joined
 from tpsim.machine import timing
-from tpsim.machine.algorithms import NCCL
+from tpsim.machine.algorithms import ALGORITHMS, HIERARCHICAL, NCCL
+from tpsim.machine.cost import SIMPLE
 from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.units import UnitError, parse, show
 from tpsim.question.routing import routed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tpsim.cost.rollup import Pricer
     from tpsim.fabric.wires import Route
     from tpsim.machine.additive import Choice
+    from tpsim.machine.parts import Machine
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.quantity.size import Size
     from tpsim.question.question import Question
@@ -155,6 +157,18 @@ def refuse_foreign(algorithm: str | None) -> None:
     ours = NCCL.get((algorithm or "").lower(), algorithm)
     if ours != algorithm:
         raise InputError.one("foreign-name", f"{algorithm} is NCCL's name", remedy=f"tpsim calls this {ours}")
+
+
+def refuse_unheard(machine: Machine, choice: Choice) -> None:
+    """Refuse a name that no collective on a machine could have, whatever is laid out on it. Raises InputError."""
+    if choice.algorithm not in {None, HIERARCHICAL, *ALGORITHMS}:
+        raise unknown(str(choice.algorithm), "algorithm", [*ALGORITHMS, HIERARCHICAL])
+    named = dict.fromkeys(name for level in machine.levels for name in level.protocols or (SIMPLE,))
+    if choice.protocol not in {None, *named}:
+        raise unknown(str(choice.protocol), f"protocol of {machine.name}", named)
+    if isinstance(choice.launch, str) and not any(level.launched(choice.launch) for level in machine.levels):
+        known = dict.fromkeys(name for level in machine.levels for name in level.launch)
+        raise unknown(choice.launch, f"launch of {machine.name}", known)
 
 
 def refuse_unknown_algorithm(question: Question, collectives: Iterable[Collective]) -> None:

@@ -25,7 +25,7 @@ from tpsim.question.layout import Cut, cut
 from tpsim.question.memo import Memo
 from tpsim.question.mesh import mesh_of, placement_of, pointing_at
 from tpsim.question.pipeline import balance, known_schedule, pipeline
-from tpsim.question.prices import read_launch, refuse_foreign, shown_where_forced
+from tpsim.question.prices import read_launch, refuse_foreign, refuse_unheard, shown_where_forced
 from tpsim.question.question import Question, Told, Workload
 from tpsim.question.recompute import buffered, check_dropped, check_layers, keeping, recomputing
 from tpsim.question.requirements import limits
@@ -100,7 +100,7 @@ def _stated_question(read: Stated, memo: Memo) -> Question:
         workload=workload,
         limits=tuple(limits(read.file.require.limits, read.at, kind=workload.kind)),
         planner=read.file.planner,
-        force=_forced(read, usual_launch(read, workload, machine)),
+        force=_forced(read, machine, usual_launch(read, workload, machine)),
         schedule=schedule,
         split=layers,
         tell=_told,
@@ -247,11 +247,14 @@ def _check_assumed(read: Stated) -> None:
         raise InputError.one("bad-value", message, read.at("assume", "matmul_efficiency"), remedy)
 
 
-def _forced(read: Stated, usual: str | None) -> Choice:
+def _forced(read: Stated, machine: Machine, usual: str | None) -> Choice:
     """What is forced on collectives, its launch in seconds if it is a time; the usual launch where none is stated."""
     forced = read.file.collectives
     at_launch = None if forced.launch is None else read.at("collectives", "launch")
-    with shown_where_forced(read), pointing_at(at_launch):
-        launch = usual if forced.launch is None else read_launch(forced.launch)
+    with shown_where_forced(read):
+        with pointing_at(at_launch):
+            launch = usual if forced.launch is None else read_launch(forced.launch)
         refuse_foreign(forced.algorithm)
-        return Choice(launch, forced.algorithm, forced.protocol)
+        choice = Choice(launch, forced.algorithm, forced.protocol)
+        refuse_unheard(machine, choice)
+        return choice

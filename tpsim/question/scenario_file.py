@@ -57,6 +57,9 @@ class LayoutFields(Strict):
     context: Annotated[ContextFields, OrShort("string")] | None = None
     pp: Axes = ()
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] = 0
+    zero_over: Axes | None = Field(
+        default=None, description="of dp and cp: ZeRO shards over these, and the others have copies; none: over all"
+    )
     sequence_parallel: Flag = False
     cache: Literal["heads", "batch", "sequence"] | None = Field(
         default=None, description="what of the cache of inference the axes of tp split; none: its heads"

@@ -87,6 +87,7 @@ def _check_fewer(number: int, most: int, name: str, of: str, at: At) -> None:
 
 NOT_SERVED = {
     ("layout", "zero"): "ZeRO shards gradients and what an optimizer holds",
+    ("layout", "zero_over"): "ZeRO shards gradients and what an optimizer holds",
     ("layout", "cp"): "context parallelism of inference is not planned yet, but for what layout.cache: sequence splits",
     ("pipeline", "schedule"): "one batch goes forward through the stages, one after the other",
     ("pipeline", "chunks"): "one batch goes forward through the stages, one after the other",

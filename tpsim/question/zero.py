@@ -13,6 +13,7 @@ from tpsim.program.kinds import counted
 from tpsim.program.layout import LINES
 from tpsim.program.practice import ALL_SHARDED, Practice
 from tpsim.program.transformer import end_parameters, layer_parameters
+from tpsim.quantity.errors import At, InputError
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -45,6 +46,21 @@ def shared_by_microbatches(file: ScenarioFile, fields: LayoutFields, mesh: Mesh)
     return fields if zero == fields.zero else fields.model_copy(update={"zero": zero})
 
 
+def sharded_over(fields: LayoutFields, at: At) -> Axes:
+    """The axes that ZeRO shards over, major first. Raises InputError for axes that split no tokens, and for none."""
+    data = (*fields.dp, *fields.cp)
+    if fields.zero_over is None:
+        return data
+    problem = "names no axis" if not fields.zero_over else ""
+    for axis in fields.zero_over:
+        problem = problem or (f"names {axis}, which is no axis of dp or cp" if axis not in data else "")
+        problem = problem or (f"names {axis} twice" if fields.zero_over.count(axis) > 1 else "")
+    if problem:
+        remedy = f"take some of {', '.join(data)}, or leave it out" if data else "leave it out"
+        raise InputError.one("not-sharded-over", f"layout.zero_over {problem}", at("layout", "zero_over"), remedy)
+    return tuple(axis for axis in data if axis in fields.zero_over)
+
+
 def gathered_once(dtypes: Dtypes, practice: Practice, zero: int) -> Dtypes:
     """The number formats where microbatches share weights that are gathered once: whole as they are used, not at rest.
 
@@ -56,12 +72,17 @@ def gathered_once(dtypes: Dtypes, practice: Practice, zero: int) -> Dtypes:
     return replace(dtypes, params=dtypes.activations, shards=dtypes.params)
 
 
-def whole_notes(model: Model, whole: Sequence[str], shards: int, zero: tuple[int, int]) -> Iterator[Assumption]:
+def whole_notes(
+    model: Model, whole: Sequence[str], shards: int, zero: tuple[int, int], *, some: bool
+) -> Iterator[Assumption]:
     """What ZeRO leaves whole: all for want of shards, or for want of divisibility biases of models that have such.
 
     zero  its stage as stated, and what that comes to
+    some  True if it is said over which data shards
     """
     stated, comes_to = zero
+    if some and not stated:
+        yield Assumption("zero_over says nothing at ZeRO 0: nothing is sharded over data shards", "stated")
     if stated and shards == 1:
         yield Assumption(f"ZeRO {stated} has one data shard to split over: nothing is sharded", "derived")
     elif stated != comes_to:
@@ -137,9 +158,10 @@ def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "r
 
 def line_notes(question: Question) -> Iterator[Assumption]:
     """How parameters are laid out, and how much fills them up."""
-    line = next((dim for row in question.layout.table.values() for dim in row if dim in LINES), None)
+    lines = ((dim, axes) for row in question.layout.table.values() for dim, axes in row.items() if dim in LINES)
+    line, over = next(lines, (None, ()))
     if line:
-        shards, more = question.mesh.size(*question.layout.data), _filled(question)
+        shards, more = question.mesh.size(*over), _filled(question)
         text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
         yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
 

@@ -159,9 +159,10 @@ class KernelRun:
         for step in range(blocks):
             before = dict(self.running)
             self.now = {x: blocks[step] for x, (_, blocks) in streams.items()}
-            for op in self.ops:
-                if KEYS in op.output.dims or sums_blocks(op) or self._of_rows(op):
-                    self._do(op, move, sizes, step, before)
+            with np.errstate(over="ignore"):  # a sink outweighs without end what a mask hides
+                for op in self.ops:
+                    if KEYS in op.output.dims or sums_blocks(op) or self._of_rows(op):
+                        self._do(op, move, sizes, step, before)
         return self.running
 
     def _do(self, op: Op, move: Move, sizes: Mapping[str, int], step: int, before: Mapping[Array, Blocks]) -> None:
@@ -219,13 +220,17 @@ class KernelRun:
         return corrected
 
     def _factor(self, sums: Array, before: Mapping[Array, Blocks], of: Array) -> Blocks:
-        """By what a sum changes since a row's maximum, or its sum, is known better."""
+        """By what a sum changes since a row's maximum, or its sum, is known better.
+
+        Of what was divided by a sum without end, as beside a sink while all blocks so far are hidden, nothing is left.
+        """
         align = alignment(sums.dims, of.dims)
         largest = any(isinstance(op, Max) and op.output is sums for op in self.ops)
         factors = {}
         for device, new in self.running[sums].items():
             old = before[sums][device]
-            factors[device] = align(np.exp(old - new) if largest else old / new)
+            change = np.exp(old - new) if largest else np.where(np.isinf(old), 0.0, old) / new
+            factors[device] = align(change)
         return factors
 
 
