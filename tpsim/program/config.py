@@ -119,11 +119,16 @@ class Config:
         types = self.get("layer_types")
         if types is None:
             return ""
-        if not isinstance(types, list) or layer >= len(types) or types[layer] not in LAYER_TYPES:
-            named = types[layer] if isinstance(types, list) and layer < len(types) else types
+        if not isinstance(types, list):
             self.refuse(
-                "layer_types", f"layer kind {as_json(named)} is not modelled", f"known: {', '.join(LAYER_TYPES)}"
+                "layer_types", f"layer_types: {as_json(types)} is not a list", f'write ["{LAYER_TYPES[0]}", ...]'
             )
+        if layer >= len(types):
+            message = f"layer_types tells of {len(types)} layers, and the model has more"
+            self.refuse("layer_types", message, "name the kind of each layer, or change the number of layers")
+        if types[layer] not in LAYER_TYPES:
+            message, known = f"layer kind {as_json(types[layer])} is not modelled", f"known: {', '.join(LAYER_TYPES)}"
+            raise InputError.one("bad-config", message, self.place("layer_types", layer), remedy=known)
         return str(types[layer])
 
     def named_value(self, name: str) -> tuple[str, Any]:
@@ -217,7 +222,7 @@ class Config:
         remedy = "remove it if it changes no size, or write a tpsim: model/2 file"
         raise InputError.one("unread-key", message, self.document.place(*keys), remedy=remedy)
 
-    def place(self, *keys: str) -> Place | None:
+    def place(self, *keys: str | int) -> Place | None:
         """Where a key of what is read stands."""
         return self.document.place(*self.path, *keys)
 
