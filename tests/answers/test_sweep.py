@@ -77,6 +77,31 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_without_room_is_named_and_nothing_that_was_searched_is_lost(tmp_path, monkeypatch):
+    """The command line said that stdout had no room."""
+    pytest.importorskip("pyarrow")
+    asked = {**ASKED, "hw": "dgx-h100", "folder": tmp_path, "vary": ["zero=0,1"]}
+
+    def full(path, *told):
+        if list(tmp_path.iterdir()):
+            raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+        write_parquet(path, *told)
+
+    with monkeypatch.context() as patch, pytest.raises(InputError) as error:
+        patch.setattr("tpsim.answers.sweep.write_parquet", full)
+        sweep(**asked)
+    (problem,) = error.value.problems
+    assert (problem.slug, problem.message) == ("cannot-write", f"{tmp_path}: No space left on device")
+    assert sweep(**asked).made == 1
+
+
+@pytest.mark.parametrize("within", ["", "runs"])
+def test_a_file_in_the_place_of_the_folder_is_said_to_be_one(tmp_path, within):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"cannot be a folder: there is a file of that name"):
+        sweep(hw="dgx-h100", folder=tmp_path / "notes.txt" / within, vary=["zero=0,1"], **ASKED)
+
+
 @pytest.mark.parametrize("left", [100, 0])
 def test_a_cell_whose_file_broke_off_is_searched_again(left, swept):
     whole = swept.paths[3].read_bytes()
