@@ -151,7 +151,7 @@ def read_lock(path: Path | str) -> Lock:
 
 
 def _anew(lock: Lock, path: Path | str) -> str:
-    """How to write a lock that nothing is compared with: `--update` tells what moved, and refuses what it cannot read."""
+    """How to write a lock that nothing is compared with: `--update` tells what moved of what it can read."""
     return f"delete it and write it anew: {shlex.join(['tpsim', 'check', '--update', *lock.paths, *naming(path)])}"
 
 
