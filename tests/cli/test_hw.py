@@ -135,6 +135,18 @@ def test_the_users_own_profile_may_write_bare_quantities_which_count_as_guesses(
     assert capsys.readouterr().out.splitlines()[1].split() == ["mine.yaml", "yes", "0", "5", "9", "9"]
 
 
+@pytest.mark.parametrize("field", ["name", "chip", "levels"])
+def test_a_machine_without_a_field_is_answered_with_a_line_that_makes_it_sound(own, capsys, field):
+    lines = OWN.splitlines(keepends=True)
+    first = next(at for at, line in enumerate(lines) if line.startswith(f"{field}:"))
+    last = next((at for at, line in enumerate(lines) if at > first and not line.startswith(" ")), len(lines))
+    own.write_text("".join(lines[:first] + lines[last:]), encoding="utf-8")
+    assert run(["hw", "validate", own.name, "-f", "json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["result"]["profiles"][0]["problems"]
+    own.write_text(own.read_text("utf-8") + problem["remedy"].removeprefix("add ") + "\n", encoding="utf-8")
+    assert run(["hw", "validate", own.name]) == 0
+
+
 def piped(monkeypatch, text):
     """Standard input holds `text`, which can be read once."""
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))

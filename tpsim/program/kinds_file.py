@@ -57,10 +57,10 @@ class ModelFile2(Strict):
     noun = "a model"
 
     tpsim: Literal["model/2"]
-    name: str
+    name: str = Field(examples=["my-model"])
     source: ModelSourceFields | None = None
-    hidden: Count
-    vocab: Count
+    hidden: Count = Field(examples=[4096])
+    vocab: Count = Field(examples=[32000])
     vocab_padded: Count | None = None
     blocks: dict[str, Block]
     layers: tuple[RunFields, ...]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from tpsim.program.model import FLAT, Attention, FeedForward, Latent, Model, Moe, Positions, as_stated, dense
+from tpsim.program.names import FOREIGN, NAMES
 from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import At, InputError, Place, did_you_mean
@@ -49,15 +50,15 @@ class ModelFile(Strict):
 
     # `Model` is a class of its own: a model whose layers are alike is a special case of it, see `dense`.
     tpsim: Literal["model/1"]
-    name: str
+    name: str = Field(examples=["my-model"])
     source: ModelSourceFields | None = None
-    hidden: Count
-    layers: Count
-    heads: Count
+    hidden: Count = Field(examples=[4096])
+    layers: Count = Field(examples=[32])
+    heads: Count = Field(examples=[32])
     kv_heads: Count | None = None
     head_dim: Count | None = None
-    ffn: FeedForwardFields
-    vocab: Count
+    ffn: FeedForwardFields = Field(examples=[{"kind": "swiglu", "hidden": 14336}])
+    vocab: Count = Field(examples=[32000])
     vocab_padded: Count | None = None
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     bias: Flag = False
@@ -107,17 +108,17 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
         )
         place = document.key_place(EXTENDS)
         raise InputError.one("extends-no-model", "a scenario extends a model, a model's file does not", place, remedy)
-    file, document = spec.read(document, _format(document))
+    file, document = _read(document)
     return ModelRead(model_of(file, document.place), document, file.source.title if file.source else "")
 
 
-def _format(document: Document) -> type[ModelFile | ModelFile2]:
-    """The version that a file is of; what is neither is measured by the first."""
+def _read(document: Document) -> tuple[ModelFile | ModelFile2, Document]:
+    """The file in the version that it is of; what is neither is measured by the first."""
     if document.data.get("tpsim") != "model/2":
-        return ModelFile
+        return spec.read(document, ModelFile, foreign=FOREIGN["model/1"])
     from tpsim.program.kinds_file import ModelFile2
 
-    return ModelFile2
+    return spec.read(document, ModelFile2, foreign=FOREIGN["model/2"])
 
 
 def with_fields(read: ModelRead, changes: Document) -> ModelRead:
@@ -130,7 +131,7 @@ def with_fields(read: ModelRead, changes: Document) -> ModelRead:
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
     fields = {key: value for key, value in base.items() if key not in ("params", "active")} | changes.data
     document = spec.with_data(changes, {key: value for key, value in fields.items() if key != EXTENDS})
-    file, _ = spec.read(document, _format(document))
+    file, _ = _read(document)
     return ModelRead(model_of(file, document.place), read.document, read.source, read.notes)
 
 
@@ -219,8 +220,6 @@ def _head_dim(file: ModelFile, at: At) -> int:
 
 def _config_place(document: Document, name: str) -> Place | None:
     """Where a config.json has the field of `Model` called `name`."""
-    from tpsim.program.config import NAMES
-
     nested = ("text_config",) if isinstance(document.data.get("text_config"), dict) else ()
     data = document.data[nested[0]] if nested else document.data
     keys = [key for key in NAMES.get(name, ()) if key in data]

@@ -74,6 +74,14 @@ def test_a_foreign_name_is_answered_with_tpsims(refusal):
 
 
 @pytest.mark.parametrize(
+    ("written", "remedy"),
+    [("2k", "2048, or 2000"), ("2M", "2097152, or 2000000"), ("2_048", "2048"), ("12,048,000", "12048000")],
+)
+def test_a_whole_number_that_is_written_otherwise_is_answered_with_its_digits(refusal, written, remedy):
+    assert f"write {remedy}" in refusal(f"chips: {written}\n").splitlines()[-1]
+
+
+@pytest.mark.parametrize(
     ("body", "slug", "place", "said"),
     [
         ("levels: [{name: a, topology: tours, link: {bandwidth: 1 B/s}}]", "unknown-value", "3:30", 'mean "torus"?'),

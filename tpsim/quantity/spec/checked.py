@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem, did_you_mean, suggest
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem, did_you_mean, suggest, whole_meant
 from tpsim.quantity.spec.document import NO_PARTS, Document, Keys, Load, LoadPart, extended
 from tpsim.quantity.spec.fields import choices_at, deeper, example, meanings, model_at, noun, sorts_at
 from tpsim.quantity.spec.text import load
@@ -89,8 +89,8 @@ MISMATCH = "string_pattern_mismatch"
 
 _OTHERS = {
     MISMATCH: ("", "it must match {pattern}"),
-    "too_short": (", too short a list", "write at least {min_length}"),
-    "too_long": (", too long a list", "write at most {max_length}"),
+    "too_short": (" of too few entries", "write {min_length} or more"),
+    "too_long": (" of too many entries", "write {max_length} at most"),
     "greater_than": ("", "it must be more than {gt:.15g}"),
     "greater_than_equal": ("", "it must be at least {ge:.15g}"),
     "less_than": ("", "it must be less than {lt:.15g}"),
@@ -309,8 +309,10 @@ def _of_another_type(wrong: _Located, name: str, place: Place | None, model: typ
     if quote and owner and (text := example(owner, str(wrong.keys[-1]))):
         write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
         return Problem("missing-unit", f"{name} is {_shown(value)}, a bare number", place, f"write {write}")
-    bare = isinstance(value, str) and value.isdecimal() and "number" in wrong.due
-    write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else ""
+    digits = value if isinstance(value, str) and "number" in wrong.due else ""
+    write = (
+        f'"{_shown(value)}"' if quote else f"{digits}, without quotes" if digits.isdecimal() else whole_meant(digits)
+    )
     if wrong.due == "a list" and isinstance(value, int | float) and not isinstance(value, bool):
         write = f"[{value}]"
     elif "a map of fields" in wrong.due and owner and str(wrong.keys[-1]) in owner.model_fields:
