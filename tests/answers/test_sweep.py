@@ -87,9 +87,10 @@ def test_a_folder_without_room_is_named_and_nothing_that_was_searched_is_lost(tm
             raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
         write_parquet(path, *told)
 
-    with monkeypatch.context() as patch, pytest.raises(InputError) as error:
+    with monkeypatch.context() as patch:
         patch.setattr("tpsim.answers.sweep.write_parquet", full)
-        sweep(**asked)
+        with pytest.raises(InputError) as error:
+            sweep(**asked)
     (problem,) = error.value.problems
     assert (problem.slug, problem.message) == ("cannot-write", f"{tmp_path}: No space left on device")
     assert sweep(**asked).made == 1

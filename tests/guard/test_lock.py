@@ -90,7 +90,7 @@ def test_a_lock_of_a_newer_tpsim_is_refused_with_its_line(written):
 
 @pytest.mark.parametrize(("old", "new"), [("version: ", 'version: "99.0.0" # '), ("uses: [", "uses: [u0000000, ")])
 def test_what_a_lock_that_cannot_be_compared_is_told_writes_it_anew(tmp_path, monkeypatch, old, new):
-    """It was told `tpsim check --update`, which refuses such a lock with the same words: what moved could not be said."""
+    """It was told `tpsim check --update`, which refuses such a lock in the same words."""
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text(
         "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\n"

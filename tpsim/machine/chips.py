@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -16,6 +15,8 @@ from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.quantity.spec.checked import header_problem
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpsim.quantity.spec import Document
 
 
