@@ -150,6 +150,10 @@ def test_no_share_of_peak_comes_to_more_than_all_of_it(here, tmp_path):
     assert load("mine.yaml").chip.memory_efficiency.value == 1
 
 
+WITHOUT = "tpsim plan llama3-70b-h100 --set assume.matmul_efficiency=null --save mine.yaml"
+"""What saves a scenario without an efficiency of its own."""
+
+
 @pytest.mark.parametrize(
     ("heads", "lines", "slug", "told"),
     [
@@ -177,11 +181,7 @@ def test_no_share_of_peak_comes_to_more_than_all_of_it(here, tmp_path):
             "scenario,seconds",
             ["llama3-70b-h100,1"],
             "unusable-run",
-            (
-                1,
-                "leave assume.matmul_efficiency out of it: "
-                "tpsim plan llama3-70b-h100 --set assume.matmul_efficiency=null --save mine.yaml",
-            ),
+            (1, f"leave assume.matmul_efficiency out of it: {WITHOUT}"),
         ),
         (
             "scenario,seconds",
