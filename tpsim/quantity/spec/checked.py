@@ -110,7 +110,8 @@ def header_problem(document: Document, model: type[BaseModel]) -> Problem | None
     place = document.place("tpsim") if "tpsim" in document.data else document.place()
     write = f"write tpsim: {due}"
     if declared is None:
-        return Problem("missing-header", "the file does not say what it is", place, f"its first line is tpsim: {due}")
+        what, remedy = ("file", f"its first line is tpsim: {due}") if place else ("mapping", f'add "tpsim": "{due}"')
+        return Problem("missing-header", f"the {what} does not say what it is", place, remedy)
     its_kind, slash, its_version = str(declared).partition("/")
     if its_kind == kind and slash and its_version.isdecimal():
         newer = int(its_version) > int(version)
