@@ -2,8 +2,8 @@
 
 The verbs of the command line are functions of their names (`scenario`, `hw` and `model` modules of several); what each
 returns has ``to_json()``, the document, ``to_frame()``, its rows as a pandas DataFrame, and, where there is one,
-``verdict``. A request that is wrong raises ``InputError``. All of it loads when first used, so that importing the package,
-and `tpsim --help`, cost nothing.
+``verdict``. A request that is wrong raises ``InputError``. All of it loads when first used, so that importing the
+package, and `tpsim --help`, cost nothing.
 """
 
 from __future__ import annotations
