@@ -4,7 +4,8 @@ A block is fenced as ``console``; a line that starts with ``$ `` is a command, w
 fenced as ``pycon`` lines that start with ``>>> `` and ``... `` are Python, what follows is printed; one fenced as
 ``python`` is run and shows nothing. Blocks run in the page's order, those of Python with the names of those before. A
 page that states files, in blocks fenced with a file's name (``json config.json``), runs in a folder that has these
-alone; any other runs in the repository's root. ``--update`` writes what is printed instead, and the help of every command into docs/cli.md.
+alone; any other runs in the repository's root. ``--update`` writes what is printed instead, and the help of every
+command into docs/cli.md.
 """
 
 from __future__ import annotations
