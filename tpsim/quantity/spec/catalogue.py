@@ -31,6 +31,7 @@ _HEADERS: dict[LibraryKind, bytes] = {
 }
 _LISTERS: dict[LibraryKind, str] = {
     "hardware": "tpsim hw list",
+    "chips": "tpsim hw list -v",
     "scenarios": "tpsim scenario list",
     "models": "tpsim model list",
 }
@@ -213,6 +214,10 @@ def _file(path: Path, most: int) -> bytes:
 
 def _absent(path: Path) -> str:
     """What helps somebody whose file is not there."""
+    if {"http:", "https:"} & {*path.parts}:
+        return "nothing is read from a network: give a file, of a model of Hugging Face its config.json"
+    if any(part == "~" or part.startswith("$") for part in path.parts):
+        return "write the whole path: no ~ and no variable is read"
     if path.is_symlink():
         return f"it is a link to {path.readlink()}, which is not there"
     twin = next((twin for suffix in SUFFIXES if (twin := path.with_name(path.stem + suffix)).is_file()), None)
