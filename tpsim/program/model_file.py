@@ -114,10 +114,11 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
 
 def _read(document: Document) -> tuple[ModelFile | ModelFile2, Document]:
     """The file in the version that it is of; what is neither is measured by the first."""
-    if document.data.get("tpsim") != "model/2":
+    if not re.fullmatch(r"model/([2-9]|\d\d+)", str(document.data.get("tpsim"))):
         return spec.read(document, ModelFile, foreign=FOREIGN["model/1"])
-    from tpsim.program.kinds_file import ModelFile2
+    from tpsim.program.kinds_file import ModelFile2, refuse_unknown_blocks
 
+    refuse_unknown_blocks(document)
     return spec.read(document, ModelFile2, foreign=FOREIGN["model/2"])
 
 
@@ -201,7 +202,7 @@ def _check_params(model: Model, at: At) -> None:
         stated = getattr(model, field)
         if stated is not None and all(abs(count - stated) > PARAMS_TOLERANCE * stated for count in computed):
             _refuse(
-                f"{field} says {stated:.4g}, the sizes make {' or '.join(f'{count:.4g}' for count in computed)}",
+                f"{field} says {stated:,.15g}, the sizes make {' or '.join(f'{count:,}' for count in computed)}",
                 at(field),
                 f"check the sizes, or remove {field}",
                 "more than 1 % apart",

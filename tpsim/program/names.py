@@ -66,7 +66,8 @@ def _of_dense(field: str) -> str:
 
 
 FOREIGN: Mapping[str, Mapping[str, str]] = {
-    version: {
+    version: ({"blocks": "blocks, in a file of tpsim: model/2"} if version == "model/1" else {})
+    | {
         word: place(field)
         for table in (NAMES, OTHERS)
         for field, words in table.items()

@@ -222,7 +222,8 @@ def _unknown(
     note = f"fields here: {', '.join(fields)}" if fields else ""
     if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
         field = path.partition(",")[0]
-        same = next((other for other in missing if _path(other.keys) == field), None)
+        inside = (*here, field.rpartition(".")[2])
+        same = next((other for other in missing if _path(other.keys) == field or other.keys == inside), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     free = [field for field in fields if field not in data or not _beside(document, place, (*here, field))]
@@ -307,17 +308,18 @@ def _of_another_type(wrong: _Located, name: str, place: Place | None, model: typ
     """The problem of a value of another type than is due, such as a bare number for a text with a unit."""
     owner = model_at(model, wrong.keys[:-1])
     value, quote = wrong.finding["input"], wrong.due == "text" and isinstance(wrong.finding["input"], int | float)
-    if quote and owner and (text := example(owner, str(wrong.keys[-1]))):
-        write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
+    typical = example(owner, str(wrong.keys[-1])) if owner and str(wrong.keys[-1]) in owner.model_fields else ""
+    if quote and re.match(r"[<>]? *\d", typical):
+        write = f'"{typical}"' if typical.startswith(">") else typical  # a YAML text is quoted behind >
         return Problem("missing-unit", f"{name} is {_shown(value)}, a bare number", place, f"write {write}")
     digits = value if isinstance(value, str) and "number" in wrong.due else ""
     write = (
         f'"{_shown(value)}"' if quote else f"{digits}, without quotes" if digits.isdecimal() else whole_meant(digits)
     )
     if wrong.due == "a list" and isinstance(value, int | float) and not isinstance(value, bool):
-        write = f"[{value}]"
-    elif "a map of fields" in wrong.due and owner and str(wrong.keys[-1]) in owner.model_fields:
-        write = example(owner, str(wrong.keys[-1]))
+        write = typical or f"[{value}]"
+    elif "a map of fields" in wrong.due:
+        write = typical
     words = ", or ".join([write or wrong.due, *([] if write else choices_at(model, wrong.keys))])
     return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {words}")
 
