@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+import yaml
 
 import tpsim
 from tests.models import SMALL_SCENARIO
@@ -134,6 +135,17 @@ def test_a_mapping_without_a_header_is_not_called_a_file():
         "the mapping does not say what it is",
         'add "tpsim": "scenario/1"',
     )
+
+
+def test_an_answer_and_a_text_are_no_scenario_and_told_what_is():
+    """An answer was told to have no header, a text to be no file."""
+    made = tpsim.plan(model="gpt-tiny", hw="dgx-h100", seq=16, batch=2, dp=2)
+    for given, told in ((made, "a PlanResult is an answer"), (made.step, "a PlanStep is an answer")):
+        with pytest.raises(tpsim.InputError, match=f"{told}, not a scenario"):
+            tpsim.plan(given)
+    with pytest.raises(tpsim.InputError, match="a scenario's text stands where its file or its name is due"):
+        tpsim.plan(made.to_yaml())
+    assert tpsim.plan(yaml.safe_load(made.to_yaml())).step.time_s == made.step.time_s
 
 
 def test_the_best_of_a_search_is_asked_for_again_by_its_own_scenario(tmp_path):

@@ -19,6 +19,7 @@ from tpsim.question.foreign_names import not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
 from tpsim.question.serving_file import fields_of_workload, foreign_to, format_of, refuse_unknown_kind
+from tpsim.report.record import Record
 
 Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
@@ -170,13 +171,26 @@ def _another_file(document: Document) -> Problem | None:
     return wrong
 
 
+OF_TEXT = "yaml.safe_load(plan.to_yaml())"
+"""How a scenario's text, in Python, is its content."""
+
+
 def _document(scenario: Source, flags: Mapping[str, Any], overrides: Sequence[str]) -> Document:
     if isinstance(scenario, Document):
         return scenario
     if scenario is None:
         return Document(data=bare_scenario(flags, overrides), path="flags", text="", sha256="")
+    if isinstance(scenario, Record):
+        message, remedy = f"a {type(scenario).__name__} is an answer, not a scenario", f"of a plan: {OF_TEXT}"
+        raise InputError.one("no-scenario", message, remedy=remedy)
     if isinstance(scenario, Mapping):
         return Document(data=dict(scenario), path="scenario", text="", sha256="")
+    if isinstance(scenario, str) and "\n" in scenario:
+        message, remedy = (
+            "a scenario's text stands where its file or its name is due",
+            f"write it to a file, or load it: {OF_TEXT}",
+        )
+        raise InputError.one("no-scenario", message, remedy=remedy)
     return spec.load(spec.named("scenarios", str(scenario)))
 
 
