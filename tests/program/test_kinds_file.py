@@ -111,6 +111,7 @@ layers: [{repeat: 2, of: [a, f]}]
         ("repeat: 2, of: [near, mlp]", "repeat: 2", "layers are of one pair of blocks, or a cycle", "repeat: 32"),
         ("  mlp:", "  layers:", 'no block can be called "layers"', "a word that is no loop's"),
         ("kv_heads: 2", "kv_heads: 3", "4 heads are not divisible by 3 kv_heads", "every kv head serves"),
+        ("head_dim: 16", "head_dim: 15", "head_dim 15 is odd, and rope turns pairs", "an even head_dim"),
         ("hidden: 64", "hidden: 64\nactive: 1e9", "active says 1,000,000,000, the sizes make", "remove active"),
     ],
 )
@@ -128,6 +129,13 @@ def test_a_model_of_no_layers_is_refused(written, verb):
     text = LOCAL.partition("layers:")[0] + "layers: []\n"
     with pytest.raises(InputError, match="layers is a list of too few entries"):
         verb(written(text))
+
+
+def test_an_odd_head_dim_is_shown_in_its_block(written):
+    with pytest.raises(InputError) as error:
+        load_model(written(LOCAL.replace("head_dim: 16}", "head_dim: 15}")))
+    (problem,) = error.value.problems
+    assert problem.place.text.lstrip().startswith("far: ")
 
 
 def test_blocks_in_a_file_of_model_1_are_told_the_version_that_has_them(written):

@@ -145,7 +145,7 @@ def model_of(file: ModelFile | ModelFile2, at: At) -> Model:
         from tpsim.program.kinds_file import model_of_kinds
 
         for name, block in file.blocks.items():
-            check_block(block, lambda field, name=name: at("blocks", name, field))
+            check_block(block, file.positions, lambda field, name=name: at("blocks", name, field))
         model = model_of_kinds(file, at)
         check_sizes(model, at)
         return model
@@ -162,10 +162,7 @@ def check_sizes(model: Model, at: At) -> None:
     Among them a stated parameter count more than 1 % from the computed one.
     """
     for block in (block for kind in model.kinds.values() for block in (kind.attention, kind.ffn)):
-        check_block(block, at)
-        if model.positions == "rope" and isinstance(block, Attention) and block.rope and block.head_dim % 2:
-            remedy = "an even head_dim, or positions: learned"
-            _refuse(f"head_dim {block.head_dim} is odd, and rope turns pairs", at("head_dim"), remedy)
+        check_block(block, model.positions, at)
     if model.positions == "learned" and model.max_positions is None:
         _refuse("positions are learned and max_positions is not stated", at("positions"), "add max_positions: 2048")
     if model.vocab_padded < model.vocab:
@@ -177,8 +174,11 @@ def check_sizes(model: Model, at: At) -> None:
     _check_params(model, at)
 
 
-def check_block(block: Block, at: At) -> None:
+def check_block(block: Block, positions: Positions, at: At) -> None:
     """Refuse sizes of a block that contradict each other; `at` gives the place of its field."""
+    if positions == "rope" and isinstance(block, Attention) and block.rope and block.head_dim % 2:
+        remedy = "an even head_dim, or positions: learned"
+        _refuse(f"head_dim {block.head_dim} is odd, and rope turns pairs", at("head_dim"), remedy)
     if isinstance(block, Attention) and block.heads % block.kv_heads:
         _refuse(
             f"{block.heads} heads are not divisible by {block.kv_heads} kv_heads",
