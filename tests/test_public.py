@@ -137,6 +137,21 @@ def test_a_mapping_without_a_header_is_not_called_a_file():
     )
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("set", r'write overrides=\["layout.zero=3"\]'),
+        ("save", r"plan\.to_yaml\(\)"),
+        ("sweep", r"tpsim\.sweep\("),
+        ("format", r"to_frame\(\) and to_json\(\)"),
+    ],
+)
+def test_an_option_that_is_no_argument_is_told_what_is_instead(option, told):
+    """`set=` was told `did you mean --seq?`, the others nothing."""
+    with pytest.raises(tpsim.InputError, match=told):
+        tpsim.search("qwen2-7b-h100", chips=64, **{option: "x"})
+
+
 def test_an_answer_and_a_text_are_no_scenario_and_told_what_is():
     """An answer was told to have no header, a text to be no file."""
     made = tpsim.plan(model="gpt-tiny", hw="dgx-h100", seq=16, batch=2, dp=2)

@@ -142,6 +142,15 @@ def _refuse_size(role: str, value: object) -> None:
     raise InputError.one("bad-size", message, place, f"write --{role} 8, or the name of an axis")
 
 
+IN_PYTHON = {
+    "set": 'write overrides=["layout.zero=3"]',
+    "save": "a plan is saved by its text: plan.to_yaml(), of a search found.best.plan.to_yaml()",
+    "sweep": 'ask tpsim.sweep(..., folder="runs")',
+    **dict.fromkeys(("output", "format", "quiet", "verbose"), "an answer has verdict, to_frame() and to_json()"),
+}
+"""Options of the command line that are no arguments of a function -> what is instead."""
+
+
 def _known(name: str) -> None:
     if name in PATHS or name in {"mesh", "placement", *ROLES}:
         return
@@ -152,7 +161,8 @@ def _known(name: str) -> None:
         raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=remedy)
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
-    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ROLES], form="--{}")
+    near = did_you_mean(name, [*PATHS, "mesh", "placement", *ROLES], form="--{}")
+    remedy = IN_PYTHON.get(name, near)
     raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
 
 
