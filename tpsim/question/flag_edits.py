@@ -26,7 +26,7 @@ from tpsim.question.edits import (
     Keys,
     flag_words,
 )
-from tpsim.question.foreign_names import as_field, foreign_name, not_yet
+from tpsim.question.foreign_names import IN_PYTHON, as_field, foreign_name, not_yet
 from tpsim.question.serving_file import served_as
 
 
@@ -142,15 +142,6 @@ def _refuse_size(role: str, value: object) -> None:
     raise InputError.one("bad-size", message, place, f"write --{role} 8, or the name of an axis")
 
 
-IN_PYTHON = {
-    "set": 'write overrides=["layout.zero=3"]',
-    "save": "a plan is saved by its text: plan.to_yaml(), of a search found.best.plan.to_yaml()",
-    "sweep": 'ask tpsim.sweep(..., folder="runs")',
-    **dict.fromkeys(("output", "format", "quiet", "verbose"), "an answer has verdict, to_frame() and to_json()"),
-}
-"""Options of the command line that are no arguments of a function -> what is instead."""
-
-
 def _known(name: str) -> None:
     if name in PATHS or name in {"mesh", "placement", *ROLES}:
         return
@@ -162,8 +153,7 @@ def _known(name: str) -> None:
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
     near = did_you_mean(name, [*PATHS, "mesh", "placement", *ROLES], form="--{}")
-    remedy = IN_PYTHON.get(name, near)
-    raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
+    raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=IN_PYTHON.get(name, near))
 
 
 def _word(name: str, value: object) -> str:
