@@ -13,6 +13,7 @@ from tpsim.answers.cell import CODE, COLUMNS, SERVED, Cell, cells, source
 from tpsim.answers.search import search
 from tpsim.answers.sweep import SweepResult, extra, sweep
 from tpsim.answers.verdict import percent
+from tpsim.cli.main import run
 from tpsim.layouts.layout import Layout
 from tpsim.pages.search import page, sweep_page
 from tpsim.quantity.errors import InputError
@@ -130,6 +131,17 @@ def test_a_cell_has_another_name_once_any_code_is_another(monkeypatch, tmp_path)
         (tmp_path / str(at)).mkdir()
         (tmp_path / str(at) / "cost.py").write_text(code)
     assert len({source(CODE), source(tmp_path / "0"), source(tmp_path / "1")}) == 3
+
+
+def test_a_sweep_of_the_command_line_is_not_searched_again_in_python(tmp_path, capsys):
+    """There a size is text, and here a number: both asked, and kept, the same in files of two names."""
+    pytest.importorskip("pyarrow")
+    words = "--model gpt-tiny --hw dgx-h100 --seq 16 --batch 8 --chips 2 --tp 1 --pp 1 --recompute none --no-sp"
+    assert run(["search", *words.split(), "--vary", "zero=0,1", "--sweep", str(tmp_path), "-q"]) == 0
+    capsys.readouterr()
+    again = sweep(folder=tmp_path, hw="dgx-h100", sp=False, vary=["zero=0,1"], **ASKED)
+    assert (again.made, again.cells, len(list(tmp_path.iterdir()))) == (0, 2, 2)
+    assert sweep(folder=tmp_path, hw="dgx-h100", sp=False, vary=["zero=0,1"], **{**ASKED, "batch": 16}).made == 2
 
 
 def test_values_that_are_numbers_are_kept_as_numbers(tmp_path):
