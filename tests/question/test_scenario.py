@@ -887,3 +887,14 @@ def test_a_tp_flag_adds_an_axis_where_no_axis_has_the_role_as_pp_does() -> None:
     assert both.layout.roles["tp"] == ("tensor",)
     kept = resolve("llama3-8b-b200-fsdp", flags={"tp": 2})
     assert kept.mesh.devices == resolve("llama3-8b-b200-fsdp").mesh.devices
+
+
+def test_a_config_of_another_framework_is_told_what_its_names_are_here(tmp_path):
+    """It was told of a first line alone."""
+    file = tmp_path / "ds.json"
+    file.write_text('{"train_batch_size": 64, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}')
+    with pytest.raises(InputError) as error:
+        resolve(file)
+    (problem,) = error.value.problems
+    assert problem.slug == "missing-header"
+    assert problem.note.endswith("which calls train_batch_size workload.global_batch, zero_optimization layout.zero")

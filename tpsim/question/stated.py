@@ -15,7 +15,7 @@ from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.checked import header_problem
 from tpsim.question.edits import Edit, edited, flag_words, read_override, refuse_text
 from tpsim.question.flag_edits import at, bare_scenario, flags_to_edits, statements
-from tpsim.question.foreign_names import not_yet
+from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
 from tpsim.question.serving_file import fields_of_workload, foreign_to, format_of, refuse_unknown_kind
@@ -159,6 +159,8 @@ _ASKED_BY_FLAGS = {
 
 def _another_file(document: Document) -> Problem | None:
     """What is wrong with a file that says that it is no scenario: a model, such as a config.json, or a machine."""
+    if not {"tpsim", "model_type", "extends"} & document.data.keys():
+        return _of_another_framework(document)
     config = "tpsim" not in document.data and "model_type" in document.data
     wrong = header_problem(document, ScenarioFile) if "tpsim" in document.data else None
     kind = "model" if config else str(document.data.get("tpsim")).partition("/")[0]
@@ -169,6 +171,20 @@ def _another_file(document: Document) -> Problem | None:
         flags = _ASKED_BY_FLAGS[kind].format(shlex.quote(document.path))
         return replace(wrong, remedy=f"ask of it by flags: {flags}")
     return wrong
+
+
+TOLD = 4
+"""Names of another framework that are answered with ours."""
+
+
+def _of_another_framework(document: Document) -> Problem | None:
+    """What is wrong with a file of another framework, such as DeepSpeed's: what of it tpsim calls otherwise."""
+    theirs = {
+        key: path for key in document.data if (path := foreign_name(key)) and key not in ScenarioFile.model_fields
+    }
+    wrong = header_problem(document, ScenarioFile) if theirs else None
+    listed = ", ".join(f"{key} {path}" for key, path in [*theirs.items()][:TOLD])
+    return wrong and replace(wrong, note=f"a scenario is a file of tpsim's own, which calls {listed}")
 
 
 OF_TEXT = "yaml.safe_load(plan.to_yaml())"
