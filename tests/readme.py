@@ -1,9 +1,11 @@
-"""Runs the console blocks of README.md and of the pages under docs/, and compares what they print.
+"""Runs the console and Python blocks of README.md and of the pages under docs/, and compares what they print.
 
-A block is fenced as ``console``; a line that starts with ``$ `` is a command, what follows is its output. A page that
-states files, in blocks fenced with a file's name (``json config.json``), runs in a folder that has these alone; any
-other runs in the repository's root. ``--update`` writes what the commands print instead, and the help of every command
-into docs/cli.md.
+A block is fenced as ``console``; a line that starts with ``$ `` is a command, what follows is its output. In one
+fenced as ``pycon`` lines that start with ``>>> `` and ``... `` are Python, what follows is printed; one fenced as
+``python`` is run and shows nothing. Blocks run in the page's order, those of Python with the names of those before. A
+page that states files, in blocks fenced with a file's name (``json config.json``), runs in a folder that has these
+alone; any other runs in the repository's root. ``--update`` writes what is printed instead, and the help of every
+command into docs/cli.md.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from doctest import DocTestParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 CLI = ROOT / "docs" / "cli.md"
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+RUN = re.compile(r"^```(console|pycon|python)\n(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ENVIRONMENT = {"COLUMNS": "110", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"}
 OPERATORS = frozenset("();<>|&")
@@ -34,8 +38,8 @@ OPERATORS = frozenset("();<>|&")
 
 
 def pages():
-    """README.md, and the pages under docs/ that have console blocks."""
-    return [README, *(page for page in sorted((ROOT / "docs").glob("*.md")) if BLOCK.search(page.read_text("utf-8")))]
+    """README.md, and the pages under docs/ that have blocks to run."""
+    return [README, *(page for page in sorted((ROOT / "docs").glob("*.md")) if RUN.search(page.read_text("utf-8")))]
 
 
 def printed(command: str, folder: Path) -> str:
@@ -55,19 +59,41 @@ def printed(command: str, folder: Path) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
+def session(text: str, names: dict[str, object]) -> str:
+    """A block of Python as a session shows it, with what each statement prints now."""
+    shown = []
+    for example in DocTestParser().get_examples(text):
+        first, *rest = example.source.splitlines()
+        with redirect_stdout(io.StringIO()) as out:
+            exec(compile(example.source, "a page", "single"), names)  # noqa: S102 (the statements are the page's own)
+        printed = (line.rstrip() for line in out.getvalue().splitlines())
+        shown += [f">>> {first}", *(f"... {line}".rstrip() for line in rest), *printed]
+    return "".join(f"{line}\n" for line in shown)
+
+
 def executed(text: str) -> str:
-    """A page with every command's output as it is now."""
+    """A page with the output of every command and statement as it is now."""
     with TemporaryDirectory() as scratch:
         files = FILE.findall(text)
         for name, content in files:
             (Path(scratch) / name).write_text(content, encoding="utf-8")
         folder = Path(scratch) if files else ROOT
 
-        def block(match: re.Match[str]) -> str:
-            commands = [line for line in match.group().splitlines() if line.startswith("$ ")]
-            return "".join(f"{command}\n{printed(command[2:], folder)}\n" for command in commands)
+        names: dict[str, object] = {}
 
-        return BLOCK.sub(block, text)
+        def block(match: re.Match[str]) -> str:
+            kind, body = match.groups()
+            with chdir(folder), redirect_stdout(io.StringIO()):
+                if kind == "python":
+                    exec(compile(body, "a page", "exec"), names)  # noqa: S102 (the statements are the page's own)
+                elif kind == "pycon":
+                    body = session(body, names)
+                else:
+                    commands = [line for line in body.splitlines() if line.startswith("$ ")]
+                    body = "".join(f"{command}\n{printed(command[2:], folder)}\n" for command in commands)
+            return f"```{kind}\n{body}"
+
+        return RUN.sub(block, text)
 
 
 def helped(name: str, command: click.Command) -> list[str]:
@@ -100,8 +126,8 @@ def main() -> int:
             continue
         name = str(page.relative_to(ROOT))
         sys.stdout.writelines(difflib.unified_diff(text.splitlines(True), now.splitlines(True), name, "printed"))
-        blocks = len(BLOCK.findall(text))
-        sys.stdout.write(f"{name}: {blocks} console blocks, {'differ' if now != text else 'as printed'}\n")
+        blocks = len(RUN.findall(text))
+        sys.stdout.write(f"{name}: {blocks} blocks, {'differ' if now != text else 'as printed'}\n")
         differ |= now != text
     return differ
 

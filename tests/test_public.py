@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+import yaml
 
 import tpsim
 from tests.models import SMALL_SCENARIO
@@ -114,6 +115,67 @@ def test_an_argument_of_another_type_is_refused_by_name_with_what_to_write(name,
     assert problem.message.startswith(f"{argument} is ")
     assert problem.message.endswith(f", not {due}")
     assert problem.remedy == f"write {due if write is None else write.format(argument)}"
+
+
+def test_what_is_raised_on_purpose_can_be_caught_by_a_public_name():
+    with pytest.raises(tpsim.InputError):
+        tpsim.plan("no-such-scenario")
+    with pytest.raises(tpsim.TpsimError):
+        tpsim.shard("A[I")
+    assert issubclass(tpsim.InputError, tpsim.TpsimError)
+    assert {"InputError", "TpsimError"} < set(dir(tpsim))
+
+
+def test_a_mapping_without_a_header_is_not_called_a_file():
+    """It was told of a first line."""
+    with pytest.raises(tpsim.InputError) as error:
+        tpsim.plan({"model": "llama-3-8b"})
+    (problem,) = error.value.problems
+    assert (problem.message, problem.remedy) == (
+        "the mapping does not say what it is",
+        'add "tpsim": "scenario/1"',
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("set", r'write overrides=\["layout.zero=3"\]'),
+        ("save", r"plan\.to_yaml\(\)"),
+        ("sweep", r"tpsim\.sweep\("),
+        ("format", r"to_frame\(\) and to_json\(\)"),
+    ],
+)
+def test_an_option_that_is_no_argument_is_told_what_is_instead(option, told):
+    """`set=` was told `did you mean --seq?`, the others nothing."""
+    with pytest.raises(tpsim.InputError, match=told):
+        tpsim.search("qwen2-7b-h100", chips=64, **{option: "x"})
+
+
+def test_an_answer_and_a_text_are_no_scenario_and_told_what_is():
+    """An answer was told to have no header, a text to be no file."""
+    made = tpsim.plan(model="gpt-tiny", hw="dgx-h100", seq=16, batch=2, dp=2)
+    for given, told in ((made, "a PlanResult is an answer"), (made.step, "a PlanStep is an answer")):
+        with pytest.raises(tpsim.InputError, match=f"{told}, not a scenario"):
+            tpsim.plan(given)
+    with pytest.raises(tpsim.InputError, match="a scenario's text stands where its file or its name is due"):
+        tpsim.plan(made.to_yaml())
+    assert tpsim.plan(yaml.safe_load(made.to_yaml())).step.time_s == made.step.time_s
+
+
+def test_the_best_of_a_search_is_asked_for_again_by_its_own_scenario(tmp_path):
+    best = tpsim.search("qwen2-7b-h100", chips=64, tp=2, recompute="none", top=1).best
+    assert best is not None
+    (tmp_path / "best.yaml").write_text(best.plan.to_yaml(tmp_path), encoding="utf-8")
+    assert tpsim.plan(tmp_path / "best.yaml").step.time_s == best.step_s
+
+
+def test_frames_of_layouts_can_be_grouped_joined_and_told_apart():
+    """Their meshes were maps, which pandas cannot hash."""
+    frame = tpsim.search("qwen2-7b-h100", chips=64, tp=2, recompute="none", top=3).to_frame()
+    assert frame["mesh"].unique().tolist() == ["data=32,tensor=2"]
+    assert len(frame.drop_duplicates()) == len(frame) == 3
+    assert tpsim.plan("qwen2-7b-h100", tp=2, dp=32).to_frame()["mesh"].unique().tolist() == ["data=32,tensor=2"]
 
 
 def test_whole_numbers_of_numpy_and_paths_are_taken():

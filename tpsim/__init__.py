@@ -2,7 +2,8 @@
 
 The verbs of the command line are functions of their names (`scenario`, `hw` and `model` modules of several); what each
 returns has ``to_json()``, the document, ``to_frame()``, its rows as a pandas DataFrame, and, where there is one,
-``verdict``. They load when first used, so that importing the package, and `tpsim --help`, cost nothing.
+``verdict``. A request that is wrong raises ``InputError``. All of it loads when first used, so that importing the
+package, and `tpsim --help`, cost nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tpsim.claims.verify_expression import verify_expression as verify_expression
     from tpsim.guard.check import check as check
     from tpsim.guard.diff import diff as diff
+    from tpsim.quantity.errors import InputError as InputError
+    from tpsim.quantity.errors import TpsimError as TpsimError
 
 __version__ = "0.1.0"
 
@@ -69,13 +72,18 @@ ROOMS = {verb.name: verb.room for verb in VERBS if verb.room} | {
 MODULES = tuple(verb.name for verb in VERBS if not verb.room)
 """The public modules: verbs of several words."""
 
-__all__ = ["__version__", *ROOMS, *MODULES]  # noqa: PLE0604 - names all
+ERRORS = ("InputError", "TpsimError")
+"""What is raised on purpose: a request that is wrong, with its `problems`, and that or anything else."""
+
+__all__ = ["__version__", *ROOMS, *MODULES, *ERRORS]  # noqa: PLE0604 - names all
 
 
 def __getattr__(name: str) -> Any:
-    """The public function `name`, from the room that answers it, or the public module; nothing else shadows it."""
+    """The public function `name`, from the room that answers it, the public module, or the error of that name."""
     if name in MODULES:
         return import_module(f"tpsim.{name}")
+    if name in ERRORS:
+        return getattr(import_module("tpsim.quantity.errors"), name)
     if name not in ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"tpsim.{ROOMS[name]}.{name}"), name)

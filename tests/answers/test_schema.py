@@ -191,6 +191,12 @@ def test_the_rows_of_a_schema_are_its_fields_with_their_paths():
     assert rows["levels[].shape"]["required"] is False
 
 
+def test_a_whole_number_is_not_shown_as_a_text():
+    """`workload.seq` was shown as text, and `seq: "4096"` is refused."""
+    types = {row["field"]: row["type"] for row in schema("scenario").records()}
+    assert {types[f"workload.{name}"] for name in ("seq", "context", "prompt", "output")} == {"integer"}
+
+
 def test_the_list_names_every_schema_and_what_it_is_of():
     document = SchemaListResult().to_json()
     assert document["schema"] == "tpsim.schema-list/1"

@@ -13,6 +13,7 @@ from tpsim.answers.cell import CODE, COLUMNS, SERVED, Cell, cells, source
 from tpsim.answers.search import search
 from tpsim.answers.sweep import SweepResult, extra, sweep
 from tpsim.answers.verdict import percent
+from tpsim.cli.main import run
 from tpsim.layouts.layout import Layout
 from tpsim.pages.search import page, sweep_page
 from tpsim.quantity.errors import InputError
@@ -77,6 +78,32 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_without_room_is_named_and_nothing_that_was_searched_is_lost(tmp_path, monkeypatch):
+    """The command line said that stdout had no room."""
+    pytest.importorskip("pyarrow")
+    asked = {**ASKED, "hw": "dgx-h100", "folder": tmp_path, "vary": ["zero=0,1"]}
+
+    def full(path, *told):
+        if list(tmp_path.iterdir()):
+            raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+        write_parquet(path, *told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tpsim.answers.sweep.write_parquet", full)
+        with pytest.raises(InputError) as error:
+            sweep(**asked)
+    (problem,) = error.value.problems
+    assert (problem.slug, problem.message) == ("cannot-write", f"{tmp_path}: No space left on device")
+    assert sweep(**asked).made == 1
+
+
+@pytest.mark.parametrize("within", ["", "runs"])
+def test_a_file_in_the_place_of_the_folder_is_said_to_be_one(tmp_path, within):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"cannot be a folder: there is a file of that name"):
+        sweep(hw="dgx-h100", folder=tmp_path / "notes.txt" / within, vary=["zero=0,1"], **ASKED)
+
+
 @pytest.mark.parametrize("left", [100, 0])
 def test_a_cell_whose_file_broke_off_is_searched_again(left, swept):
     whole = swept.paths[3].read_bytes()
@@ -104,6 +131,17 @@ def test_a_cell_has_another_name_once_any_code_is_another(monkeypatch, tmp_path)
         (tmp_path / str(at)).mkdir()
         (tmp_path / str(at) / "cost.py").write_text(code)
     assert len({source(CODE), source(tmp_path / "0"), source(tmp_path / "1")}) == 3
+
+
+def test_a_sweep_of_the_command_line_is_not_searched_again_in_python(tmp_path, capsys):
+    """There a size is text, and here a number: both asked, and kept, the same in files of two names."""
+    pytest.importorskip("pyarrow")
+    words = "--model gpt-tiny --hw dgx-h100 --seq 16 --batch 8 --chips 2 --tp 1 --pp 1 --recompute none --no-sp"
+    assert run(["search", *words.split(), "--vary", "zero=0,1", "--sweep", str(tmp_path), "-q"]) == 0
+    capsys.readouterr()
+    again = sweep(folder=tmp_path, hw="dgx-h100", sp=False, vary=["zero=0,1"], **ASKED)
+    assert (again.made, again.cells, len(list(tmp_path.iterdir()))) == (0, 2, 2)
+    assert sweep(folder=tmp_path, hw="dgx-h100", sp=False, vary=["zero=0,1"], **{**ASKED, "batch": 16}).made == 2
 
 
 def test_values_that_are_numbers_are_kept_as_numbers(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
@@ -149,6 +150,37 @@ def test_the_command_after_a_fit_to_standard_input_does_not_wait_for_it_again(is
     assert run(["hw", "fit", "-", "--base", island, "--level", "port,card", "-o", "mine.yaml"]) == 0
     after = capsys.readouterr().out.splitlines()[-1]
     assert after == "next: tpsim collective all-gather --hw mine.yaml --ranks 4 --level port,card"
+
+
+def after(island, log, capsys):
+    """The command that follows a log laid over a prediction, as words."""
+    assert run(["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", str(log)]) == 0
+    return shlex.split(capsys.readouterr().out.splitlines()[-1])[2:]
+
+
+@pytest.mark.parametrize("kept", ["# Rank", "OSU"])
+def test_the_command_after_a_log_that_does_not_say_its_ranks_says_them(island, tmp_path, capsys, kept):
+    """It was refused: nothing said how many ranks took part."""
+    log = tmp_path / "log.txt"
+    rows = "".join(f"{size:12}  {20 + size / 1e5:.2f}\n" for size in (4, 1024, 2**20, 2**24))
+    text = f"# OSU MPI Allreduce Latency Test v7.0\n# Size  Avg Latency(us)\n{rows}"
+    plain = "".join(line for line in TABLE.read_text("utf-8").splitlines(keepends=True) if "Rank" not in line)
+    log.write_text(text if kept == "OSU" else plain, encoding="utf-8")
+    words = after(island, log, capsys)
+    assert words[-4:] == ["--collective", "all-reduce", "--ranks", "8"]
+    assert run(words) == 0
+
+
+def test_the_command_after_a_log_that_a_machine_was_fitted_to_does_not_fit_it_again(island, capsys):
+    assert run(["hw", "fit", str(TABLE), "--base", island, "-o", "mine.yaml", "-q"]) == 0
+    capsys.readouterr()
+    assert after("mine.yaml", TABLE, capsys)[:2] == ["explain", "all_reduce"]
+
+
+def test_the_command_after_a_log_on_standard_input_does_not_name_it(island, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(TABLE.read_bytes())))
+    assert run(["collective", "all-reduce", "--hw", island, "--ranks", "8", "--measured", "-"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("predicted/measured: ")
 
 
 def test_the_sizes_that_a_curve_was_measured_at_can_be_asked_for(island, tmp_path):

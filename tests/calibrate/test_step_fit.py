@@ -150,10 +150,16 @@ def test_no_share_of_peak_comes_to_more_than_all_of_it(here, tmp_path):
     assert load("mine.yaml").chip.memory_efficiency.value == 1
 
 
+WITHOUT = "tpsim plan llama3-70b-h100 --set assume.matmul_efficiency=null --save mine.yaml"
+"""What saves a scenario without an efficiency of its own."""
+
+
 @pytest.mark.parametrize(
     ("heads", "lines", "slug", "told"),
     [
         ("scenario,secnds", ["a,1"], "unknown-column", (10, 'did you mean "seconds"?')),
+        ("scenario;seconds", ["a;1"], "unknown-column", (1, "write a first line scenario,seconds,memory")),
+        ("scenario\tseconds", ["a\t1"], "unknown-column", (1, "write a first line scenario,seconds,memory")),
         ("scenario", ["a"], "missing-column", (1, "write a first line scenario,seconds,memory")),
         ("scenario,seconds,seconds", ["a,1,1"], "duplicate-column", (18, "drop one of them")),
         ("scenario,seconds", [], "no-runs", (0, "write a first line scenario,seconds,memory and a line for each run")),
@@ -171,7 +177,12 @@ def test_no_share_of_peak_comes_to_more_than_all_of_it(here, tmp_path):
         ("scenario,seconds", ['"a,1'], "bad-list", (1, 'close it: "')),
         ("scenario,seconds", ["none.yaml,1"], "no-such-file", (1, None)),
         ("scenario,seconds", ["llama3-70b-h100-decode,1"], "unusable-run", (1, "give steps of training")),
-        ("scenario,seconds", ["llama3-70b-h100,1"], "unusable-run", (1, "leave assume.matmul_efficiency out of it")),
+        (
+            "scenario,seconds",
+            ["llama3-70b-h100,1"],
+            "unusable-run",
+            (1, f"leave assume.matmul_efficiency out of it: {WITHOUT}"),
+        ),
         (
             "scenario,seconds",
             ["llama3-70b-v4,1"],

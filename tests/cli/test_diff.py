@@ -119,16 +119,48 @@ def test_a_saved_result_of_layers_of_several_kinds_is_compared_too(tpsim, tmp_pa
     assert tpsim("diff", str(file), name, "-q", "--exit-code").out == "nothing moved\n"
 
 
-def test_a_result_of_another_version_of_the_machine_blames_its_file(tpsim, saved, tmp_path):
+@pytest.mark.parametrize("unsaid", [False, True])
+def test_a_result_of_another_version_of_the_machine_blames_its_file(tpsim, saved, tmp_path, unsaid):
+    """Plans that were saved before they said which files their machine is made of have them behind its own."""
     old, new = saved[0], tmp_path / "new.json"
     document = json.loads(Path(old).read_text())
     document["inputs"] = [
-        {**one, "sha256": "0" * 64} if "dgx-h100" in one["path"] else one for one in document["inputs"]
+        {**one, "sha256": "0" * 64} if one["path"] == "hardware/dgx-h100.yaml" else one for one in document["inputs"]
     ]
+    if unsaid:
+        del document["resolved"]["hardware_files"]
     document["result"]["step"]["time_s"] *= 2
     new.write_text(json.dumps(document))
     found = json.loads(tpsim("diff", old, str(new), "-f", "json").out)["result"]["causes"]
-    assert [(one["kind"], one["name"], one["new"]) for one in found] == [("constant", "dgx-h100.file", "0" * 12)]
+    named = "dgx-h100.file dgx-h100.yaml"
+    assert [(one["kind"], one["name"], one["new"]) for one in found] == [("constant", named, "0" * 12)]
+
+
+@pytest.mark.parametrize("file", ["cluster.yaml", "base.yaml", "chip.yaml"])
+def test_a_change_of_any_file_of_a_machine_since_a_plan_was_saved_is_its_cause(tpsim, tmp_path, monkeypatch, file):
+    """A machine that is not called as its file, what it extends and its chip were not looked at: code was blamed."""
+    monkeypatch.chdir(tmp_path)
+    texts = {
+        "cluster.yaml": "tpsim: hardware/1\nname: ours\nextends: ./base.yaml\n"
+        "levels: {nvlink: {link: {bandwidth: 300 GB/s}}}\n",
+        "base.yaml": "tpsim: hardware/1\nname: below\nextends: dgx-h100\nchip: ./chip.yaml\n"
+        "levels: {network: {link: {bandwidth: 400 Gbit/s}}}\n",
+        "chip.yaml": "tpsim: chip/1\nname: slower\nextends: h100\nchip: {memory: {bandwidth: 3 TB/s}}\n",
+    }
+    for name, text in texts.items():
+        Path(name).write_text(text)
+    asked = ("--model", "gpt-tiny", "--hw", "./cluster.yaml", "--dp", "16", "--seq", "16", "--batch", "16")
+    assert tpsim("plan", *asked, "-o", "old.json", "--save", "asked.yaml").code == 0
+    assert tpsim("diff", "old.json", "asked.yaml", "-q").out == "nothing moved\n"
+    Path(file).write_text(
+        texts[file].replace("300 GB/s", "200 GB/s").replace("400 Gb", "200 Gb").replace("3 TB", "2 TB")
+    )
+    moved = json.loads(tpsim("diff", "old.json", "asked.yaml", "-f", "json").out)["result"]
+    assert [(one["kind"], one["name"]) for one in moved["causes"]] == [("constant", f"ours.file {file}")]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = json.loads(tpsim("diff", "../old.json", "../asked.yaml", "-f", "json").out)["result"]
+    assert again["causes"] == moved["causes"]
 
 
 @pytest.mark.parametrize(

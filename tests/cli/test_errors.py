@@ -314,6 +314,26 @@ def test_a_folder_and_a_file_that_is_not_there_are_wrong_requests(tpsim, tmp_pat
     assert absent == f"error[no-such-file]: there is no file {tmp_path}/no.yaml\n  = check the folder and the name\n"
 
 
+@pytest.mark.parametrize(
+    ("named", "remedy"),
+    [
+        ("~/m.yaml", "write the whole path: no ~ and no variable is read"),
+        ("$HOME/m.yaml", "write the whole path: no ~ and no variable is read"),
+        (
+            "https://a.org/m.yaml",
+            "nothing is read from a network: give a file, of a model of Hugging Face its config.json",
+        ),
+    ],
+)
+def test_a_path_that_a_shell_or_a_browser_would_follow_is_told_what_is_read(
+    tpsim, tmp_path, monkeypatch, named, remedy
+):
+    monkeypatch.chdir(tmp_path)
+    text = f"tpsim: scenario/1\nmodel: {named}\nhardware: dgx-h100\nmesh: {{data: 2}}\nworkload: {{seq: 16}}\n"
+    Path("asked.yaml").write_text(text, encoding="utf-8")
+    assert remedy in tpsim("plan", "asked.yaml").err
+
+
 def test_a_scenario_asked_of_another_machine_is_told_how_to_leave_its_placement(tpsim):
     ran = tpsim("plan", "llama3-70b-h100", "--hw", "tpu-v5p")
     assert ran.code == 2

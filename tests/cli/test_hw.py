@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from io import StringIO
+import sys
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from shutil import copytree
 
@@ -125,6 +126,49 @@ def test_the_library_is_sound(capsys):
 def test_the_users_own_profile_may_write_bare_quantities_which_count_as_guesses(own, capsys):
     assert run(["hw", "validate", own.name]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["mine.yaml", "yes", "0", "5", "9", "9"]
+
+
+@pytest.mark.parametrize("field", ["name", "chip", "levels"])
+def test_a_machine_without_a_field_is_answered_with_a_line_that_makes_it_sound(own, capsys, field):
+    lines = OWN.splitlines(keepends=True)
+    first = next(at for at, line in enumerate(lines) if line.startswith(f"{field}:"))
+    last = next((at for at, line in enumerate(lines) if at > first and not line.startswith(" ")), len(lines))
+    own.write_text("".join(lines[:first] + lines[last:]), encoding="utf-8")
+    assert run(["hw", "validate", own.name, "-f", "json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["result"]["profiles"][0]["problems"]
+    own.write_text(own.read_text("utf-8") + problem["remedy"].removeprefix("add ") + "\n", encoding="utf-8")
+    assert run(["hw", "validate", own.name]) == 0
+
+
+def piped(monkeypatch, text):
+    """Standard input holds `text`, which can be read once."""
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (OWN, ["-", "yes", "0", "5", "9", "9"]),
+        ((SHIPPED / "chips" / "h100.yaml").read_text("utf-8"), ["-", "yes", "0", "0"]),
+    ],
+)
+def test_a_profile_from_stdin_is_read_once(monkeypatch, capsys, text, told):
+    """It was read for its header, and then said to be empty."""
+    piped(monkeypatch, text)
+    assert run(["hw", "validate", "-"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == told
+
+
+def test_the_next_command_reads_stdin_again_not_a_file_of_that_name(monkeypatch, capsys):
+    piped(monkeypatch, OWN)
+    assert run(["hw", "show", "-"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "next: tpsim collective all-reduce --hw - --ranks 8"
+
+
+def test_stdin_that_two_files_are_asked_of_is_said_to_be_read_once(monkeypatch, capsys):
+    piped(monkeypatch, OWN)
+    assert run(["hw", "validate", "-", "-"]) == 1
+    assert "standard input is empty  it can be read once: one - for all of a command" in capsys.readouterr().out
 
 
 def test_a_profile_held_to_the_rule_of_the_shipped_ones_must_state_kinds(own, capsys):

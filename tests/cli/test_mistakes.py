@@ -311,7 +311,7 @@ def test_a_schedule_without_stages_is_answered_with_a_flag_that_works(tpsim):
             "write --recompute NAME: what is not kept for backward: none, selective, full",
         ),
         ("plan qwen2-7b-h100 -f", "write -f table|json|csv|md|html|trace: what stdout gets"),
-        ("plan qwen2-7b-h100 --seq 4k", "write a whole number"),
+        ("plan qwen2-7b-h100 --seq 4k", "write 4096, or 4000"),
         ("plan qwen2-7b-h100 llama3-70b-h100", "compare two: tpsim diff qwen2-7b-h100 llama3-70b-h100"),
         ("plan qwen2-7b-h100 --set layout.zero 3", "write --set layout.zero=3"),
         ("plan qwen2-7b-h100 layout.zero=3", "write --set layout.zero=3"),

@@ -17,6 +17,15 @@ from tpsim.quantity import spec
 CONFIGS = Path(__file__).parent.parent / "data" / "hf"
 
 
+def test_an_output_that_is_the_embedding_is_said_to_be_it(capsys):
+    """Of a tied model the table says that the output has no parameters; nothing said why."""
+    shown = {}
+    for name in ("gemma-7b", "llama-3-8b"):
+        assert run(["model", "show", name]) == 0
+        shown[name] = "output      the embedding's table" in capsys.readouterr().out
+    assert shown == {"gemma-7b": True, "llama-3-8b": False}
+
+
 def test_the_list_shows_every_model_with_its_sizes(capsys):
     assert run(["model", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()

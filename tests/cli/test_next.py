@@ -67,7 +67,16 @@ def test_after_a_fit_the_log_is_laid_beside_the_machine_that_was_written(tpsim, 
     assert following(fitted.out)[:4] == ["collective", "all-gather", "--hw", "mine.yaml"]
     beside = tpsim(*following(fitted.out))
     assert beside.code == 0, beside.err
-    assert following(beside.out) == ["hw", "fit", "my log.txt", "--base", "mine.yaml", "--level", "nvlink"]
+    assert following(beside.out) == ["explain", "all_gather", "--hw", "mine.yaml", "--ranks", "4", "--level", "nvlink"]
+    assert tpsim(*following(beside.out)).code == 0
+
+
+def test_after_a_log_beside_a_machine_that_was_not_fitted_the_log_is_fitted(tpsim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my log.txt").write_text((LOGS / "all-gather-4-mpi-2.11.txt").read_text(encoding="utf-8"))
+    asked = ("collective", "all-gather", "--hw", "dgx-h100", "--ranks", "4", "--level", "nvlink")
+    beside = tpsim(*asked, "--measured", "my log.txt")
+    assert following(beside.out) == ["hw", "fit", "my log.txt", "--base", "dgx-h100", "--level", "nvlink"]
     assert tpsim(*following(beside.out)).code == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from fractions import Fraction
 from pathlib import Path
 from unittest.mock import patch
@@ -11,6 +12,7 @@ import pytest
 from tests.guarded import NODE, lock, with_fact
 from tpsim.algebra.moves import WIRE
 from tpsim.answers.plan import plan, priced
+from tpsim.cli.main import run
 from tpsim.guard.check import CheckResult, check
 from tpsim.guard.drift import drift
 from tpsim.guard.drift_result import values
@@ -84,6 +86,25 @@ def test_a_lock_of_a_newer_tpsim_is_refused_with_its_line(written):
     problem = refused(written, "version: ", 'version: "99.0.0" # ')
     assert problem.slug == "newer-version"
     assert problem.place.line == line(written, "version: ")
+    assert problem.remedy.startswith("update tpsim, or delete it and write it anew: tpsim check --update ")
+
+
+@pytest.mark.parametrize(("old", "new"), [("version: ", 'version: "99.0.0" # '), ("uses: [", "uses: [u0000000, ")])
+def test_what_a_lock_that_cannot_be_compared_is_told_writes_it_anew(tmp_path, monkeypatch, old, new):
+    """It was told `tpsim check --update`, which refuses such a lock in the same words."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(
+        "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\n"
+        "layout: {dp: data}\nworkload: {global_batch: 2, seq: 16}\n",
+        encoding="utf-8",
+    )
+    assert run(["check", "--update", "mine.yaml", "--lock", "my.lock", "-q"]) == 0
+    remedy = refused(Path("my.lock"), old, new).remedy
+    words = shlex.split(remedy.partition("delete it and write it anew: ")[2])
+    assert run(words[1:]) == 2
+    Path("my.lock").unlink()
+    assert run(words[1:]) == 0
+    assert list(read_lock("my.lock").scenarios) == ["mine"]
 
 
 def test_a_newer_format_is_refused_with_its_line(written):
@@ -269,7 +290,8 @@ def test_a_merge_conflict_is_said_to_be_one_at_its_own_line(written):
         read_lock(written)
     (problem,) = caught.value.problems
     assert (problem.slug, problem.place.line) == ("conflict", line(written, "<<<<<<< HEAD"))
-    assert "git checkout --ours" in problem.remedy
+    named = f" --lock {written}" if str(written) != "tpsim.lock" else ""
+    assert problem.remedy == f"take either side (git checkout --ours {written}), then tpsim check --update{named}"
 
 
 def test_a_lock_holds_whether_the_best_layout_is_as_a_scenario_requires():

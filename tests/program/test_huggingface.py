@@ -186,6 +186,13 @@ def test_a_switch_of_glm_is_off_where_its_config_leaves_it_out(imported: Any, ke
     assert [said(value) for value in (True, False, ...)] == [{"bias": "qkv", "qk_norm": "head"}[field], "none", "none"]
 
 
+def test_a_llama_may_have_biases_on_queries_keys_values_and_output(imported: Any) -> None:
+    """As InternLM's configs of a Llama have: LlamaAttention gives all four projections one."""
+    plain, biased = (imported(config("llama-3-8b", attention_bias=said)).model for said in (False, True))
+    assert [next(model.attentions).bias for model in (plain, biased)] == ["none", "all"]
+    assert parameter_count(biased) - parameter_count(plain) == 32 * (4096 + 2 * 8 * 128 + 4096)
+
+
 def test_smollm3_has_layers_without_rotary_positions(imported: Any) -> None:
     def rotary(**changes: Any) -> list[tuple[bool, int]]:
         model = imported(config("smollm3-3b", **changes)).model
@@ -376,6 +383,20 @@ def test_a_layer_that_is_no_attention_is_refused_by_its_name(imported: Any) -> N
         imported(config("gpt-oss-20b", layer_types=["linear_attention"] * 24))
 
 
+def test_kinds_of_fewer_layers_than_there_are_are_said_to_be_too_few(imported: Any) -> None:
+    """The whole list stood there as one kind that is not modelled."""
+    with pytest.raises(InputError, match="layer_types tells of 23 layers, and the model has more"):
+        imported(config("gpt-oss-20b", layer_types=["full_attention"] * 23))
+    with pytest.raises(InputError, match='layer_types: "full_attention" is not a list'):
+        imported(config("gpt-oss-20b", layer_types="full_attention"))
+
+
+def test_a_layer_that_is_no_attention_is_shown_where_it_stands(imported: Any) -> None:
+    with pytest.raises(InputError) as error:
+        imported(config("gpt-oss-20b", layer_types=[*["full_attention"] * 23, "linear_attention"]))
+    assert error.value.problems[0].place.width == len('"linear_attention"')
+
+
 def test_an_unknown_model_type_is_never_read_as_something_near(imported: Any) -> None:
     with pytest.raises(InputError) as error:
         imported(config("llama-3-8b", model_type="gemma4"))
@@ -418,7 +439,7 @@ def test_keys_that_say_no_experts_are_harmless(imported: Any) -> None:
         ({"vocab_size": -1}, "vocab_size: -1 is not a positive whole number"),
         ({"n_embd": 2048}, "hidden_size and n_embd are two names of one size and differ"),
         ({"hidden_act": "relu"}, 'hidden_act: "relu" is not supported'),
-        ({"attention_bias": True}, "attention_bias: true is not supported yet"),
+        ({"mlp_bias": True}, "mlp_bias: true is not supported yet"),
         ({"tie_word_embeddings": "no"}, 'tie_word_embeddings: "no" is neither true nor false'),
         ({"num_key_value_heads": ..., "num_key_value_head": 8}, 'did you mean "num_key_value_heads"?'),
         ({"model_type": ["llama"]}, 'model_type ["llama"] is not known to tpsim'),

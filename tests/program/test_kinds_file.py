@@ -86,14 +86,33 @@ layers: [{repeat: 2, of: [a, f]}]
 @pytest.mark.parametrize(
     ("old", "new", "message", "remedy"),
     [
-        ("attention: gqa", "attention: mqa", 'blocks.near cannot be "mqa"', "values: gqa, mla, mlp, moe"),
+        ("attention: gqa", "attention: mqa", 'blocks.near.attention cannot be "mqa"', "write gqa, with kv_heads: 1"),
+        ("attention: gqa", "attention: mha", 'blocks.near.attention cannot be "mha"', "as many kv_heads as heads"),
+        ("attention: gqa", "attention: mal", 'blocks.near.attention cannot be "mal"', 'did you mean "mla"?'),
+        ("ffn: mlp", "ffn: swiglu", 'blocks.mlp.ffn cannot be "swiglu"', "write mlp, with kind: swiglu"),
+        ("ffn: mlp, ", "", "block mlp does not say what it is", "add attention: gqa, or ffn: mlp"),
+        (
+            "heads: 4",
+            "num_heads: 4",
+            '"num_heads" is not a field of an attention',
+            "tpsim calls this blocks.NAME.heads",
+        ),
         ("window: 8", "windows: 8", '"windows" is not a field of an attention', 'did you mean "window"?'),
         ("mask: window, ", "", "mask causal, window 8", "write mask: window and window: 4096, or neither"),
         ("[far, mlp]", "[mlp, far]", '"mlp" is not an attention of the model', "blocks: near, far"),
+        ("[far, mlp]", "[mlp, far]", '"mlp" is not an attention', "a pair is an attention, then a feed-forward"),
+        ("[near, mlp], [far, mlp]", "[near, far]", '"far" is not a feed-forward of the model', "blocks: mlp"),
+        (
+            "[[near, mlp], [near, mlp], [far, mlp]]",
+            "[]",
+            "layers[0].cycle is a list of too few entries",
+            "write 1 or more",
+        ),
         ("repeat: 2, of: [near, mlp]", "repeat: 2", "layers are of one pair of blocks, or a cycle", "repeat: 32"),
         ("  mlp:", "  layers:", 'no block can be called "layers"', "a word that is no loop's"),
         ("kv_heads: 2", "kv_heads: 3", "4 heads are not divisible by 3 kv_heads", "every kv head serves"),
-        ("hidden: 64", "hidden: 64\nactive: 1e9", "active says 1e+09, the sizes make", "remove active"),
+        ("head_dim: 16", "head_dim: 15", "head_dim 15 is odd, and rope turns pairs", "an even head_dim"),
+        ("hidden: 64", "hidden: 64\nactive: 1e9", "active says 1,000,000,000, the sizes make", "remove active"),
     ],
 )
 def test_a_pattern_that_says_nothing_is_refused_where_it_stands(written, old, new, message, remedy):
@@ -102,6 +121,31 @@ def test_a_pattern_that_says_nothing_is_refused_where_it_stands(written, old, ne
     assert message in str(error.value)
     assert remedy in str(error.value)
     assert "model.yaml:" in str(error.value)
+
+
+@pytest.mark.parametrize("verb", [model_show, load_model])
+def test_a_model_of_no_layers_is_refused(written, verb):
+    """It ended as a bug of tpsim."""
+    text = LOCAL.partition("layers:")[0] + "layers: []\n"
+    with pytest.raises(InputError, match="layers is a list of too few entries"):
+        verb(written(text))
+
+
+def test_an_odd_head_dim_is_shown_in_its_block(written):
+    with pytest.raises(InputError) as error:
+        load_model(written(LOCAL.replace("head_dim: 16}", "head_dim: 15}")))
+    (problem,) = error.value.problems
+    assert problem.place.text.lstrip().startswith("far: ")
+
+
+def test_blocks_in_a_file_of_model_1_are_told_the_version_that_has_them(written):
+    with pytest.raises(InputError, match="tpsim calls this blocks, in a file of tpsim: model/2"):
+        load_model(written(LOCAL.replace("model/2", "model/1")))
+
+
+def test_a_newer_version_is_measured_by_the_newest(written):
+    with pytest.raises(InputError, match="this is version 3 of the model format; this tpsim reads version 2"):
+        load_model(written(LOCAL.replace("model/2", "model/3")))
 
 
 def test_what_has_no_text_yet_is_refused_by_its_name(written):

@@ -9,7 +9,10 @@ import pytest
 from tests.models import parameters
 from tpsim.answers.model import model_show
 from tpsim.pages.model import page
-from tpsim.program.model_file import load_model, with_fields
+from tpsim.program.kinds_file import ModelFile2
+from tpsim.program.model import Attention, Latent, Mlp, Moe
+from tpsim.program.model_file import ModelFile, load_model, with_fields
+from tpsim.program.names import FOREIGN
 from tpsim.program.transformer import parameter_count, parameter_counts
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -127,7 +130,7 @@ def test_parameters_more_than_a_percent_off_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         tiny(tmp_path, "params: 35e3")
     text = str(error.value)
-    assert "params says 3.5e+04, the sizes make 3.088e+04" in text
+    assert "params says 35,000, the sizes make 30,880" in text
     assert "tiny.yaml:9:9" in text
     assert "= more than 1 % apart" in text
 
@@ -157,6 +160,59 @@ def test_heads_that_do_not_divide_the_hidden_size_need_a_head_dim(tmp_path: Path
     with pytest.raises(InputError, match="hidden 32 is not divisible by 5 heads"):
         tiny(tmp_path, text=odd)
     assert tiny(tmp_path, "head_dim: 6", text=odd).head_dim == 6
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "path"),
+    [
+        ("hidden: 32", "hidden_size: 32", "hidden"),
+        ("hidden: 32", "d_model: 32", "hidden"),
+        ("layers: 2", "num_hidden_layers: 2", "layers"),
+        ("heads: 4", "num_attention_heads: 4", "heads"),
+        ("vocab: 96", "vocab_size: 96", "vocab"),
+        ("vocab: 96", "vocab: 96\nnum_key_value_heads: 4", "kv_heads"),
+        ("vocab: 96", "vocab: 96\nintermediate_size: 128", "ffn.hidden"),
+        ("vocab: 96", "vocab: 96\nnum_experts: 8", "blocks.NAME.experts, in a file of tpsim: model/2"),
+        ("vocab: 96", "vocab: 96\nsliding_window: 8", "blocks.NAME.window, in a file of tpsim: model/2"),
+    ],
+)
+def test_a_key_of_a_config_or_of_a_framework_is_answered_with_the_field(
+    tmp_path: Path, ours: str, theirs: str, path: str
+) -> None:
+    """`remove it` stood there, beside a field that is missing."""
+    with pytest.raises(InputError) as error:
+        tiny(tmp_path, text=TINY.replace(ours, theirs))
+    (problem,) = error.value.problems
+    assert (problem.slug, problem.remedy) == ("foreign-name", f"tpsim calls this {path}")
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("layers: 2\n", "add layers: 32"),
+        ("vocab: 96\n", "add vocab: 32000"),
+        ("ffn: {kind: gelu, hidden: 128}\n", "add ffn: {kind: swiglu, hidden: 14336}"),
+        ("name: tiny\n", "add name: my-model"),
+    ],
+)
+def test_a_missing_field_of_a_model_is_answered_with_a_line_that_may_stand_there(
+    tmp_path: Path, line: str, remedy: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        tiny(tmp_path, text=TINY.replace(line, ""))
+    assert [problem.remedy for problem in error.value.problems] == [remedy]
+    assert tiny(tmp_path, remedy.removeprefix("add "), text=TINY.replace(line, "")).hidden == 32
+
+
+def test_every_foreign_name_stands_for_a_field_of_its_format() -> None:
+    whole = {"model/1": ModelFile, "model/2": ModelFile2}
+    inside = {field for block in (Attention, Latent, Mlp, Moe) for field in block.model_fields}
+    for version, names in FOREIGN.items():
+        for word, path in names.items():
+            first, *rest = path.partition(",")[0].split(".")
+            of = "model/2" if path.endswith("in a file of tpsim: model/2") else version
+            fields = inside if rest and first == "blocks" else whole[of].model_fields
+            assert (rest[-1] if rest and first == "blocks" else first) in fields, word
 
 
 def test_a_model_that_extends_another_is_answered_with_where_that_is_said(tmp_path):

@@ -897,3 +897,14 @@ def test_an_axis_that_is_split_for_kv_heads_is_laid_as_the_whole_is_bound() -> N
     assert ranks_text(question.placement.route(("tensor_kv", "tensor_rep"))) == "nvlink 4 x network 4"
     with pytest.raises(InputError, match="mesh axis tensor of 16, 3 of them on nvlink, does not fit"):
         resolve(None, flags={**asked, "placement": "tensor=nvlink:3+network"})
+
+
+def test_a_config_of_another_framework_is_told_what_its_names_are_here(tmp_path):
+    """It was told of a first line alone."""
+    file = tmp_path / "ds.json"
+    file.write_text('{"train_batch_size": 64, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}')
+    with pytest.raises(InputError) as error:
+        resolve(file)
+    (problem,) = error.value.problems
+    assert problem.slug == "missing-header"
+    assert problem.note.endswith("which calls train_batch_size workload.global_batch, zero_optimization layout.zero")

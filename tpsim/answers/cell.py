@@ -17,6 +17,7 @@ from tpsim.answers.search_verdict import lines_of, surely
 from tpsim.layouts.space import spaces
 from tpsim.layouts.vary import values
 from tpsim.quantity.errors import InputError
+from tpsim.question.edits import flag_words
 
 if TYPE_CHECKING:
     from tpsim.answers.planned import By
@@ -65,15 +66,14 @@ class Cell:
     plans: int
 
     def key(self, memo: Memo) -> str:
-        """What its file is called: it changes with all that its answer is made of."""
+        """What its file is called: it changes with all that its answer is made of, not with how a flag was written."""
         try:
             (space,) = spaces(self.scenario, flags=self.flags, overrides=self.overrides, vary=self.vary, memo=memo)
             files: Sequence[Any] = [document for _, document in space.question(None, memo).inputs]
         except InputError as error:
             files = [str(error)]
-        return sha256(
-            json.dumps([source(CODE), asdict(self), files], sort_keys=True, default=str).encode()
-        ).hexdigest()[:16]
+        asked = asdict(self) | {"flags": {name: [*flag_words({name: value})] for name, value in self.flags.items()}}
+        return sha256(json.dumps([source(CODE), asked, files], sort_keys=True, default=str).encode()).hexdigest()[:16]
 
     def searched(self, memo: Memo) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Its best layouts, and what is told beside them."""

@@ -240,10 +240,11 @@ def _checked(name: str, *, strict: bool) -> Checked:
     path = str(spec.named("chips" if chip else "hardware", name))
     asked = strict or spec.is_shipped(["hardware"], path)
     try:
-        if spec.load(Path(path)).data.get("tpsim") == CHIP:
-            check(path, strict=asked)
+        written = spec.load(Path(path))
+        if written.data.get("tpsim") == CHIP:
+            check(written, strict=asked)
             return Checked(name, asked, None, ())
-        machine, document = read(path)
+        machine, document = read(written)
     except InputError as error:
         if any(problem.slug in NO_FILE for problem in error.problems):
             raise

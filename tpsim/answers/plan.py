@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from tpsim.answers.changes import FieldChange, best_change
@@ -30,8 +31,6 @@ from tpsim.report.answer import Answer, Assumption
 from tpsim.report.record import Of, names
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tpsim.cost.compute import Compute
     from tpsim.cost.rank_work import Stage
     from tpsim.cost.sizes import Sizes
@@ -316,6 +315,12 @@ class PlanResult(Answer):
     def columns(self) -> Sequence[str]:
         """What a frame and CSV have above no rows: one chip sends nothing."""
         return (*(name for name, always in names(Row).items() if always), *columns(self.question))
+
+    def to_yaml(self, folder: Path = Path()) -> str:
+        """The scenario that asks for this plan, as ``--save`` writes it; paths in it hold from a file in `folder`."""
+        from tpsim.question.save import scenario_text
+
+        return scenario_text(self.question, folder)
 
     def to_trace(self) -> dict[str, Any]:
         """The step as a trace for chrome://tracing and Perfetto, see `tpsim.answers.course`."""

@@ -217,4 +217,5 @@ def _type(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
         return f"list of {_type(resolved.get('items') or resolved['prefixItems'][0], named)}"
     if resolved.get("type") == "object":
         return "map"
-    return f'text as "{resolved["examples"][0]}"' if "examples" in resolved else str(resolved.get("type", "any"))
+    kind = str(resolved.get("type", "any"))
+    return f'text as "{resolved["examples"][0]}"' if "examples" in resolved and kind == "string" else kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,26 @@ def extra(module: str, name: str) -> Any:
         ) from error
 
 
+def _folder(path: Path) -> Path:
+    """A folder, made if it is not there. Raises InputError where a file is in its way."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        message = f"{path} cannot be a folder: there is a file of that name"
+        raise InputError.one("no-folder", message, remedy="a sweep is kept in a folder: --sweep runs") from None
+    return path
+
+
+def _keep(path: Path, *told: Any) -> None:
+    """Write the file of a cell. Raises InputError where it cannot be written."""
+    try:
+        write_parquet(path, *told)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        remedy = "mend that, and ask again: cells that were searched are kept"
+        raise InputError.one("cannot-write", f"{path.parent}: {why}", remedy=remedy) from error
+
+
 @checked
 def sweep(
     scenario: str | Path | Mapping[str, Any] | None = None,
@@ -136,8 +157,7 @@ def sweep(
     measurable("by", by, questions)
     stated = str(scenario) if isinstance(scenario, Path) else scenario
     planned = [Cell(stated, values, overrides, flags, by, top, plans) for values in cells(vary)]
-    home = Path(folder)
-    home.mkdir(parents=True, exist_ok=True)
+    home = _folder(Path(folder))
     paths = {cell: home / f"{cell.key(memo)}.parquet" for cell in planned}
     missing = [cell for cell in planned if not told_in(paths[cell])]
     began = time.monotonic()
@@ -146,7 +166,7 @@ def sweep(
     varied = kinds([space.varied for space in several])
     columns = {**varied, **COLUMNS, **(SERVED if questions[0].inference else {})}
     for done, (at, rows, summary) in enumerate(spread(missing, workers, dask), 1):
-        write_parquet(paths[missing[at]], rows, columns, summary)
+        _keep(paths[missing[at]], rows, columns, summary)
         if progress:
             progress(done, len(missing), time.monotonic() - began)
     best = questions[0].stated.file.require.best

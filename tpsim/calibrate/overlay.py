@@ -36,6 +36,7 @@ class OverlayResult(Answer):
 
     run  the runs of the log that are of the collective asked for as one, by size; its warnings are theirs, and what was
          taken for granted
+    unsaid  what `hw fit` must be told of the log: which collective, and over how many ranks
     """
 
     schema = CollectiveResult.schema
@@ -45,6 +46,7 @@ class OverlayResult(Answer):
 
     predicted: CollectiveResult
     run: MeasuredRun
+    unsaid: tuple[str, ...] = ()
 
     resolved = Of[CollectiveResolved]("predicted.asked", "what was asked for, and the log")
     curve = Of[SizeCurve]("predicted.curve", "the predicted curve over all sizes")
@@ -130,7 +132,18 @@ def measured_collective(
     )
     run = replace(first, V=V, seconds=seconds, lines=(), warnings=warnings)
     resolved = replace(chosen.asked, sizes_bytes=V, launch=launch, measured=run.log)
-    return OverlayResult(replace(chosen, asked=resolved, rows=rows), run)
+    return OverlayResult(replace(chosen, asked=resolved, rows=rows), run, _unsaid(run))
+
+
+def _unsaid(run: MeasuredRun) -> tuple[str, ...]:
+    """The words that say of a log what it does not say itself; none of standard input, which is read once."""
+    if run.log == "-":
+        return ()
+    try:
+        read(run.log)
+    except InputError:
+        return ("--collective", run.kind.replace("_", "-"), "--ranks", str(run.ranks))
+    return ()
 
 
 def _matching(log: str, logged: Sequence[MeasuredRun], kind: MoveKind, ranks: int, launch: Launch) -> list[MeasuredRun]:

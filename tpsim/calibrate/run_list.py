@@ -89,8 +89,8 @@ def _names(heads: list[CsvCell]) -> list[str]:
     """The columns, each known and stated once."""
     for at, head in enumerate(heads):
         if head.text not in COLUMNS:
-            near = suggest(head.text, COLUMNS)
-            remedy = f'did you mean "{near}"?' if near else f"write a first line {EXAMPLE}"
+            near, apart = suggest(head.text, COLUMNS), any(mark in head.text for mark in ";\t|")
+            remedy = f'did you mean "{near}"?' if near and not apart else f"write a first line {EXAMPLE}"
             _wrong("unknown-column", f'"{head.text}" is no column of a list of runs', head, remedy)
         if head.text in (cell.text for cell in heads[:at]):
             _wrong("duplicate-column", f"the column {head.text} stands twice", head, "drop one of them")

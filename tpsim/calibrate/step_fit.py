@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -113,7 +114,9 @@ def _question(cell: CsvCell, beside: Path, machine: Machine, base: str, memo: Me
     if question.inference is not None:
         _refuse(cell, f"{cell.text} is of inference", "give steps of training")
     if question.matmul_efficiency is not None:
-        _refuse(cell, f"{cell.text} assumes a matmul_efficiency of its own", "leave assume.matmul_efficiency out of it")
+        words = ["tpsim", "plan", question.asked, "--set", "assume.matmul_efficiency=null", "--save", "mine.yaml"]
+        remedy = f"leave assume.matmul_efficiency out of it: {shlex.join(words)}"
+        _refuse(cell, f"{cell.text} assumes a matmul_efficiency of its own", remedy)
     if _figures(question.machine) != _figures(machine):
         _refuse(
             cell,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import click
 
+from tpsim.cli import options
 from tpsim.cli.output import Output, output_options
 
 
 @click.command(short_help="Hold scenarios against tpsim.lock.")
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, shell_complete=options.scenarios)
 @click.option("--update", is_flag=True, help="Write the lock as it should be now, and print what moved.")
-@click.option("--lock", metavar="FILE", default="tpsim.lock", help="The lock; tpsim.lock unless stated.")
+@click.option(
+    "--lock",
+    metavar="FILE",
+    default="tpsim.lock",
+    shell_complete=options.files,
+    help="The lock; tpsim.lock unless stated.",
+)
 @output_options
 def check(paths: tuple[str, ...], update: bool, lock: str, output: Output) -> None:
     r"""Hold every scenario against the lock and name the cause of each drift; exit code 1 if anything moved.

@@ -27,12 +27,17 @@ from tpsim.quantity.errors import InputError
 )
 @click.option("--buffer", is_flag=True, help="Read the sizes as nccl-tests does: of one device's buffer.")
 @click.option("--dtype", default="bf16", show_default=True, help="Sizes are rounded to whole elements.")
-@click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
+@click.option(
+    "--cost-model", default="additive", shell_complete=options.cost_models, show_default=True, help="additive or book."
+)
 @click.option("--algorithm", help="Force one: ring, tree, ... Default: what the library takes.")
 @click.option("--protocol", help="Force one: ll, ll128, simple. Default: what the library takes.")
 @options.FLAGS["launch"]
 @click.option(
-    "--measured", metavar="LOG", help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's."
+    "--measured",
+    metavar="LOG",
+    shell_complete=options.files,
+    help="Beside what nccl-tests, rccl-tests or OSU printed: sizes are the log's.",
 )
 @output_options
 @click.pass_context

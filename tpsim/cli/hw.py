@@ -62,8 +62,13 @@ def validate(names: tuple[str, ...], strict: bool, output: Output) -> None:
 
 
 @hw.command(short_help="A profile from what was measured.")
-@click.argument("logs", metavar="[LOG]...", nargs=-1)
-@click.option("--runs", metavar="FILE", help="Measured steps: CSV of scenario, seconds and, if known, memory.")
+@click.argument("logs", metavar="[LOG]...", nargs=-1, shell_complete=options.files)
+@click.option(
+    "--runs",
+    metavar="FILE",
+    shell_complete=options.files,
+    help="Measured steps: CSV of scenario, seconds and, if known, memory.",
+)
 @click.option(
     "--base",
     required=True,
@@ -76,7 +81,9 @@ def validate(names: tuple[str, ...], strict: bool, output: Output) -> None:
 )
 @click.option("--name", metavar="NAME", help="Of the new machine. Default: the base's, and -measured.")
 @click.option("--ranks", type=click.IntRange(min=2), metavar="N", help="Of logs that do not say theirs, as of OSU.")
-@click.option("--collective", metavar="NAME", help="Of logs that do not say theirs.")
+@click.option(
+    "--collective", metavar="NAME", shell_complete=options.collectives, help="Of logs that do not say theirs."
+)
 @partial(output_options, formats=(*FORMATS, "yaml"))
 def fit(output: Output, **asked: Any) -> None:
     r"""Fit launches, latencies and bandwidths to measured collectives, or shares of peak to measured steps.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from tpsim import VERBS
-from tpsim.quantity.errors import InputError, did_you_mean
+from tpsim.quantity.errors import InputError, did_you_mean, whole_meant
 
 EXAMPLES = {"hw": "--hw dgx-h100", "base": "--base dgx-h100", "ranks": "--ranks 8"}
 """Options that a verb needs, each with a value that does."""
@@ -55,7 +55,8 @@ def _remedy(error: click.ClickException, command: click.Command | None, verb: st
         return "".join(f"write {error.option_name} {_values(one)}: {_sentence(one.help or '')}" for one in lacking[:1])
     if isinstance(error, click.BadParameter) and isinstance(getattr(param, "type", None), click.types.IntParamType):
         words = [*getattr(param.type, "words", ())] if param else []
-        return " or ".join(["write a whole number", *words])
+        meant = whole_meant("".join(message.split("'")[3:4]))
+        return " or ".join([f"write {meant or 'a whole number'}", *words])
     extra = re.search(r"extra argument \((.*)\)", message)
     return _of_extra(extra[1], error.ctx, verb) if extra and isinstance(error, click.UsageError) and error.ctx else ""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.shell_completion import CompletionItem
@@ -34,11 +35,34 @@ def collectives(_ctx: click.Context, _param: click.Parameter, begun: str) -> lis
     return begins(begun, [name.replace("_", "-") for name in MOVES])
 
 
-def practices(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The bundles of switches."""
-    from tpsim.program.frameworks import PRACTICES
+def _words(_ctx: click.Context, _param: click.Parameter, begun: str, *, of: str) -> list[CompletionItem]:
+    module, name = of.split(":")
+    known = getattr(import_module(module), name)
+    return begins(begun, get_args(known) or known)
 
-    return begins(begun, PRACTICES)
+
+practices, schedules, recomputes, cost_models, planners, measures = (
+    partial(_words, of=of)
+    for of in (
+        "tpsim.program.frameworks:PRACTICES",
+        "tpsim.program.schedules:SCHEDULES",
+        "tpsim.question.recompute:DROPS",
+        "tpsim.machine.timing:CostModel",
+        "tpsim.algebra.planner:Planner",
+        "tpsim.answers.planned:By",
+    )
+)
+"""Completions of a parameter that takes one of the words of a table, or of a type, which is loaded only then."""
+
+
+def files(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Files, which the shell lists; without this it lists none."""
+    return [CompletionItem(begun, type="file")]
+
+
+def folders(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Folders, which the shell lists."""
+    return [CompletionItem(begun, type="dir")]
 
 
 def schemas(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -106,7 +130,9 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
             "pp": "Pipeline parallelism: its stages, or the mesh axis of them",
         }.items()
     },
-    "schedule": click.option("--schedule", metavar="NAME", help="How the stages of a pipeline take turns."),
+    "schedule": click.option(
+        "--schedule", metavar="NAME", shell_complete=schedules, help="How the stages of a pipeline take turns."
+    ),
     "chunks": click.option("--chunks", type=Whole(), metavar="N", help="Chunks of layers on each stage."),
     "sp": click.option("--sp/--no-sp", default=None, help="Sequence parallelism: the residual stream split over tp."),
     "zero": click.option("--zero", type=Whole(), metavar="0..3", help="ZeRO stage."),
@@ -133,10 +159,13 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         help="Switches of a framework: megatron, fsdp2, deepspeed, xla, ideal.",
     ),
     "recompute": click.option(
-        "--recompute", metavar="NAME", help="What is not kept for backward: none, selective, full."
+        "--recompute",
+        metavar="NAME",
+        shell_complete=recomputes,
+        help="What is not kept for backward: none, selective, full.",
     ),
-    "cost_model": click.option("--cost-model", metavar="NAME", help="additive or book."),
-    "planner": click.option("--planner", metavar="NAME", help="book or cheapest."),
+    "cost_model": click.option("--cost-model", metavar="NAME", shell_complete=cost_models, help="additive or book."),
+    "planner": click.option("--planner", metavar="NAME", shell_complete=planners, help="book or cheapest."),
     "algorithm": click.option(
         "--algorithm", metavar="NAME", help="Force one on collectives that know it: ring, tree, in-switch."
     ),

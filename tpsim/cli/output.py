@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import click
 
 from tpsim import __version__
+from tpsim.cli import options
 from tpsim.printable import printable
 from tpsim.quantity.errors import InputError, suggest
 
@@ -265,7 +266,15 @@ def output_options(command: Callable[..., None], formats: Sequence[Format] = FOR
         sorted(suffixes, key=[".yaml", ".json", ".csv", ".md", ".html", ".txt", ".trace.json"].index)
     )  # what scripts read first
 
-    @click.option("-o", "--output", "files", multiple=True, metavar="FILE", help=f"Also write FILE: {listed}.")
+    @click.option(
+        "-o",
+        "--output",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        shell_complete=options.files,
+        help=f"Also write FILE: {listed}.",
+    )
     @click.option("-f", "--format", "form", type=click.Choice(formats), default="table", help="What stdout gets.")
     @click.option("-q", "--quiet", is_flag=True, help="The verdict only, and no messages.")
     @click.option("-v", "--verbose", is_flag=True, help="Also formulas and reasons.")

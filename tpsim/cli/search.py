@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     default="step",
     show_default=True,
+    shell_complete=options.measures,
     help="step, tokens_per_s, tokens_per_s_chip, money or memory.",
 )
 @click.option(
@@ -48,7 +49,13 @@ if TYPE_CHECKING:
 @click.option("--pareto", metavar="A,memory", default="", help="Also what no other surpasses in both: step,memory.")
 @click.option("--sensitivity", is_flag=True, help="Also what a better part of the machine would bring.")
 @click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write the best layout as a scenario.")
-@click.option("--sweep", metavar="DIR", default="", help="Search every combination of --vary for itself, kept in DIR.")
+@click.option(
+    "--sweep",
+    metavar="DIR",
+    default="",
+    shell_complete=options.folders,
+    help="Search every combination of --vary for itself, kept in DIR.",
+)
 @click.option("--workers", type=options.Whole(), metavar="N", help="Processes: of a sweep 1, else all cores.")
 @click.option("--dask", metavar="ADDRESS", default="", help="The Dask scheduler of a sweep instead.")
 @output_options

@@ -19,8 +19,16 @@ from tpsim.cli.output import Output, output_options
 )
 @click.option("--placement", metavar="AXIS=LEVEL,..", help="What carries a mesh axis: X=ici.0.")
 @click.option("--dtype", default="bf16", show_default=True, help="Of every array.")
-@click.option("--planner", default="cheapest", show_default=True, help="Whose steps: cheapest or book.")
-@click.option("--cost-model", default="additive", show_default=True, help="additive or book.")
+@click.option(
+    "--planner",
+    default="cheapest",
+    shell_complete=options.planners,
+    show_default=True,
+    help="Whose steps: cheapest or book.",
+)
+@click.option(
+    "--cost-model", default="additive", shell_complete=options.cost_models, show_default=True, help="additive or book."
+)
 @output_options
 def shard(expression: str, output: Output, **asked: Any) -> None:
     r"""What one product, one reshard or one array costs on a mesh, and why.

@@ -144,10 +144,15 @@ def read_lock(path: Path | str) -> Lock:
             "newer-version",
             f"tpsim {lock.version} wrote this lock; this is tpsim {__version__}",
             document.place("version"),
-            "update tpsim, or write the lock again: tpsim check --update",
+            f"update tpsim, or {_anew(lock, path)}",
         )
     _refuse_unknown(lock, document)
     return lock
+
+
+def _anew(lock: Lock, path: Path | str) -> str:
+    """How to write a lock that nothing is compared with: `--update` tells what moved of what it can read."""
+    return f"delete it and write it anew: {shlex.join(['tpsim', 'check', '--update', *lock.paths, *naming(path)])}"
 
 
 def older_lock(path: Path | str) -> Lock | None:
@@ -187,7 +192,8 @@ def _conflict(path: Path | str, error: InputError) -> InputError:
     if at is None:
         return error
     place = Place(str(path), at + 1, 1, lines[at], len(CONFLICT) - 1)
-    remedy = f"take either side (git checkout --ours {path}), then tpsim check --update"
+    again = shlex.join(["tpsim", "check", "--update", *naming(path)])
+    remedy = f"take either side (git checkout --ours {path}), then {again}"
     return InputError.one("conflict", "a merge left both sides of the lock", place, remedy)
 
 
@@ -199,7 +205,7 @@ def _refuse_unknown(lock: Lock, document: Document) -> None:
     unknown += [(keys, name) for keys, name in listed if name not in facts]
     for keys, name in unknown:
         message = f"{name} is made with here, and this lock does not hold it"
-        raise InputError.one("unknown-fact", message, document.place(*keys), "write the lock again")
+        raise InputError.one("unknown-fact", message, document.place(*keys), _anew(lock, document.path))
 
 
 def _named(lock: Lock) -> Iterator[tuple[Keys, str]]:

@@ -36,7 +36,7 @@ from tpsim.question.inputs import asked
 from tpsim.question.memo import Memo
 from tpsim.question.prices import route_over
 from tpsim.question.requirements import BANDED
-from tpsim.question.resolved import CHANGES
+from tpsim.question.resolved import CHANGES, FILES
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.question.serving import prefill_of
@@ -198,7 +198,7 @@ def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
     base, own = (dict(model_facts(as_stated(side))) for side in (question.base_model.model, question.model))
     changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
-    skipped = ("name", "model", "placement", CHANGES)
+    skipped = ("name", "model", "placement", CHANGES, FILES)
     return inputs_of(
         {
             "model": model_name(question, folder),

@@ -13,6 +13,7 @@ from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, Formu
 from tpsim.guard.moved_numbers import HELD, WAITS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
+from tpsim.question.resolved import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,17 +93,13 @@ def recorded(plan: PlanResult) -> Lock:
 def _recorded(data: Mapping[str, Any]) -> Lock:
     resolved, result = data["resolved"], data["result"]
     model, machine = resolved["model"]["name"], resolved["hardware"]
-    file = ConstantFact(
-        value=next((read["sha256"][:12] for read in data["inputs"] if Path(read["path"]).stem == machine), ""),
-        kind="file",
-    )
     lock = Lock.empty(
         version=data["tpsim"],
-        constants={machine: {FILE: file}},
+        constants={machine: dict(_files(data))},
         models={model: dict(model_facts(resolved["model"]))},
         formulas=Version(**NO_FORMULAS.parts(), tpsim=FormulaFact(text=data["tpsim"], samples=(data["tpsim"],))),
     )
-    skipped = ("name", "model", "placement", "hardware")
+    skipped = ("name", "model", "placement", "hardware", FILES)
     rest = {key: value for key, value in resolved.items() if key not in skipped}
     fact = ScenarioFact(
         inputs={"model": model, "hardware": machine, **inputs_of(rest)},
@@ -113,8 +110,18 @@ def _recorded(data: Mapping[str, Any]) -> Lock:
     return lock.but(uses={ALL: tuple(map(str, lock.facts))}, scenarios={resolved["name"]: fact})
 
 
-FILE = "file"
-"""The fact of a machine of which a saved result knows no figures: the hash of its file."""
+def _files(data: Mapping[str, Any]) -> Iterator[tuple[str, ConstantFact]]:
+    """The facts of a machine of which a saved result knows no figures: the hashes of the files that it is made of.
+
+    Each is called as its file, wherever that lay when the plan was made.
+    Plans that do not say which those are have them last, behind one that is called as the machine.
+    """
+    read = {str(file["path"]): file["sha256"] for file in data["inputs"]}
+    machine = str(data["resolved"]["hardware"])
+    of_its_name = next((at for at, path in enumerate(read) if Path(path).stem == machine), len(read))
+    for path in data["resolved"].get(FILES, [*read][of_its_name:]):
+        yield f"file {Path(path).name}", ConstantFact(value=read[path][:12], kind="file")
+
 
 ALL = "all"
 """The one list of facts that every number of a saved result is made with, as far as it is known."""

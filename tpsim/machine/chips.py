@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -16,6 +15,8 @@ from tpsim.quantity.errors import InputError, Problem, suggest, unknown
 from tpsim.quantity.spec.checked import header_problem
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpsim.quantity.spec import Document
 
 
@@ -63,7 +64,11 @@ PARTS = {"chip": chip_of}
 
 
 def _read(name: str, beside: Path) -> Document:
-    document = spec.load(spec.named("chips", name, beside))
+    return _known(spec.load(spec.named("chips", name, beside)))
+
+
+def _known(document: Document) -> Document:
+    """A chip's file as it is. Raises InputError for another file, and for a field that no chip file has."""
     if wrong := header_problem(document, ChipFile):
         raise InputError([wrong])
     for key in document.data:
@@ -73,14 +78,14 @@ def _read(name: str, beside: Path) -> Document:
     return document
 
 
-def check(path: str, *, strict: bool = False) -> None:
+def check(document: Document, *, strict: bool = False) -> None:
     """Hold a chip's file against the form of one. What it leaves to machines is no mistake.
 
     strict  True: each figure must state its kind, and its source unless it is a guess
 
     Raises InputError with every mistake in the file.
     """
-    document, wrong = spec.extended(_read(path, Path()), _read), []
+    document, wrong = spec.extended(_known(document), _read), []
     try:
         spec.read(document, ChipFile)
     except InputError as error:

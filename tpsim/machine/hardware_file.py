@@ -67,6 +67,15 @@ class CurveFields(spec.Strict):
     knots: list[KnotFields] = Field(min_length=2, description="by size, ascending; times never fall")
 
 
+LEVEL = {
+    "name": "nvlink",
+    "topology": "switch",
+    "shape": [8],
+    "link": {"bandwidth": "450 GB/s", "hop_latency": "1 us"},
+}
+"""What a level looks like."""
+
+
 class HardwareFile(spec.Strict):
     """A machine."""
 
@@ -75,10 +84,12 @@ class HardwareFile(spec.Strict):
     extends: str | None = Field(
         None, description="a machine that this one changes: maps merge, lists replace, a map changes levels by name"
     )
-    name: str
+    name: str = Field(examples=["my-cluster"])
     sources: dict[str, Source] = Field(default_factory=dict)
-    chip: Annotated[Chip, _OrName()] = Field(description="or the name of one of the library, or of its file")
-    levels: list[Level] = Field(min_length=1)
+    chip: Annotated[Chip, _OrName()] = Field(
+        examples=["h100"], description="or the name of one of the library, or of its file"
+    )
+    levels: list[Level] = Field(min_length=1, examples=[[LEVEL]])
     measured: list[CurveFields] = Field([], description="what collectives took, over the predicted")
 
 

@@ -113,11 +113,13 @@ def measured_page(result: OverlayResult, *, verbose: bool) -> Page:
     )
     run, wires = result.run, result.predicted.asked.level
     base, level = asked("hardware", result.predicted.machine.path), ["--level", wires] if wires else []
+    fit = shlex.join(["tpsim", "hw", "fit", run.log, "--base", base, *level, *result.unsaid])
+    fitted = any(row.curve_s for row in result.predicted.rows)
     return replace(
         whole,
         answer=result,
         facts=(*whole.facts, ("measured", f"{len(run.V)} points: {run.log}")),
         tables=(beside, *made_of),
         notes=(*whole.notes, *run.warnings),
-        next_command=shlex.join(["tpsim", "hw", "fit", run.log, "--base", base, *level]),
+        next_command=whole.next_command if fitted else "" if run.log == "-" else fit,
     )

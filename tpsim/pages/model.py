@@ -31,6 +31,9 @@ SIZES = ("hidden", "layers", "heads", "kv_heads", "head_dim", "ffn", "ffn_hidden
 PATTERN = ("kinds", "stack")
 """What says which layers there are, where they are of several kinds."""
 
+BEFORE = 3
+"""Runs of layers before a cycle that is looked for."""
+
 SEQ = 4096
 """Tokens per sequence of the plan that a page suggests, if the model has as many positions."""
 
@@ -49,6 +52,7 @@ def page(result: ModelResult, *, verbose: bool) -> Page:
         facts=(
             ("source", result.read.source or "not stated"),
             *((name.replace("_", " "), _text(value)) for name, value in shown.items()),
+            *((("output", "the embedding's table"),) if result.read.model.tie_embeddings else ()),
             *_pattern(*(model.get(name) for name in PATTERN)),
         ),
         tables=(Table(GROUPS, result.records()),),
@@ -85,17 +89,22 @@ def _pattern(kinds: Any, stack: Any) -> Iterator[tuple[str, str]]:
 
 
 def _runs(runs: Sequence[str]) -> str:
-    """Layers in order, those of a cycle once.
+    """Layers in order, those of a cycle once; a few may stand before it.
 
     >>> _runs(["3 dense", "58 sparse"]), _runs(["5 local", "1 global"] * 10 + ["2 local"])
     ('3 dense, 58 sparse', '10 x (5 local, 1 global), 2 local')
+    >>> _runs(["1 dense", *["2 local", "1 global"] * 5])
+    '1 dense, 5 x (2 local, 1 global)'
     """
-    for length in range(1, len(runs) // 2 + 1):
-        turns = 1
-        while list(runs[turns * length : (turns + 1) * length]) == list(runs[:length]):
-            turns += 1
-        if turns > 1:
-            return ", ".join([f"{turns} x ({', '.join(runs[:length])})", *runs[turns * length :]])
+    for before in range(min(BEFORE, len(runs)) + 1):
+        rest = list(runs[before:])
+        for length in range(1, len(rest) // 2 + 1):
+            turns = 1
+            while rest[turns * length : (turns + 1) * length] == rest[:length]:
+                turns += 1
+            if turns > 1:
+                cycle = f"{turns} x ({', '.join(rest[:length])})"
+                return ", ".join([*runs[:before], cycle, *rest[turns * length :]])
     return ", ".join(runs)
 
 

@@ -9,31 +9,9 @@ from difflib import get_close_matches
 from math import inf
 from typing import Any, NoReturn
 
+from tpsim.program.names import NAMES
 from tpsim.quantity.errors import InputError, Place
 from tpsim.quantity.spec import MOST, Document
-
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "hidden": ("hidden_size", "n_embd"),
-    "layers": ("num_hidden_layers", "n_layer"),
-    "heads": ("num_attention_heads", "n_head"),
-    "kv_heads": ("num_key_value_heads",),
-    "head_dim": ("head_dim",),
-    "ffn": ("hidden_activation", "hidden_act", "activation_function"),
-    "ffn_hidden": ("intermediate_size", "n_inner"),
-    "vocab": ("vocab_size",),
-    "max_positions": ("n_positions", "max_position_embeddings"),
-    "tie_embeddings": ("tie_word_embeddings",),
-    "parallel_residual": ("use_parallel_residual",),
-    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "top": ("num_experts_per_tok", "experts_per_token"),
-    "kv_rank": ("kv_lora_rank",),
-    "nope": ("qk_nope_head_dim",),
-    "rope": ("qk_rope_head_dim",),
-    "value": ("v_head_dim",),
-    "window": ("sliding_window", "sliding_window_size"),
-    "global_every": ("sliding_window_pattern", "_sliding_window_pattern"),
-}
-"""Field of a model or of its blocks -> the keys that config.json files have for it, the preferred one first."""
 
 MISSPELT = 0.87
 """Likeness (difflib's ratio) from which a key is taken for a misspelt one: a single slip in eight letters."""
@@ -119,11 +97,16 @@ class Config:
         types = self.get("layer_types")
         if types is None:
             return ""
-        if not isinstance(types, list) or layer >= len(types) or types[layer] not in LAYER_TYPES:
-            named = types[layer] if isinstance(types, list) and layer < len(types) else types
+        if not isinstance(types, list):
             self.refuse(
-                "layer_types", f"layer kind {as_json(named)} is not modelled", f"known: {', '.join(LAYER_TYPES)}"
+                "layer_types", f"layer_types: {as_json(types)} is not a list", f'write ["{LAYER_TYPES[0]}", ...]'
             )
+        if layer >= len(types):
+            message = f"layer_types tells of {len(types)} layers, and the model has more"
+            self.refuse("layer_types", message, "name the kind of each layer, or change the number of layers")
+        if types[layer] not in LAYER_TYPES:
+            message, known = f"layer kind {as_json(types[layer])} is not modelled", f"known: {', '.join(LAYER_TYPES)}"
+            raise InputError.one("bad-config", message, self.place("layer_types", layer), remedy=known)
         return str(types[layer])
 
     def named_value(self, name: str) -> tuple[str, Any]:
@@ -207,7 +190,7 @@ class Config:
         remedy = "remove it if it changes no size, or write a tpsim: model/2 file"
         raise InputError.one("unread-key", message, self.document.place(*keys), remedy=remedy)
 
-    def place(self, *keys: str) -> Place | None:
+    def place(self, *keys: str | int) -> Place | None:
         """Where a key of what is read stands."""
         return self.document.place(*self.path, *keys)
 

@@ -155,7 +155,7 @@ OLMO2: Mapping[str, Any] = {"model": {"norms": "post"}, "attention": {"qk_norm":
 BIAS_OF_GLM = {"attention_bias": {"bias": "qkv"}}
 
 FAMILIES: Mapping[str, ModelFamily] = {
-    "llama": ModelFamily(switches={"attention_bias": False, "mlp_bias": False}),
+    "llama": ModelFamily(switches={"mlp_bias": False}, flags={"attention_bias": {"bias": "all"}}),
     "llama4_text": ModelFamily(
         switches=NO_BIAS,
         masks=chunks,

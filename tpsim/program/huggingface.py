@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.config import NAMES, Config, as_json
+from tpsim.program.config import Config, as_json
 from tpsim.program.families import FAMILIES, FEW_BITS, ModelFamily
 from tpsim.program.kinds_file import CYCLES, kind_names, merged
 from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe
+from tpsim.program.names import NAMES
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:

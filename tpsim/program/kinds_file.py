@@ -6,16 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import groupby
 from operator import itemgetter
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE, Layers
-from tpsim.program.model import Attention, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive
+from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive
 from tpsim.program.model_file import ModelSourceFields
-from tpsim.quantity.errors import At, InputError, Place, unknown
+from tpsim.quantity.errors import At, InputError, Place, Problem, did_you_mean, unknown
 from tpsim.quantity.spec import Count, Flag, Strict
+
+if TYPE_CHECKING:
+    from tpsim.quantity.spec import Document
 
 Pair = tuple[str, str]
 
@@ -25,7 +28,7 @@ class RunFields(Strict):
 
     repeat: Count = 1
     of: Pair | None = None
-    cycle: tuple[Pair, ...] | None = None
+    cycle: Annotated[tuple[Pair, ...], Field(min_length=1)] | None = None
 
 
 class MtpFields(Strict):
@@ -50,6 +53,45 @@ Block = Annotated[
 ]
 
 
+BLOCKS = {
+    "attention": {"attention": "gqa", "heads": 32, "kv_heads": 8, "head_dim": 128},
+    "mlp": {"ffn": "mlp", "kind": "swiglu", "hidden": 14336},
+}
+"""What blocks look like."""
+
+SAID = {"attention": ("gqa", "mla"), "ffn": ("mlp", "moe")}
+"""The fields of which a block has one, and what it says there."""
+
+OTHERWISE = {
+    "mha": "gqa, with as many kv_heads as heads",
+    "mqa": "gqa, with kv_heads: 1",
+    "dense": "mlp",
+    **{kind: f"mlp, with kind: {kind}" for kind in get_args(FeedForward)},
+}
+"""What others call a block, or a kind of one -> what stands there."""
+
+
+def refuse_unknown_blocks(document: Document) -> None:
+    """Refuse blocks that do not say which of the vocabulary they are, before their fields are called unknown."""
+    blocks = document.data.get("blocks")
+    named = (
+        {name: block for name, block in blocks.items() if isinstance(block, dict)} if isinstance(blocks, dict) else {}
+    )
+    wrong = []
+    for name, block in named.items():
+        part = next((part for part in SAID if part in block), "")
+        if not part:
+            message, remedy = f"block {name} does not say what it is", "add attention: gqa, or ffn: mlp"
+            wrong.append(Problem("missing-field", message, document.key_place("blocks", name), remedy))
+        elif (said := block[part]) not in SAID[part]:
+            other, message = OTHERWISE.get(str(said)), f'blocks.{name}.{part} cannot be "{said}"'
+            remedy = f"write {other}" if other else did_you_mean(str(said), SAID[part])
+            note = f"values: {', '.join(SAID[part])}"
+            wrong.append(Problem("unknown-value", message, document.place("blocks", name, part), remedy, note))
+    if wrong:
+        raise InputError(wrong)
+
+
 class ModelFile2(Strict):
     """A decoder-only transformer of layers of several kinds; sizes are counts."""
 
@@ -57,13 +99,13 @@ class ModelFile2(Strict):
     noun = "a model"
 
     tpsim: Literal["model/2"]
-    name: str
+    name: str = Field(examples=["my-model"])
     source: ModelSourceFields | None = None
-    hidden: Count
-    vocab: Count
+    hidden: Count = Field(examples=[4096])
+    vocab: Count = Field(examples=[32000])
     vocab_padded: Count | None = None
-    blocks: dict[str, Block]
-    layers: tuple[RunFields, ...]
+    blocks: dict[str, Block] = Field(examples=[BLOCKS])
+    layers: tuple[RunFields, ...] = Field(min_length=1, examples=[[{"repeat": 32, "of": [*BLOCKS]}]])
     mtp: MtpFields | None = None
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norms: Literal["pre", "post", "both"] = "pre"
@@ -125,7 +167,9 @@ def _known(file: ModelFile2, pair: Pair, place: Place | None) -> Pair:
     for name, part in zip(pair, ("attention", "ffn"), strict=True):
         fitting = [known for known, block in file.blocks.items() if hasattr(block, part)]
         if name not in fitting:
-            raise unknown(name, f"{part} of the model", fitting, place, listing="blocks")
+            noun = "attention" if part == "attention" else "feed-forward"
+            remedy = "a pair is an attention, then a feed-forward" if name in file.blocks else ""
+            raise unknown(name, f"{noun} of the model", fitting, place, remedy, listing="blocks")
     return pair
 
 

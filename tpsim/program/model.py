@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -69,6 +69,7 @@ class Latent(Strict):
     value o; query_rank u, None: queries are made from the stream itself
     """
 
+    noun: ClassVar[str] = "a latent attention"
     attention: Literal["mla"] = "mla"
     heads: Count
     kv_rank: Count
@@ -94,6 +95,7 @@ class Latent(Strict):
 class Mlp(Strict):
     """A feed-forward of every token: hidden f; bias: on all of its projections."""
 
+    noun: ClassVar[str] = "a feed-forward"
     ffn: Literal["mlp"] = "mlp"
     kind: FeedForward
     hidden: Count
@@ -121,6 +123,7 @@ class Moe(Strict):
     bias         on the router and on all projections of the experts (gpt-oss)
     """
 
+    noun: ClassVar[str] = "a mixture of experts"
     ffn: Literal["moe"] = "moe"
     kind: FeedForward = "swiglu"
     experts: Count

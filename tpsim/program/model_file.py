@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from tpsim.program.model import FLAT, Attention, FeedForward, Latent, Model, Moe, Positions, as_stated, dense
+from tpsim.program.names import FOREIGN, NAMES
 from tpsim.program.transformer import parameter_count
 from tpsim.quantity import spec
 from tpsim.quantity.errors import At, InputError, Place, did_you_mean
@@ -47,15 +48,15 @@ class ModelFile(Strict):
 
     # `Model` is a class of its own: a model whose layers are alike is a special case of it, see `dense`.
     tpsim: Literal["model/1"]
-    name: str
+    name: str = Field(examples=["my-model"])
     source: ModelSourceFields | None = None
-    hidden: Count
-    layers: Count
-    heads: Count
+    hidden: Count = Field(examples=[4096])
+    layers: Count = Field(examples=[32])
+    heads: Count = Field(examples=[32])
     kv_heads: Count | None = None
     head_dim: Count | None = None
-    ffn: FeedForwardFields
-    vocab: Count
+    ffn: FeedForwardFields = Field(examples=[{"kind": "swiglu", "hidden": 14336}])
+    vocab: Count = Field(examples=[32000])
     vocab_padded: Count | None = None
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     bias: Flag = False
@@ -105,17 +106,18 @@ def load_model(name_or_path: str | Path, *, beside: Path = Path()) -> ModelRead:
         )
         place = document.key_place(EXTENDS)
         raise InputError.one("extends-no-model", "a scenario extends a model, a model's file does not", place, remedy)
-    file, document = spec.read(document, _format(document))
+    file, document = _read(document)
     return ModelRead(model_of(file, document.place), document, file.source.title if file.source else "")
 
 
-def _format(document: Document) -> type[ModelFile | ModelFile2]:
-    """The version that a file is of; what is neither is measured by the first."""
-    if document.data.get("tpsim") != "model/2":
-        return ModelFile
-    from tpsim.program.kinds_file import ModelFile2
+def _read(document: Document) -> tuple[ModelFile | ModelFile2, Document]:
+    """The file in the version that it is of; what is neither is measured by the first."""
+    if not re.fullmatch(r"model/([2-9]|\d\d+)", str(document.data.get("tpsim"))):
+        return spec.read(document, ModelFile, foreign=FOREIGN["model/1"])
+    from tpsim.program.kinds_file import ModelFile2, refuse_unknown_blocks
 
-    return ModelFile2
+    refuse_unknown_blocks(document)
+    return spec.read(document, ModelFile2, foreign=FOREIGN["model/2"])
 
 
 def with_fields(read: ModelRead, changes: Document) -> ModelRead:
@@ -128,7 +130,7 @@ def with_fields(read: ModelRead, changes: Document) -> ModelRead:
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
     fields = {key: value for key, value in base.items() if key not in ("params", "active")} | changes.data
     document = spec.with_data(changes, {key: value for key, value in fields.items() if key != EXTENDS})
-    file, _ = spec.read(document, _format(document))
+    file, _ = _read(document)
     return ModelRead(model_of(file, document.place), read.document, read.source, read.notes)
 
 
@@ -141,7 +143,7 @@ def model_of(file: ModelFile | ModelFile2, at: At) -> Model:
         from tpsim.program.kinds_file import model_of_kinds
 
         for name, block in file.blocks.items():
-            check_block(block, lambda field, name=name: at("blocks", name, field))
+            check_block(block, file.positions, lambda field, name=name: at("blocks", name, field))
         model = model_of_kinds(file, at)
         check_sizes(model, at)
         return model
@@ -158,10 +160,7 @@ def check_sizes(model: Model, at: At) -> None:
     Among them a stated parameter count more than 1 % from the computed one.
     """
     for block in (block for kind in model.kinds.values() for block in (kind.attention, kind.ffn)):
-        check_block(block, at)
-        if model.positions == "rope" and isinstance(block, Attention) and block.rope and block.head_dim % 2:
-            remedy = "an even head_dim, or positions: learned"
-            _refuse(f"head_dim {block.head_dim} is odd, and rope turns pairs", at("head_dim"), remedy)
+        check_block(block, model.positions, at)
     if model.positions == "learned" and model.max_positions is None:
         _refuse("positions are learned and max_positions is not stated", at("positions"), "add max_positions: 2048")
     if model.vocab_padded < model.vocab:
@@ -173,8 +172,11 @@ def check_sizes(model: Model, at: At) -> None:
     _check_params(model, at)
 
 
-def check_block(block: Block, at: At) -> None:
+def check_block(block: Block, positions: Positions, at: At) -> None:
     """Refuse sizes of a block that contradict each other; `at` gives the place of its field."""
+    if positions == "rope" and isinstance(block, Attention) and block.rope and block.head_dim % 2:
+        remedy = "an even head_dim, or positions: learned"
+        _refuse(f"head_dim {block.head_dim} is odd, and rope turns pairs", at("head_dim"), remedy)
     if isinstance(block, Attention) and block.heads % block.kv_heads:
         _refuse(
             f"{block.heads} heads are not divisible by {block.kv_heads} kv_heads",
@@ -198,7 +200,7 @@ def _check_params(model: Model, at: At) -> None:
         stated = getattr(model, field)
         if stated is not None and all(abs(count - stated) > PARAMS_TOLERANCE * stated for count in computed):
             _refuse(
-                f"{field} says {stated:.4g}, the sizes make {' or '.join(f'{count:.4g}' for count in computed)}",
+                f"{field} says {stated:,.15g}, the sizes make {' or '.join(f'{count:,}' for count in computed)}",
                 at(field),
                 f"check the sizes, or remove {field}",
                 "more than 1 % apart",
@@ -217,8 +219,6 @@ def _head_dim(file: ModelFile, at: At) -> int:
 
 def _config_place(document: Document, name: str) -> Place | None:
     """Where a config.json has the field of `Model` called `name`."""
-    from tpsim.program.config import NAMES
-
     nested = ("text_config",) if isinstance(document.data.get("text_config"), dict) else ()
     data = document.data[nested[0]] if nested else document.data
     keys = [key for key in NAMES.get(name, ()) if key in data]

@@ -180,6 +180,21 @@ NEAR = 5
 """Names that are shown as near: who sees more reads none."""
 
 
+def whole_meant(text: str) -> str:
+    """The whole number, or the two, that a text without one may mean; "" if none.
+
+    >>> whole_meant("8,192"), whole_meant("8k"), whole_meant("many")
+    ('8192', '8192, or 8000', '')
+    """
+    if re.fullmatch(r"\d{1,3}([,_ ']\d{3})+", text):
+        return re.sub(r"\D", "", text)
+    prefixed = re.fullmatch(r"(\d+) ?([kKmM])i?", text)
+    if prefixed is None:
+        return ""
+    power = 1 if prefixed[2] in "kK" else 2
+    return f"{int(prefixed[1]) * 1024**power}, or {int(prefixed[1]) * 1000**power}"
+
+
 def near(word: str, known: Iterable[str]) -> list[str]:
     """At most five of the known names, the likeliest first.
 

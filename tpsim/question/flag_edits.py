@@ -26,7 +26,7 @@ from tpsim.question.edits import (
     Keys,
     flag_words,
 )
-from tpsim.question.foreign_names import as_field, foreign_name, not_yet
+from tpsim.question.foreign_names import IN_PYTHON, as_field, foreign_name, not_yet
 from tpsim.question.serving_file import served_as
 
 
@@ -152,8 +152,8 @@ def _known(name: str) -> None:
         raise InputError.one("foreign-name", f"--{name} is not a flag of tpsim", remedy=remedy)
     if feature := not_yet(name):
         raise InputError.one("not-supported-yet", f"--{name}: {feature} is not supported yet")
-    remedy = did_you_mean(name, [*PATHS, "mesh", "placement", *ROLES], form="--{}")
-    raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=remedy)
+    near = did_you_mean(name, [*PATHS, "mesh", "placement", *ROLES], form="--{}")
+    raise InputError.one("unknown-flag", f"--{name} is not a flag", remedy=IN_PYTHON.get(name, near))
 
 
 def _word(name: str, value: object) -> str:

@@ -200,6 +200,15 @@ NOT_YET: Mapping[str, str] = {word: feature for feature, words in _LATER.items()
 """A field that a later tpsim may have -> the feature that it asks for."""
 
 
+IN_PYTHON = {
+    "set": 'write overrides=["layout.zero=3"]',
+    "save": "a plan is saved by its text: plan.to_yaml(), of a search found.best.plan.to_yaml()",
+    "sweep": 'ask tpsim.sweep(..., folder="runs")',
+    **dict.fromkeys(("output", "format", "quiet", "verbose"), "an answer has verdict, to_frame() and to_json()"),
+}
+"""Options of the command line that are no arguments of a function -> what is instead."""
+
+
 def foreign_name(word: str) -> str | None:
     """The tpsim path for another framework's name, also when spelled as a flag: ``--tensor-parallel-size``."""
     return FOREIGN.get(as_field(word))

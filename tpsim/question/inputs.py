@@ -27,9 +27,12 @@ def files_of(sources: Callable[[Any], Iterable[Document | Machine]]) -> Of[Seque
 
 
 def asked(kind: LibraryKind, path: str) -> str:
-    """How the command line names the file at `path`: by its library name, if it has one, and never as an option."""
+    """How the command line names the file at `path`: by its library name, if it has one, and never as an option.
+
+    Standard input stays ``-``.
+    """
     name = Path(path).stem if Path(path).parent in spec.library(kind) else path
-    return f"./{name}" if name.startswith("-") else name
+    return f"./{name}" if name.startswith("-") and name != "-" else name
 
 
 def shown(path: str) -> str:

@@ -10,6 +10,7 @@ from tpsim.algebra.mesh import as_flag
 from tpsim.fabric.placement import in_one_line
 from tpsim.program.model import as_stated
 from tpsim.program.transformer import parameter_count
+from tpsim.question.inputs import inputs
 from tpsim.question.prices import written
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 CHANGES = "hardware_changes"
 """The key under which is resolved what a scenario changes of its machine."""
+
+FILES = "hardware_files"
+"""The key under which is resolved which of the answer's inputs the machine was read from."""
 
 
 def resolved(question: Question) -> dict[str, Any]:
@@ -29,6 +33,7 @@ def resolved(question: Question) -> dict[str, Any]:
         "name": question.name,
         "model": {**as_stated(question.model), "parameters": parameter_count(question.model)},
         "hardware": question.machine.name,
+        FILES: [path for path, _ in inputs(question.machine)],
         **({CHANGES: changes} if changes else {}),
         "chips": question.mesh.devices,
         "mesh": dict(question.mesh.axes),

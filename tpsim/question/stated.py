@@ -15,10 +15,11 @@ from tpsim.quantity.spec import Document
 from tpsim.quantity.spec.checked import header_problem
 from tpsim.question.edits import Edit, edited, flag_words, read_override, refuse_text
 from tpsim.question.flag_edits import at, bare_scenario, flags_to_edits, statements
-from tpsim.question.foreign_names import not_yet
+from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
 from tpsim.question.serving_file import fields_of_workload, foreign_to, format_of, refuse_unknown_kind
+from tpsim.report.record import Record
 
 Extends = Callable[[Path], Document]
 Source = str | Path | Document | Mapping[str, Any] | None
@@ -151,6 +152,8 @@ def opened(scenario: Source, flags: Mapping[str, Any], extends: Extends, overrid
 
 def _another_file(document: Document) -> Problem | None:
     """What is wrong with a file that says that it is no scenario: a model, such as a config.json, or a machine."""
+    if not {"tpsim", "model_type", "extends"} & document.data.keys():
+        return _of_another_framework(document)
     config = "tpsim" not in document.data and "model_type" in document.data
     wrong = header_problem(document, ScenarioFile) if "tpsim" in document.data else None
     kind = "model" if config else str(document.data.get("tpsim")).partition("/")[0]
@@ -161,13 +164,40 @@ def _another_file(document: Document) -> Problem | None:
     return replace(wrong, remedy=asked) if wrong and asked else wrong
 
 
+TOLD = 4
+"""Names of another framework that are answered with ours."""
+
+
+def _of_another_framework(document: Document) -> Problem | None:
+    """What is wrong with a file of another framework, such as DeepSpeed's: what of it tpsim calls otherwise."""
+    theirs = {
+        key: path for key in document.data if (path := foreign_name(key)) and key not in ScenarioFile.model_fields
+    }
+    wrong = header_problem(document, ScenarioFile) if theirs else None
+    listed = ", ".join(f"{key} {path}" for key, path in [*theirs.items()][:TOLD])
+    return wrong and replace(wrong, note=f"a scenario is a file of tpsim's own, which calls {listed}")
+
+
+OF_TEXT = "yaml.safe_load(plan.to_yaml())"
+"""How a scenario's text, in Python, is its content."""
+
+
 def _document(scenario: Source, flags: Mapping[str, Any], overrides: Sequence[str]) -> Document:
     if isinstance(scenario, Document):
         return scenario
     if scenario is None:
         return Document(data=bare_scenario(flags, overrides), path="flags", text="", sha256="")
+    if isinstance(scenario, Record):
+        message, remedy = f"a {type(scenario).__name__} is an answer, not a scenario", f"of a plan: {OF_TEXT}"
+        raise InputError.one("no-scenario", message, remedy=remedy)
     if isinstance(scenario, Mapping):
         return Document(data=dict(scenario), path="scenario", text="", sha256="")
+    if isinstance(scenario, str) and "\n" in scenario:
+        message, remedy = (
+            "a scenario's text stands where its file or its name is due",
+            f"write it to a file, or load it: {OF_TEXT}",
+        )
+        raise InputError.one("no-scenario", message, remedy=remedy)
     return spec.load(spec.named("scenarios", str(scenario)))
 
 

@@ -146,10 +146,12 @@ class Answer(Record):
         return ()
 
     def to_frame(self) -> pd.DataFrame:
-        """The records as a pandas DataFrame."""
+        """The records as a pandas DataFrame, with texts where a record has a map or a list, as CSV has them."""
         import pandas as pd
 
-        rows = [dict(record) for record in self.records()]
+        from tpsim.report.formats import flat
+
+        rows = [{name: flat(value) for name, value in record.items()} for record in self.records()]
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(self.columns))
 
     def to_json(self) -> dict[str, Any]:

@@ -33,13 +33,17 @@ def csv_text(records: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) 
     return out.getvalue()
 
 
-def _csv_cell(value: Any) -> str:
-    if value is None:
-        return ""
+def flat(value: Any, between: str = ",") -> Any:
+    """A value as a cell holds it: a map as ``data=8,tensor=4``, a list as its items, anything else as it is."""
     if isinstance(value, Mapping):
         value = [f"{key}={inside}" for key, inside in value.items()]
-    if isinstance(value, list | tuple):
-        return _csv_cell(",".join(map(str, value)))
+    return between.join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _csv_cell(value: Any) -> str:
+    value = flat(value)
+    if value is None:
+        return ""
     if not isinstance(value, str):
         return repr(value) if isinstance(value, float) else str(value)
     text = printable(value)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.printable import printable
 from tpsim.report import vega
+from tpsim.report.formats import flat
 from tpsim.report.table import Bar, Column, Line, Page, Table, TableText, as_text, on_one_line
 from tpsim.report.vega import Look
 
@@ -168,14 +169,9 @@ def _number(value: Any) -> float | None:
 def _table(records: Sequence[Mapping[str, Any]]) -> Table:
     keys = list(dict.fromkeys(key for record in records for key in record))
     columns = tuple(Column(key, key, _kind(key, [record.get(key) for record in records])) for key in keys)
-    shown = [{key: _plain(value) for key, value in record.items()} for record in records[:MOST]]
+    shown = [{key: flat(value, ", ") for key, value in record.items()} for record in records[:MOST]]
     left = f"{len(records) - MOST:,} more rows: to_frame() has them" if len(records) > MOST else ""
     return Table(columns, shown, more=left)
-
-
-def _plain(value: Any) -> Any:
-    """A value that text can hold beside others: a list as its items."""
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def _kind(key: str, values: Sequence[Any]) -> CellKind:

@@ -231,9 +231,17 @@ def test_what_launchers_and_collectors_of_logs_put_before_a_line_does_not_matter
 def test_the_host_that_pdsh_puts_before_a_line_does_not_matter(tmp_path, name):
     text = (LOGS / name).read_text(encoding="utf-8")
     tagged = read(written(tmp_path, "".join(f"node-17: {line}\n" for line in text.splitlines())))
-    assert [(run.kind, run.library, run.seconds) for run in tagged] == [
-        (run.kind, run.library, run.seconds) for run in read(LOGS / name)
+    assert [(run.kind, run.library, run.V, run.seconds) for run in tagged] == [
+        (run.kind, run.library, run.V, run.seconds) for run in read(LOGS / name)
     ]
+
+
+@pytest.mark.parametrize("size", [2**20, 2**30, 2**34, 2**37])
+def test_a_row_behind_a_host_is_seen_however_long_its_size_is(tmp_path, size):
+    """nccl-tests pads sizes to 12 digits: from 1 GB on fewer than three spaces are left, and rows were left out."""
+    row = f"{size:12d}  {size // 4:12d}     float     sum      -1  100.00  1.00  1.75       0"
+    (line, _) = load(written(tmp_path, f"node-17: {row}\n")).lines
+    assert line == row
 
 
 def test_a_program_with_the_suffix_of_mpi_names_its_collective(tmp_path):

@@ -73,6 +73,18 @@ def test_a_foreign_name_is_answered_with_tpsims(refusal):
     assert refusal("machine_name: m\n", head="tpsim: machine/1\n", foreign=foreign).count("error[") == 1
 
 
+def test_a_number_where_a_name_is_due_is_given_quotes_not_an_example(refusal):
+    assert 'write "12"' in refusal("name: 12\n", head="tpsim: machine/1\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [("2k", "2048, or 2000"), ("2M", "2097152, or 2000000"), ("2_048", "2048"), ("12,048,000", "12048000")],
+)
+def test_a_whole_number_that_is_written_otherwise_is_answered_with_its_digits(refusal, written, remedy):
+    assert f"write {remedy}" in refusal(f"chips: {written}\n").splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("body", "slug", "place", "said"),
     [

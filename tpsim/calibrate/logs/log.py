@@ -29,7 +29,7 @@ _BEFORE = re.compile(
     |\[\d+\]\                                      # mpirun -prepend-rank
     |\[(?:rank|default)\d+\]:\ ?                   # torchrun
     |\[pod/[^\s\]]+\]\                             # kubectl logs --prefix
-    |[A-Za-z][\w.-]*:\ (?=\#|rccl-tests:|\ {3,}\d+\ +\d+\ +[a-z])  # pdsh, of headers and of rows
+    |[A-Za-z][\w.-]*:\ (?=\#|rccl-tests:|\ *\d+\ {2,}\d+\ {2,}[a-z])  # pdsh, of headers and of rows
     |\[?\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\ std(?:out|err)\ F)?(?:\ |$)
     |\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?:\ |$)
     |\d{10}\.\d+(?:\ |$)

@@ -34,7 +34,7 @@ class _Kind(NamedTuple):
 
 _KINDS: dict[LibraryKind, _Kind] = {
     "hardware": _Kind("hardware", "machine", "hardware", "tpsim hw list", "--model llama-3-8b --hw {} --seq 4096"),
-    "chips": _Kind("hardware/chips", "chip", "chip"),
+    "chips": _Kind("hardware/chips", "chip", "chip", "tpsim hw list -v"),
     "scenarios": _Kind("scenarios", "scenario", "scenario", "tpsim scenario list"),
     "models": _Kind("scenarios/models", "model", "model", "tpsim model list", "--model {} --hw dgx-h100 --seq 4096"),
 }
@@ -216,6 +216,10 @@ def _file(path: Path, most: int) -> bytes:
 
 def _absent(path: Path) -> str:
     """What helps somebody whose file is not there."""
+    if {"http:", "https:"} & {*path.parts}:
+        return "nothing is read from a network: give a file, of a model of Hugging Face its config.json"
+    if any(part == "~" or part.startswith("$") for part in path.parts):
+        return "write the whole path: no ~ and no variable is read"
     if path.is_symlink():
         return f"it is a link to {path.readlink()}, which is not there"
     twin = next((twin for suffix in SUFFIXES if (twin := path.with_name(path.stem + suffix)).is_file()), None)

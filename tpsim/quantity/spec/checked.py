@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem, did_you_mean, suggest
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem, did_you_mean, suggest, whole_meant
 from tpsim.quantity.spec.document import NO_PARTS, Document, Keys, Load, LoadPart, extended
 from tpsim.quantity.spec.fields import choices_at, deeper, example, meanings, model_at, noun, sorts_at
 from tpsim.quantity.spec.text import load
@@ -89,8 +89,8 @@ MISMATCH = "string_pattern_mismatch"
 
 _OTHERS = {
     MISMATCH: ("", "it must match {pattern}"),
-    "too_short": (", too short a list", "write at least {min_length}"),
-    "too_long": (", too long a list", "write at most {max_length}"),
+    "too_short": (" of too few entries", "write {min_length} or more"),
+    "too_long": (" of too many entries", "write {max_length} at most"),
     "greater_than": ("", "it must be more than {gt:.15g}"),
     "greater_than_equal": ("", "it must be at least {ge:.15g}"),
     "less_than": ("", "it must be less than {lt:.15g}"),
@@ -110,7 +110,8 @@ def header_problem(document: Document, model: type[BaseModel]) -> Problem | None
     place = document.place("tpsim") if "tpsim" in document.data else document.place()
     write = f"write tpsim: {due}"
     if declared is None:
-        return Problem("missing-header", "the file does not say what it is", place, f"its first line is tpsim: {due}")
+        what, remedy = ("file", f"its first line is tpsim: {due}") if place else ("mapping", f'add "tpsim": "{due}"')
+        return Problem("missing-header", f"the {what} does not say what it is", place, remedy)
     its_kind, slash, its_version = str(declared).partition("/")
     if its_kind == kind and slash and its_version.isdecimal():
         newer = int(its_version) > int(version)
@@ -221,7 +222,8 @@ def _unknown(
     note = f"fields here: {', '.join(fields)}" if fields else ""
     if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
         field = path.partition(",")[0]
-        same = next((other for other in missing if _path(other.keys) == field), None)
+        inside = (*here, field.rpartition(".")[2])
+        same = next((other for other in missing if _path(other.keys) == field or other.keys == inside), None)
         return Problem("foreign-name", message, place, f"tpsim calls this {path}", note), same
     absent = {str(other.keys[-1]): other for other in missing if other.keys[:-1] == here}
     free = [field for field in fields if field not in data or not _beside(document, place, (*here, field))]
@@ -306,15 +308,18 @@ def _of_another_type(wrong: _Located, name: str, place: Place | None, model: typ
     """The problem of a value of another type than is due, such as a bare number for a text with a unit."""
     owner = model_at(model, wrong.keys[:-1])
     value, quote = wrong.finding["input"], wrong.due == "text" and isinstance(wrong.finding["input"], int | float)
-    if quote and owner and (text := example(owner, str(wrong.keys[-1]))):
-        write = f'"{text}"' if text.startswith(">") else text  # a YAML text is quoted behind >
+    typical = example(owner, str(wrong.keys[-1])) if owner and str(wrong.keys[-1]) in owner.model_fields else ""
+    if quote and re.match(r"[<>]? *\d", typical):
+        write = f'"{typical}"' if typical.startswith(">") else typical  # a YAML text is quoted behind >
         return Problem("missing-unit", f"{name} is {_shown(value)}, a bare number", place, f"write {write}")
-    bare = isinstance(value, str) and value.isdecimal() and "number" in wrong.due
-    write = f'"{_shown(value)}"' if quote else f"{value}, without quotes" if bare else ""
+    digits = value if isinstance(value, str) and "number" in wrong.due else ""
+    write = (
+        f'"{_shown(value)}"' if quote else f"{digits}, without quotes" if digits.isdecimal() else whole_meant(digits)
+    )
     if wrong.due == "a list" and isinstance(value, int | float) and not isinstance(value, bool):
-        write = f"[{value}]"
-    elif "a map of fields" in wrong.due and owner and str(wrong.keys[-1]) in owner.model_fields:
-        write = example(owner, str(wrong.keys[-1]))
+        write = typical or f"[{value}]"
+    elif "a map of fields" in wrong.due:
+        write = typical
     words = ", or ".join([write or wrong.due, *([] if write else choices_at(model, wrong.keys))])
     return Problem("bad-value", f"{name} is {_shown(value)}, not {wrong.due}", place, f"write {words}")
 

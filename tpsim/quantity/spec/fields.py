@@ -227,10 +227,14 @@ def example(model: type[BaseModel], field: str) -> str:
     """A value to show in a remedy for a missing or a wrong field, or "" when there is nothing typical."""
     info = model.model_fields[field]
     marks: Iterator[Quantity] = (mark for mark in info.metadata if isinstance(mark, Quantity))
-    typical = (info.examples or [""])[0]
-    if isinstance(typical, dict):
-        typical = "{" + ", ".join(f"{key}: {value}" for key, value in typical.items()) + "}"
-    return next((RULES[mark.dimension].examples[0] for mark in marks), str(typical))
+    return next((RULES[mark.dimension].examples[0] for mark in marks), _flow((info.examples or [""])[0]))
+
+
+def _flow(value: Any) -> str:
+    """An example as a file has it on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(inside)}" for key, inside in value.items()) + "}"
+    return "[" + ", ".join(map(_flow, value)) + "]" if isinstance(value, list) else str(value)
 
 
 def meanings(model: type[BaseModel] | None, field: str) -> list[str]:

@@ -33,6 +33,7 @@ TOO_DEEP = f"the file is nested more than {MAX_DEPTH} deep"
 FLATTER = "is it a tpsim file? None is nested more than ten deep"
 SMALLER = "is it a tpsim file?"
 FIELDS = "write fields: name: value"
+ONCE = "it can be read once: one - for all of a command"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,8 @@ class _Reader:
 
     def _root(self, event: yaml.Event) -> dict[str, Any]:
         if isinstance(event, yaml.StreamEndEvent):
-            self._refuse("empty-file", "the file is empty", Place(self.path, 0, 0, ""), FIELDS)
+            message, remedy = ("standard input is empty", ONCE) if self.path == "-" else ("the file is empty", FIELDS)
+            self._refuse("empty-file", message, Place(self.path, 0, 0, ""), remedy)
         first = next(self.events)
         if not isinstance(first, yaml.MappingStartEvent):
             content = "a list" if isinstance(first, yaml.SequenceStartEvent) else "a single value"
