@@ -269,7 +269,7 @@ def _best(question: Question) -> dict[str, bool]:
 
 def _calls(plan: PlanResult, uses: Uses) -> Iterator[CallsFact]:
     rows = plan.collectives
-    for fact, row in zip(calls_of(rows, plan.pipeline and plan.pipeline.pacing_rank), rows, strict=True):
+    for fact, row in zip(calls_of(rows, plan.pipeline.pacing_rank if plan.pipeline else None), rows, strict=True):
         levels = tuple(_carried_by(row, plan.question))
         yield fact.but(messages=plain(row.timing.steps * fact.calls), levels=levels, uses=uses.of_row(row))
 
