@@ -193,6 +193,11 @@ def test_what_is_kept_is_told_of_each_kind_of_layer():
         (NODE, "{layers: 5}"),
         *(("gpt3-175b-a100-tp8-sp", value) for value in ("{drop: [mlp.act]}", "{base: full, replay: needed}")),
         *(("llama3-8b-b200-fsdp", value) for value in ("full", "selective")),
+        (
+            "llama3-405b-h100-cp",
+            "{drop: [attention.k, norm.mlp]}",
+        ),  # a ring keeps no keys of others: one device, its own
+        ("qwen3-235b-h100", "{drop: [router.logits, attention.normed, attention.q]}"),
     ],
 )
 def test_a_recomputed_step_moves_the_bytes_that_are_claimed(scenario, value):

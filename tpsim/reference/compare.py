@@ -18,7 +18,7 @@ from tpsim.reference.routing import reordered
 from tpsim.reference.run import Run, label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from tpsim.reference.blocks import Block, Device
 
@@ -95,14 +95,29 @@ def compared(sharded: Run, whole: Run) -> Iterator[Compared]:
 
 
 def _twins(sharded: Program, whole: Program) -> dict[Op, Op]:
-    """The unsharded counterpart of every op that has one."""
-    ops, others = ([op for op in program.ops if _comparable(op)] for program in (sharded, whole))
+    """The unsharded counterpart of every op that has one: of what runs once more that of its first run.
+
+    On one device other things may be missing in backward: what is gathered is kept, though its shards are dropped.
+    """
+    ran = [op for op in sharded.ops if _comparable(op)]
+    ops, again = ([op for op in ran if (op.where.again == "replay") == more] for more in (False, True))
+    others = [op for op in whole.ops if _comparable(op) and op.where.again != "replay"]
     for left, right in zip(ops, others, strict=False):
         if label(left.output, left) != label(right.output, right):
             raise Misaligned(f"{label(left.output, left)} stands where one device has {label(right.output, right)}")
     if len(ops) != len(others):
         raise Misaligned(f"{len(ops)} ops stand where one device has {len(others)}")
-    return dict(zip(ops, others, strict=True))
+    twins, first = dict(zip(ops, others, strict=True)), {_made(op): op for op in others if op.where.act == "F"}
+    if missing := [op for op in again if _made(op) not in first]:
+        raise Misaligned(f"{label(missing[0].output, missing[0])} runs once more, and one device has no such op")
+    return twins | {op: first[_made(op)] for op in again}
+
+
+def _made(op: Op) -> Hashable:
+    """What an op makes, whichever run of it this is."""
+    where = op.where
+    kernel = where.kernel.removesuffix(".again")
+    return type(op), label(op.output, op), op.output.dims, where.block, kernel, where.loops
 
 
 def _comparable(op: Op) -> bool:
