@@ -149,9 +149,15 @@ LAID: Mapping[str, str] = {
 """How parameters are laid out, and who does so."""
 
 
+OF_EXPERTS: Mapping[str, str] = {
+    "rows": ", of experts not of these but of what each makes (torchtitan, where experts are fewer than shards)"
+}
+"""What is said beside that of a model with experts."""
+
+
 def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
     """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
-    if not model.hidden % shards or model.experts:
+    if not model.hidden % shards:
         return "none"
     return file.practice.padding or PRACTICES[file.practice.base].padding
 
@@ -163,7 +169,8 @@ def line_notes(question: Question) -> Iterator[Assumption]:
     if line:
         shards, more = question.mesh.size(*over), _filled(question)
         text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
-        yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
+        text += LAID[line] + OF_EXPERTS.get(line, "") * bool(question.model.experts)
+        yield Assumption(f"{text}; {100 * more:.2g} % of what a device holds fills them up", "derived")
 
 
 def _filled(question: Question) -> float:
