@@ -128,7 +128,7 @@ def test_a_plan_says_how_parameters_are_filled_up_and_how_much_that_is():
     assert not [one for one in resolve(None, flags={**SMALL, "dp": 16, "batch": 32}).assumptions if "fill" in one.text]
 
 
-def test_padding_none_and_experts_are_refused_with_what_would_do():
+def test_padding_none_is_refused_with_what_would_do():
     with pytest.raises(InputError) as error:
         resolve(None, flags={**SMALL, "practice": "xla"})
     assert str(error.value) == (
@@ -136,5 +136,52 @@ def test_padding_none_and_experts_are_refused_with_what_would_do():
         " --> command line:1:1\n  |\n1 | --zero 1\n  | ^^^^^^^^ legal dp: 1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, "
         "64, 80, 100, 160, 200, 320, 400, 800, 1600; or zero: 0\n  = practice: {padding: flat} fills parameters up"
     )
-    with pytest.raises(InputError, match="experts are not filled up"):
-        resolve(None, flags={**SMALL, "model": "mixtral-8x7b", "dp": 12, "seq": 4096})
+
+
+EXPERTS = {"tpsim": "scenario/1", "name": "experts", "model": "mixtral-8x7b", "hardware": "dgx-h100"}
+EXPERTS |= {"mesh": {"d": 3, "e": 2}, "workload": {"global_batch": 24, "seq": 1024}}
+OF_EXPERTS = {"dp": ["d", "e"], "ep": "e", "zero": 1}
+HIDDEN, WIDE, VOCAB, LAYERS = 4096, 14336, 32000, 32
+DENSE = [(1, HIDDEN, HIDDEN)] * 2 + [(1, 1024, HIDDEN)] * 2 + [(1, 8, HIDDEN)] + [(1, HIDDEN, 1)] * 2
+"""Queries, out, keys, values, the router, two norms: each one array of rows and columns (Mixtral's config.json)."""
+MIXED = [(8, WIDE, HIDDEN)] * 2 + [(8, HIDDEN, WIDE)]
+
+
+def held_with_experts(practice, shards, home):
+    """Elements of a device of 6: experts lie on `home` of these, and the rest of the devices splits each."""
+
+    def own(many, rows, columns, over):
+        if practice == "fsdp2":
+            return many * ceil(rows / over) * columns
+        return ceil(many * rows * columns / over)
+
+    around = [(1, VOCAB, HIDDEN)] * 2 + [(1, HIDDEN, 1)]
+    dense = sum(own(*array, shards) for array in [*DENSE * LAYERS, *around])
+    return dense + LAYERS * sum(own(many // home, *array, shards // home) for many, *array in MIXED)
+
+
+@pytest.mark.parametrize("practice", ["megatron", "deepspeed", "fsdp2"])
+@pytest.mark.parametrize("home", [1, 2])
+def test_states_of_experts_are_filled_up_over_the_shards_that_they_do_not_lie_on(practice, home):
+    layout = {**OF_EXPERTS, "ep": "e" if home > 1 else []}
+    found = plan({**EXPERTS, "layout": layout, "practice": {"base": practice, "qkv": "separate"}})
+    assert found.memory.optimizer_bytes == 12 * held_with_experts(practice, 6, home)
+
+
+@pytest.mark.parametrize(
+    ("practice", "layout"),
+    [
+        ("megatron", {"zero": 1}),
+        ("megatron", {"zero": 2, "ep": []}),
+        ("fsdp2", {"zero": 3}),
+        ("deepspeed", {"zero": 3}),
+        ("deepspeed", {"zero": 3, "ep": ["d", "e"]}),
+        ("fsdp2", {"zero": 3, "ep": "e", "zero_over": "d"}),
+    ],
+)
+def test_a_step_of_experts_with_lines_is_that_of_one_device(practice, layout):
+    attention = {"attention": "gqa", "heads": 32, "kv_heads": 8, "head_dim": 128}
+    blocks = {"attention": attention, "experts": {"ffn": "moe", "experts": 6, "top": 2, "hidden": 14336}}
+    model = {"extends": "mixtral-8x7b", "params": None, "active": None, "blocks": blocks}
+    answer = verify({**EXPERTS, "model": model, "layout": {**OF_EXPERTS, **layout}, "practice": practice})
+    assert answer.ok, answer.verdict

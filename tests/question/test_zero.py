@@ -175,22 +175,40 @@ def test_biases_of_experts_too_short_for_dp_stay_whole_and_the_plan_says_so():
     assert note in [one.text for one in plan.assumptions]
 
 
-def held_by(shards, experts, **flags):
-    return tpsim.plan(model="deepseek-v3", hw="dgx-h100", dp=shards, ep=experts, seq=4096, batch=shards, **flags)
+def held_by(shards, experts, *overrides, **flags):
+    asked = {"model": "deepseek-v3", "hw": "dgx-h100", "dp": shards, "ep": experts, "seq": 4096, "batch": shards}
+    return tpsim.plan(**asked, **flags, overrides=overrides)
+
+
+WHOLE = "practice.padding=none"
+
+
+@pytest.mark.parametrize(("practice", "more"), [("megatron", 1e-4), ("fsdp2", 1e-2)])
+@pytest.mark.parametrize("experts", [1, 64])
+def test_weights_on_latents_are_filled_up_as_all_others_where_their_ranks_do_not_divide(practice, more, experts):
+    """On one axis of 1,024, which divides neither ranks of 1,536 and 512 nor heads, they were whole on every chip.
+
+    FSDP2 has whole rows: one of the router's 256 and of 64 rotated keys on the first devices, none on the others.
+    """
+    half, full = (held_by(shards, experts, zero=1, practice=practice) for shards in (512, 1024))
+    assert 2 * full.memory.optimizer_bytes == pytest.approx(half.memory.optimizer_bytes, rel=more)
+    (text,) = (one.text for one in full.assumptions if "fills" in one.text)
+    begins = "query latent 1536 and latent of keys and values 512 are not divisible by dp 1024, which ZeRO splits "
+    assert text.startswith(f"{begins}parameters over: ")
 
 
 def test_weights_on_latents_lie_over_heads_too_where_their_ranks_divide_by_a_part_of_the_shards():
     """Ranks of 1,536 and 512 do not divide by 1,024: states of queries, keys and values were whole, 40 GB of a chip."""
-    half, full = (held_by(shards, 64, zero=1).memory.optimizer_bytes for shards in (512, 1024))
+    half, full = (held_by(shards, 64, WHOLE, zero=1).memory.optimizer_bytes for shards in (512, 1024))
     assert 2 * full == pytest.approx(half, rel=1e-3)
 
 
 def test_a_plan_says_over_what_zero_leaves_weights_on_latents_whole():
     """An axis of 1,024 divides neither ranks of 1,536 and 512 nor 128 heads."""
-    (text,) = (one.text for one in held_by(1024, 1, zero=1).assumptions if "latents" in one.text)
+    (text,) = (one.text for one in held_by(1024, 1, WHOLE, zero=1).assumptions if "latents" in one.text)
     beginning = "weights on latents do not divide over dp 1024, by their ranks and by heads: "
     assert text == f"{beginning}ZeRO leaves them whole over data"
-    assert not any("latents" in one.text for one in held_by(512, 1, zero=1).assumptions)
+    assert not any("latents" in one.text for one in held_by(512, 1, WHOLE, zero=1).assumptions)
 
 
 def test_of_axes_that_divide_a_rank_those_of_the_most_devices_are_taken_not_the_most_axes():
@@ -210,5 +228,5 @@ def test_what_ranks_and_heads_leave_of_the_shards_splits_head_dims_where_it_divi
     few["blocks"] = {"latent": latent, "dense": {"ffn": "mlp", "kind": "swiglu", "hidden": 18432}}
     asked = {"tpsim": "scenario/1", "model": few, "hardware": "dgx-h100", "mesh": {"a": 2, "b": 32}}
     asked |= {"workload": {"seq": 512, "global_batch": 64, "microbatches": 1}}
-    plan = tpsim.plan({**asked, "layout": {"dp": ["a", "b"], "zero": 1}})
+    plan = tpsim.plan({**asked, "layout": {"dp": ["a", "b"], "zero": 1}, "practice": {"padding": "none"}})
     assert plan.question.layout.type_in(("u", "g", "d"), "state").on == (("a",), (), ("b",))

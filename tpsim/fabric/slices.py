@@ -77,7 +77,7 @@ def parted(
     """
     own: dict[str, tuple[Bound, ...]] = {}
     for whole, stated in bound.items():
-        parts = {axis: n for axis, n in reversed(sizes.items()) if parents.get(axis, axis) == whole}
+        parts = {axis: sizes[axis] for axis in reversed([*sizes]) if parents.get(axis, axis) == whole}
         left = _counted(stated, prod(parts.values()))
         for axis, size in parts.items():
             own[axis], left = _taken(left, size)

@@ -115,7 +115,8 @@ class Space:
             roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
             fields["mesh",] = layout.mesh()
             fields |= {("layout", role): roles.get(role) for role in ROLES}
-            fields |= {("layout", "zero_over"): None} | ({} if "cp" in roles else {("layout", "context"): None})
+            freed = ("zero_over",) if "cp" in roles else ("zero_over", "context")
+            fields |= {("layout", name): None for name in freed}
             fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
             if name not in ROLES and (stages or name not in Order._fields):

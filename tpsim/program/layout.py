@@ -147,7 +147,9 @@ class Layout:
         """
         row = self.table.get(region, {})
         for name in (line for line in LINES if line in row):
-            return FlatDim(name, self.type_in(dims, "*"), dims if name == "flat" else rows, row[name]).type
+            own = self.type_in(dims, "*")
+            over = tuple(axis for axis in row[name] if axis not in own.sharded_axes)
+            return FlatDim(name, own, dims if name == "flat" else rows, over).type if over else own
         return self.type_in(dims, region)
 
     def type_in(self, dims: tuple[str, ...], region: str) -> Sharding:

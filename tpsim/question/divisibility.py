@@ -108,7 +108,6 @@ def workload_problems(
             f"write at most {model.max_positions}",
         )
     if zero and model.hidden % shards:
-        filled = "experts are not filled up" if model.experts else "practice: {padding: flat} fills parameters up"
         some = shards != dp * cp
         noun = "shards" if some else f"dp{' x cp' if shared else ''}"
         yield Problem(
@@ -117,7 +116,7 @@ def workload_problems(
             + (f"the {shards} shards of zero_over" if some else f"dp {dp}{shared}, which zero {zero} splits it over"),
             at("layout", "zero_over" if some else "dp"),
             f"legal {noun}: {listed(divisors(model.hidden))}; or zero: 0",
-            filled,
+            "practice: {padding: flat} fills parameters up",
         )
 
 

@@ -111,7 +111,7 @@ def _cut_by_roles(
     over = sharded_over(stated, at)
     copies = mesh.size(*over)
     zero = fields.zero if copies > 1 else 0
-    line = line_of(file, model, copies) if zero else "none"
+    line = line_of(file, sizes, copies) if zero else "none"
     bare = zero if line == "none" else 0
     cached = cache_row(fields.cache or "heads", tp=tp, dp=dp)
     splits: dict[str, Any] = {"ways": (ways, shards, sharing), "split": fields.sequence_parallel}

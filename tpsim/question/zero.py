@@ -149,9 +149,24 @@ LAID: Mapping[str, str] = {
 """How parameters are laid out, and who does so."""
 
 
-def line_of(file: ScenarioFile, model: Model, shards: int) -> Literal["flat", "rows", "none"]:
+OF_EXPERTS: Mapping[str, str] = {
+    "rows": ", of experts not of these but of what each makes (torchtitan, where experts are fewer than shards)"
+}
+"""What is said beside that of a model with experts."""
+
+
+FIRST: Mapping[str, str] = {"h": "hidden", "u": "query latent", "x": "latent of keys and values"}
+"""The dims that ZeRO shards of weights, in words: hidden, or that of a latent in its place."""
+
+
+def undivided(sizes: Mapping[str, int], shards: int) -> list[str]:
+    """Those that so many shards do not divide."""
+    return [dim for dim in FIRST if sizes.get(dim, 0) % shards]
+
+
+def line_of(file: ScenarioFile, sizes: Mapping[str, int], shards: int) -> Literal["flat", "rows", "none"]:
     """How parameters are laid out that ZeRO shards: as practice does where so many shards do not divide them."""
-    if not model.hidden % shards or model.experts:
+    if not undivided(sizes, shards):
         return "none"
     return file.practice.padding or PRACTICES[file.practice.base].padding
 
@@ -161,9 +176,13 @@ def line_notes(question: Question) -> Iterator[Assumption]:
     lines = ((dim, axes) for row in question.layout.table.values() for dim, axes in row.items() if dim in LINES)
     line, over = next(lines, (None, ()))
     if line:
-        shards, more = question.mesh.size(*over), _filled(question)
-        text = f"hidden {question.model.hidden} is not divisible by dp {shards}, which ZeRO splits parameters over: "
-        yield Assumption(f"{text}{LAID[line]}; {100 * more:.2g} % of what a device holds fills them up", "derived")
+        shards, more, sizes = question.mesh.size(*over), _filled(question), question.workload.dims(question.model)
+        named = [f"{FIRST[dim]} {sizes[dim]}" for dim in undivided(sizes, shards)]
+        text = f"{' and '.join(named)} {'are' if len(named) > 1 else 'is'} not divisible by dp {shards}, "
+        text += (
+            "which ZeRO splits parameters over: " + LAID[line] + OF_EXPERTS.get(line, "") * bool(question.model.experts)
+        )
+        yield Assumption(f"{text}; {100 * more:.2g} % of what a device holds fills them up", "derived")
 
 
 def _filled(question: Question) -> float:

@@ -22,10 +22,14 @@ def parameters(block: Mlp, _: Practice) -> Iterator[Parameter]:
 def projections(
     kind: FeedForward, block: str, leading: tuple[str, ...], hidden: str, *, bias: bool = False
 ) -> Iterator[Parameter]:
-    """Those of a feed-forward, or of many with a dim for `leading`, which bear other names."""
+    """Those of a feed-forward, or of many with a dim for `leading`, which bear other names.
+
+    Of many a row is one of each, as FSDP2 shards them where they are fewer than shards (torchtitan, Shard(1)).
+    """
     names, own = ("1", "2", *(("gate",) if kind in GATED else ())), "" if block == "mlp" else f"_{block}"
     for name in names:
-        yield Parameter(f"W{name}{own}", (*leading, "h", hidden), block, first=("h",) if name == "2" else ())
+        rows = ("h",) if name == "2" else (hidden,)
+        yield Parameter(f"W{name}{own}", (*leading, "h", hidden), block, first=rows)
     for name in names if bias else ():
         yield Parameter(f"b{name}{own}", (*leading, "h" if name == "2" else hidden), block)
 
