@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
 
 SUFFIX = ".yaml"
+HEADER = re.compile(rb"""(^|[{,]|\xef\xbb\xbf|\xff\xfe|\xfe\xff)\s*["']?tpsim["']?\s*:""", re.MULTILINE)
+"""What a scenario has in it, on whichever line, and other YAML mostly has not."""
+
 NO_SCENARIO = ("hardware/", "model/", "lock/")
 """What the files in a folder say that are not scenarios and are passed over."""
 
@@ -43,12 +47,20 @@ def guarded(paths: Sequence[str], folder: Path, home: Path | None = None) -> dic
 
 def _in_folder(folder: Path) -> Iterator[Document]:
     for path in sorted(folder.rglob(f"*{SUFFIX}")):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts) or not _may_be_ours(path):
             continue
         document = spec.load(path)
         header = document.data.get("tpsim")
         if header is not None and not str(header).startswith(NO_SCENARIO):
             yield document
+
+
+def _may_be_ours(path: Path) -> bool:
+    """False for a file without ``tpsim:`` in it, which may be YAML of any sort: templates, tags, several documents.
+
+    Looked for are the first bytes of it, as many as a scenario may have, in any encoding that writes them so.
+    """
+    return path.is_file() and HEADER.search(spec.content(path, spec.WRITTEN.bytes).replace(b"\0", b"")) is not None
 
 
 def _asked(path: Path) -> Document:
