@@ -86,6 +86,26 @@ def test_a_lock_elsewhere_holds_paths_from_its_own_folder(tpsim, folder, monkeyp
     assert (ran.code, ran.out.split(" ")[0]) == (0, "3")
 
 
+@pytest.mark.parametrize("beside", ["library", "elsewhere"])
+def test_a_scenario_from_outside_of_a_folder_that_is_held_whole_is_held_beside_it(tpsim, folder, tmp_path, beside):
+    """Right after the update that added it the check said that it was gone."""
+    other = tmp_path / "other.yaml"
+    other.write_text(
+        "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\nlayout: {dp: data}\n"
+        "workload: {global_batch: 2, seq: 16}\n"
+    )
+    name, path = ("gpt2-xl-a100-dp",) * 2 if beside == "library" else ("../other", "../other.yaml")
+    (folder / "tpsim.lock").unlink()
+    assert tpsim("check", "--update", ".", "-q").code == 0
+    assert tpsim("check", "--update", path, "-q").out == f"new: {name}; tpsim.lock is updated\n"
+    assert tpsim("check", "-q").out == "4 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+    assert tpsim("check", ".", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+    assert tpsim("check", path, "-q").out == "1 scenario is as tpsim.lock holds it; times within 1e-09\n"
+    (folder / "scenarios/shards.yaml").unlink()
+    assert tpsim("check", "--update", ".", "-q").out == "gone: scenarios/shards; tpsim.lock is updated\n"
+    assert tpsim("check", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+
+
 OTHERS = {
     "template": b"{{- if .Values.x }}\na: {{ .Values }}\n{{- end }}\n",
     "tags": b"Resources: !Ref A\n",

@@ -11,7 +11,7 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from tpsim.quantity.spec import Document
 
@@ -87,7 +87,16 @@ def relative_paths(paths: Sequence[str], folder: Path) -> tuple[str, ...]:
     )
 
 
-def below(names: Mapping[str, object], paths: Sequence[str]) -> set[str]:
-    """Of the names in a lock those that belong to `paths`."""
+def of_library(paths: Iterable[str], folder: Path) -> set[str]:
+    """Of the paths of a lock in `folder` those that are names of the library, and of no file or folder there."""
+    return {path for path in paths if not spec.is_path(path) and not (folder / path).exists()}
+
+
+def below(names: Iterable[str], paths: Sequence[str], library: Collection[str] = ()) -> set[str]:
+    """Of the names in a lock those that belong to `paths`; all that lie in its folder belong to that.
+
+    library  names that are of no file
+    """
     stems = [path.removesuffix(SUFFIX) for path in paths]
-    return {name for name in names for stem in stems if stem in {".", name} or name.startswith(f"{stem}/")}
+    inside = {name for name in names if "." in stems and not name.startswith("../") and name not in library}
+    return inside | {name for name in names for stem in stems if stem == name or name.startswith(f"{stem}/")}
