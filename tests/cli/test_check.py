@@ -9,6 +9,7 @@ from contextlib import chdir
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from tests.changes import GUARDED
 from tpsim.cli.main import run
@@ -86,7 +87,7 @@ def test_a_lock_elsewhere_holds_paths_from_its_own_folder(tpsim, folder, monkeyp
     assert (ran.code, ran.out.split(" ")[0]) == (0, "3")
 
 
-@pytest.mark.parametrize("beside", ["library", "elsewhere"])
+@pytest.mark.parametrize("beside", ["library", "elsewhere", "json"])
 def test_a_scenario_from_outside_of_a_folder_that_is_held_whole_is_held_beside_it(tpsim, folder, tmp_path, beside):
     """Right after the update that added it the check said that it was gone."""
     other = tmp_path / "other.yaml"
@@ -94,7 +95,13 @@ def test_a_scenario_from_outside_of_a_folder_that_is_held_whole_is_held_beside_i
         "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\nlayout: {dp: data}\n"
         "workload: {global_batch: 2, seq: 16}\n"
     )
-    name, path = ("gpt2-xl-a100-dp",) * 2 if beside == "library" else ("../other", "../other.yaml")
+    (folder / "other.json").write_text(json.dumps(yaml.safe_load(other.read_text())))
+    names = {
+        "library": ("gpt2-xl-a100-dp",) * 2,
+        "elsewhere": ("../other", "../other.yaml"),
+        "json": ("other.json",) * 2,
+    }
+    name, path = names[beside]
     (folder / "tpsim.lock").unlink()
     assert tpsim("check", "--update", ".", "-q").code == 0
     assert tpsim("check", "--update", path, "-q").out == f"new: {name}; tpsim.lock is updated\n"
@@ -104,6 +111,18 @@ def test_a_scenario_from_outside_of_a_folder_that_is_held_whole_is_held_beside_i
     (folder / "scenarios/shards.yaml").unlink()
     assert tpsim("check", "--update", ".", "-q").out == "gone: scenarios/shards; tpsim.lock is updated\n"
     assert tpsim("check", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+
+
+def test_a_scenario_of_the_other_suffix_is_found_in_its_folder(tpsim, folder):
+    """It was passed over in silence, and gone once its folder was named."""
+    text = "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\nlayout: {dp: data}\n"
+    (folder / "scenarios/other.yml").write_text(text + "workload: {global_batch: 2, seq: 16}\n")
+    assert tpsim("check", "-q").out == "new: scenarios/other.yml\n"
+    assert tpsim("check", "--update", "scenarios/other.yml", "-q").code == 0
+    assert tpsim("check", "--update", "scenarios", "-q").code == 0
+    assert tpsim("check", "-q").out == "4 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+    with chdir(folder / "scenarios"):
+        assert tpsim("check", "other.yml").out.splitlines()[-1] == "next: tpsim plan ../scenarios/other.yml"
 
 
 OTHERS = {

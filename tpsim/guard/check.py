@@ -106,8 +106,8 @@ class CheckResult(Drifted):
 
     def _asked_as(self, name: str) -> str:
         """How a command names a scenario of the lock: its file, or its name in the library."""
-        file = self.path.parent / f"{name}{SUFFIX}"
-        return str(file) if file.exists() else name
+        files = (self.path.parent / f"{name}{suffix}" for suffix in (SUFFIX, ""))
+        return next((str(file) for file in files if file.exists()), name)
 
     @property
     def notices(self) -> tuple[str, ...]:

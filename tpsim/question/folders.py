@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
 
 SUFFIX = ".yaml"
+"""What names of scenarios are told without."""
+
+FOUND = (SUFFIX, ".yml")
+"""What files are looked at in folders; JSON there is mostly another program's, or an answer."""
+
 HEADER = re.compile(rb"""(^|[{,]|\xef\xbb\xbf|\xff\xfe|\xfe\xff)\s*["']?tpsim["']?\s*:""", re.MULTILINE)
 """What a scenario has in it, on whichever line, and other YAML mostly has not."""
 
@@ -46,7 +51,7 @@ def guarded(paths: Sequence[str], folder: Path, home: Path | None = None) -> dic
 
 
 def _in_folder(folder: Path) -> Iterator[Document]:
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+    for path in sorted(path for suffix in FOUND for path in folder.rglob(f"*{suffix}")):
         if any(part.startswith(".") for part in path.relative_to(folder).parts) or not _may_be_ours(path):
             continue
         document = spec.load(path)
@@ -93,10 +98,12 @@ def of_library(paths: Iterable[str], folder: Path) -> set[str]:
 
 
 def below(names: Iterable[str], paths: Sequence[str], library: Collection[str] = ()) -> set[str]:
-    """Of the names in a lock those that belong to `paths`; all that lie in its folder belong to that.
+    """Of the names in a lock those that belong to `paths`: what is named, and what is found in folders.
 
     library  names that are of no file
     """
     stems = [path.removesuffix(SUFFIX) for path in paths]
-    inside = {name for name in names if "." in stems and not name.startswith("../") and name not in library}
-    return inside | {name for name in names for stem in stems if stem == name or name.startswith(f"{stem}/")}
+    found = {name for name in names if not name.endswith(".json") and name not in library}
+    inside = {name for name in found if "." in stems and not name.startswith("../")}
+    inside |= {name for name in found for stem in stems if name.startswith(f"{stem}/")}
+    return inside | ({*names} & {*stems})
