@@ -9,6 +9,7 @@ from contextlib import chdir
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from tests.changes import GUARDED
 from tpsim.cli.main import run
@@ -84,6 +85,86 @@ def test_a_lock_elsewhere_holds_paths_from_its_own_folder(tpsim, folder, monkeyp
     monkeypatch.chdir(folder / "models")
     ran = tpsim("check", "--lock", "../locks.lock", "-q")
     assert (ran.code, ran.out.split(" ")[0]) == (0, "3")
+
+
+@pytest.mark.parametrize("beside", ["library", "elsewhere", "json"])
+def test_a_scenario_from_outside_of_a_folder_that_is_held_whole_is_held_beside_it(tpsim, folder, tmp_path, beside):
+    """Right after the update that added it the check said that it was gone."""
+    other = tmp_path / "other.yaml"
+    other.write_text(
+        "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\nlayout: {dp: data}\n"
+        "workload: {global_batch: 2, seq: 16}\n"
+    )
+    (folder / "other.json").write_text(json.dumps(yaml.safe_load(other.read_text())))
+    names = {
+        "library": ("gpt2-xl-a100-dp",) * 2,
+        "elsewhere": ("../other", "../other.yaml"),
+        "json": ("other.json",) * 2,
+    }
+    name, path = names[beside]
+    (folder / "tpsim.lock").unlink()
+    assert tpsim("check", "--update", ".", "-q").code == 0
+    assert tpsim("check", "--update", path, "-q").out == f"new: {name}; tpsim.lock is updated\n"
+    assert tpsim("check", "-q").out == "4 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+    assert tpsim("check", ".", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+    assert tpsim("check", path, "-q").out == "1 scenario is as tpsim.lock holds it; times within 1e-09\n"
+    (folder / "scenarios/shards.yaml").unlink()
+    assert tpsim("check", "--update", ".", "-q").out == "gone: scenarios/shards; tpsim.lock is updated\n"
+    assert tpsim("check", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+
+
+def test_a_scenario_of_the_other_suffix_is_found_in_its_folder(tpsim, folder):
+    """It was passed over in silence, and gone once its folder was named."""
+    text = "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\nlayout: {dp: data}\n"
+    (folder / "scenarios/other.yml").write_text(text + "workload: {global_batch: 2, seq: 16}\n")
+    assert tpsim("check", "-q").out == "new: scenarios/other.yml\n"
+    assert tpsim("check", "--update", "scenarios/other.yml", "-q").code == 0
+    assert tpsim("check", "--update", "scenarios", "-q").code == 0
+    assert tpsim("check", "-q").out == "4 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+    with chdir(folder / "scenarios"):
+        assert tpsim("check", "other.yml").out.splitlines()[-1] == "next: tpsim plan ../scenarios/other.yml"
+
+
+OTHERS = {
+    "template": b"{{- if .Values.x }}\na: {{ .Values }}\n{{- end }}\n",
+    "tags": b"Resources: !Ref A\n",
+    "documents": b"a: 1\n---\nb: 2\n",
+    "merged": b"x: &a {b: 1}\ny: {<<: *a}\n",
+    "twice": b"a: 1\na: 2\n",
+    "service": b"services:\n  tpsim:\n    image: x\n",
+    "large": b"a: b\n" * 400_000,
+    "binary": bytes(range(256)),
+}
+"""YAML of other programs, and what is none, in a folder with scenarios."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_yaml_of_other_programs_beside_scenarios_is_passed_over(tpsim, folder, name):
+    """Whatever of it tpsim does not read as YAML: it refused to check a folder with a template in it."""
+    (folder / f"scenarios/{name}.yaml").write_bytes(OTHERS[name])
+    (folder / "scenarios/nowhere.yaml").symlink_to("gone")
+    (folder / "scenarios/folder.yaml").mkdir()
+    assert tpsim("check", "-q").out == "3 scenarios are as tpsim.lock holds them; times within 1e-09\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [
+        (lambda text: b"\xef\xbb\xbf" + text.replace("tpsim:", '"tpsim" :', 1).encode(), 1),
+        (lambda text: ("{" + ", ".join(text.split("\n")[:1]) + ", model: gpt-tiny, hardware: dgx-h100}").encode(), 2),
+        (lambda text: text.encode("utf-16"), 2),
+        (lambda text: ("# " + "x" * 900_000 + "\n" + text).encode(), 1),
+        (lambda text: (text + "x: {\n").encode(), 2),
+    ],
+    ids=["bom", "flow", "utf-16", "long", "torn"],
+)
+def test_whatever_says_that_it_is_of_tpsim_is_held_or_refused(tpsim, folder, written, code):
+    text = "tpsim: scenario/1\nmodel: gpt-tiny\nhardware: dgx-h100\nmesh: {data: 2}\nlayout: {dp: data}\n"
+    text += "workload: {global_batch: 2, seq: 16}\n"
+    (folder / "scenarios/other.yaml").write_bytes(written(text))
+    ran = tpsim("check", "-q")
+    assert ran.code == code
+    assert "scenarios/other" in ran.out + ran.err
 
 
 def test_a_library_scenario_is_held_by_its_name(tpsim, folder):

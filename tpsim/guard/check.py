@@ -18,7 +18,7 @@ from tpsim.guard.moved_numbers import STATES_FIT, is_outcome, outcome
 from tpsim.quantity import spec
 from tpsim.quantity.arguments import checked
 from tpsim.quantity.errors import InputError
-from tpsim.question.folders import SUFFIX, below, guarded, relative_paths
+from tpsim.question.folders import SUFFIX, below, guarded, of_library, relative_paths
 from tpsim.report.record import Record
 from tpsim.report.table import Line
 
@@ -106,8 +106,8 @@ class CheckResult(Drifted):
 
     def _asked_as(self, name: str) -> str:
         """How a command names a scenario of the lock: its file, or its name in the library."""
-        file = self.path.parent / f"{name}{SUFFIX}"
-        return str(file) if file.exists() else name
+        files = (self.path.parent / f"{name}{suffix}" for suffix in (SUFFIX, ""))
+        return next((str(file) for file in files if file.exists()), name)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -149,24 +149,25 @@ def check(
     asked = relative_paths(named, path.parent) or known.paths or _home(path.parent)
     there = asked if named else _still_there(asked, path, known)
     documents = documents or guarded(there, path.parent)
-    paths = _joined(known.paths, asked) if named or not update else tuple(there)
+    library = of_library([*known.paths, *asked], path.parent)
+    paths = _joined(known.paths, asked, library) if named or not update else tuple(there)
     now = current_lock(documents, known.but(paths=paths), path.parent, texts=update)
     if not update:
-        names = below(known.scenarios, asked)
+        names = below(known.scenarios, asked, library)
         held = known.but(scenarios={name: fact for name, fact in known.scenarios.items() if name in names})
         return CheckResult(drift(held, now), path, updated=False, asked=tuple(named))
-    others = known.scenarios.keys() - below(known.scenarios, asked) - now.scenarios.keys() if named else ()
+    others = known.scenarios.keys() - below(known.scenarios, asked, library) - now.scenarios.keys() if named else ()
     found_first = first or head is not None
     return CheckResult(drift(known, merged(known, now, others)), path, True, found_first, tuple(named))
 
 
-def _joined(known: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+def _joined(known: Sequence[str], asked: Sequence[str], library: Collection[str]) -> tuple[str, ...]:
     """The paths of a lock and those that are asked for, without what lies below another one."""
     every = dict.fromkeys([*known, *asked])
     return tuple(
         path
         for path in every
-        if not any(below({path.removesuffix(SUFFIX): path}, [above]) for above in every if above != path)
+        if not any(below([path.removesuffix(SUFFIX)], [above], library) for above in every if above != path)
     )
 
 

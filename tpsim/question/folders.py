@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,19 @@ from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from tpsim.quantity.spec import Document
 
 SUFFIX = ".yaml"
+"""What names of scenarios are told without."""
+
+FOUND = (SUFFIX, ".yml")
+"""What files are looked at in folders; JSON there is mostly another program's, or an answer."""
+
+HEADER = re.compile(rb"""(^|[{,]|\xef\xbb\xbf|\xff\xfe|\xfe\xff)\s*["']?tpsim["']?\s*:""", re.MULTILINE)
+"""What a scenario has in it, on whichever line, and other YAML mostly has not."""
+
 NO_SCENARIO = ("hardware/", "model/", "lock/")
 """What the files in a folder say that are not scenarios and are passed over."""
 
@@ -42,13 +51,21 @@ def guarded(paths: Sequence[str], folder: Path, home: Path | None = None) -> dic
 
 
 def _in_folder(folder: Path) -> Iterator[Document]:
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
-        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+    for path in sorted(path for suffix in FOUND for path in folder.rglob(f"*{suffix}")):
+        if any(part.startswith(".") for part in path.relative_to(folder).parts) or not _may_be_ours(path):
             continue
         document = spec.load(path)
         header = document.data.get("tpsim")
         if header is not None and not str(header).startswith(NO_SCENARIO):
             yield document
+
+
+def _may_be_ours(path: Path) -> bool:
+    """False for a file without ``tpsim:`` in it, which may be YAML of any sort: templates, tags, several documents.
+
+    Looked for are the first bytes of it, as many as a scenario may have, in any encoding that writes them so.
+    """
+    return path.is_file() and HEADER.search(spec.content(path, spec.WRITTEN.bytes).replace(b"\0", b"")) is not None
 
 
 def _asked(path: Path) -> Document:
@@ -75,7 +92,18 @@ def relative_paths(paths: Sequence[str], folder: Path) -> tuple[str, ...]:
     )
 
 
-def below(names: Mapping[str, object], paths: Sequence[str]) -> set[str]:
-    """Of the names in a lock those that belong to `paths`."""
+def of_library(paths: Iterable[str], folder: Path) -> set[str]:
+    """Of the paths of a lock in `folder` those that are names of the library, and of no file or folder there."""
+    return {path for path in paths if not spec.is_path(path) and not (folder / path).exists()}
+
+
+def below(names: Iterable[str], paths: Sequence[str], library: Collection[str] = ()) -> set[str]:
+    """Of the names in a lock those that belong to `paths`: what is named, and what is found in folders.
+
+    library  names that are of no file
+    """
     stems = [path.removesuffix(SUFFIX) for path in paths]
-    return {name for name in names for stem in stems if stem in {".", name} or name.startswith(f"{stem}/")}
+    found = {name for name in names if not name.endswith(".json") and name not in library}
+    inside = {name for name in found if "." in stems and not name.startswith("../")}
+    inside |= {name for name in found for stem in stems if name.startswith(f"{stem}/")}
+    return inside | ({*names} & {*stems})

@@ -38,4 +38,5 @@ from tpsim.quantity.spec.fields import alone as alone
 from tpsim.quantity.spec.fields import left_out as left_out
 from tpsim.quantity.spec.fields import schema_of as schema_of
 from tpsim.quantity.spec.text import LARGE as LARGE
+from tpsim.quantity.spec.text import WRITTEN as WRITTEN
 from tpsim.quantity.spec.text import load as load
