@@ -404,3 +404,12 @@ def test_tokens_that_are_decoded_and_split_over_tensor_choose_experts_evenly():
     asked |= {"ep": "data", "sp": True, "overrides": ["workload={kind: decode, batch: 8, context: 64, tokens: 4}"]}
     found = verify(**asked)
     assert found.ok, found.verdict
+
+
+@pytest.mark.parametrize("practice", ["megatron", "ideal"])
+def test_the_rotated_part_of_a_head_is_whole_where_a_table_splits_heads_on_their_dim(practice):
+    """No layout splits it: it was taken for split as the other part, and verify could not run it."""
+    scenario = {"tpsim": "scenario/1", "model": "deepseek-v3", "hardware": "dgx-h100", "mesh": {"a": 2}}
+    scenario |= {"shardings": {"*": {"d": "a"}}, "workload": {"seq": 4096, "global_batch": 2}}
+    result = verify({**scenario, "practice": {"base": practice, "context": "gather"}})
+    assert result.ok, result.verdict

@@ -262,11 +262,12 @@ def test_every_option_of_attention_is_had_of_a_shared_sequence_too(options):
 
 
 HEADS_ON_ANOTHER_AXIS = Layout({"*": {"s": ("C",)}, "heads": {"s": ("C",), "g": ("D",)}})
+SEQUENCES_OF_ANOTHER_AXIS = Layout({"*": {"s": ("C",)}, "block": {"b": ("D",)}})
 QUERIES_OF_ANOTHER_AXIS = Layout({"*": {"s": ("C",)}, "block": {"s": ("C", "D")}})
 
 
 @pytest.mark.parametrize("sinks", [False, True])
-@pytest.mark.parametrize("where", [HEADS_ON_ANOTHER_AXIS, QUERIES_OF_ANOTHER_AXIS])
+@pytest.mark.parametrize("where", [HEADS_ON_ANOTHER_AXIS, QUERIES_OF_ANOTHER_AXIS, SEQUENCES_OF_ANOTHER_AXIS])
 def test_a_ring_of_a_table_that_cuts_heads_or_blocks_otherwise_equals_one_device(where, sinks):
     """Heads are sliced before blocks come and gathered behind their sums; a device may see a hidden block first."""
     model, mesh = blocks(LLAMA, {"sinks": sinks}), Mesh({"C": 2, "D": 2})

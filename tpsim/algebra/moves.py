@@ -241,15 +241,22 @@ def _selections(axes: Sequence[str]) -> Iterator[Axes]:
         yield from combinations(axes, size)
 
 
-def as_streamed(moves: tuple[Move, ...], *, circle: bool) -> tuple[Move, ...]:
-    """The moves with a scatter that comes first streamed, else a gather that comes last.
+def as_streamed(moves: tuple[Move, ...], dim: str, *, circle: bool) -> tuple[Move, ...]:
+    """The moves with a scatter that comes first, but for slices, streamed, else a gather that comes last.
 
-    Behind a scatter a gather undoes what was sliced before blocks came: it is no part of the stream.
+    Behind a scatter a gather undoes what was sliced before blocks came: it is no part of the stream. Nor is what a
+    gather brings together of other dims than that whose blocks come: it is made before.
     """
-    scattered = bool(moves) and moves[0].kind == "reduce_scatter"
-    kind, place = ("reduce_scatter", 0) if scattered else ("all_gather", len(moves) - 1)
-    streamed = [replace(move, streamed=(move.kind, at) == (kind, place)) for at, move in enumerate(moves)]
+    if moves and moves[-1].kind == "all_gather":
+        *others, last = moves
+        between = last.after.with_axes(dim, last.before.axes(dim))
+        parts = ((last.before, between), (between, last.after))
+        moves = (*others, *(move("all_gather", *ends, ()) for ends in parts if ends[0] != ends[1]))
+    first = next((at for at, one in enumerate(moves) if one.kind != "slice"), 0)
+    scattered = bool(moves) and moves[first].kind == "reduce_scatter"
+    kind, place = ("reduce_scatter", first) if scattered else ("all_gather", len(moves) - 1)
+    streamed = [replace(one, streamed=(one.kind, at) == (kind, place)) for at, one in enumerate(moves)]
     if circle and scattered:
-        first = streamed[0]
-        streamed.insert(1, Move("permute", first.axes, first.after, first.after, streamed=True))
+        sums = streamed[first]
+        streamed.insert(first + 1, Move("permute", sums.axes, sums.after, sums.after, streamed=True))
     return tuple(streamed)

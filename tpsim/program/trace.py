@@ -13,6 +13,7 @@ from tpsim.algebra import legality, reshard
 from tpsim.algebra.moves import Move, as_streamed
 from tpsim.algebra.sharding import FlatDim, Owed, Sharding, ShardingError, flat_dim, joined, unpacked
 from tpsim.program.dims import ROWS
+from tpsim.program.layout import TOKENS_READ
 from tpsim.program.op import (
     Array,
     Bcast,
@@ -210,9 +211,8 @@ class Trace:
         if x.dims != to.dims and (line := flat_dim(to) or flat_dim(x.type)):
             return self._lined(x, to, line, because, region=region, name=name)
         moves = self.path(x, to, self.order)
-        return self._moved(
-            x, to, as_streamed(moves, circle=circle) if streamed else moves, because, region=region, name=name
-        )
+        moves = as_streamed(moves, TOKENS_READ, circle=circle) if streamed else moves
+        return self._moved(x, to, moves, because, region=region, name=name)
 
     def _lined(self, x: Array, to: Sharding, line: FlatDim, because: str, *, region: str, name: str) -> Array:
         """`x` laid out in a line and then split, or brought together and then as it was: each device by itself."""

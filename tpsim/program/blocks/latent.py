@@ -103,7 +103,7 @@ def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array
         k = text.linear("attention.k", ("b", "t", "g", "d"), latent, "Wk")
         v = text.linear("attention.v", ("b", "t", "g", "o"), latent, "Wv")
         yield k
-        k_rope = trace.bcast(k_rope.name, k_rope, k.type.renamed({"d": "a"}))
+        k_rope = trace.bcast(k_rope.name, k_rope, k.type.renamed({"d": "a"}).with_axes("a", ()))
         yield trace.lin(k_rope.name, k_rope) if handed else k_rope
         yield v
 
