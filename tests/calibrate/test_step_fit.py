@@ -101,7 +101,7 @@ def test_a_run_is_told_by_a_fit_to_the_others(here):
     result = hw_fit_runs(here(*lines), base="dgx-a100")
     for at, row in enumerate(result.rows):
         others = hw_fit_runs(here(*lines[:at], *lines[at + 1 :]), base="dgx-a100")
-        assert row.left_out_s == pytest.approx(others.rows[0].fitted_s, rel=2e-3)
+        assert row.left_out_s == pytest.approx(others.rows[0].fitted_s, rel=3e-3)
         assert abs(row.left_out_s - row.measured_s) > abs(row.fitted_s - row.measured_s)
     off = np.mean([abs(row.left_out_s / row.measured_s - 1) for row in result.rows])
     assert result.verdict.endswith(f" after (mean); {off:.1%} where each is left out")
@@ -144,7 +144,7 @@ layout: {dp: data, zero: 3}
 def test_no_share_of_peak_comes_to_more_than_all_of_it(here, tmp_path):
     """Slow products speak for fast memory, as published runs have the two; what is shown is what is written."""
     (tmp_path / "fsdp.yaml").write_text(FSDP, encoding="utf-8")
-    result = hw_fit_runs(here("fsdp.yaml,4.2", "fsdp.yaml,5"), base="dgx-h100")
+    result = hw_fit_runs(here("fsdp.yaml,6", "fsdp.yaml,7"), base="dgx-h100")
     assert max(row["value"] for row in result.parameters) == 1
     (tmp_path / "mine.yaml").write_text(result.to_yaml(), encoding="utf-8")
     assert load("mine.yaml").chip.memory_efficiency.value == 1

@@ -548,7 +548,7 @@ def test_layouts_of_one_program_are_weighed_as_each_by_the_program_of_its_plan(
 
 
 def test_what_is_held_of_a_layout_counts_in_what_is_refused_though_one_chip_needs_none_of_it():
-    asked = {"flags": {"chips": 6, "tp": 1, "cp": 1}, "overrides": ["layout.zero=3"]}
+    asked = {"flags": {"chips": 6, "tp": 1, "cp": 1}, "overrides": ["layout.zero=3", "practice.padding=none"]}
     memo = Memo()
     found = evaluate(spaces("mixtral-8x7b-h100", vary=["pp=1,2", "batch=24"], memo=memo, **asked), memo, weigh)
     assert found.refused["hidden-not-divisible"] > 3
