@@ -7,6 +7,7 @@ import pytest
 from tpsim.answers.plan import plan
 from tpsim.answers.search import search
 from tpsim.claims.verify import verify
+from tpsim.pages.plan_facts import plan_facts
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
 
@@ -41,6 +42,14 @@ def test_what_a_table_says_of_hybrid_sharding_roles_say_too():
     assert by_roles.step.time_s == by_table.step.time_s
     assert by_roles.memory.peak_bytes == by_table.memory.peak_bytes
     assert [row.formula for row in by_roles.rows] == [row.formula for row in by_table.rows]
+
+
+def test_the_page_says_over_which_axes_zero_shards():
+    told = [dict(plan_facts(plan(BASE, overrides=overrides), verbose=False))["layout"] for overrides in ((), WHOLE)]
+    assert [text.partition("ZeRO ")[2] for text in told] == ["1 over shard", "1"]
+
+
+WHOLE = ("layout.zero_over=null",)
 
 
 def sent(*overrides):

@@ -46,8 +46,7 @@ def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]
     yield "placement", in_one_line(question.placement.describe()) or "one chip"
     if question.schedule:
         yield "pipeline", _turns(question.schedule, question.split)
-    sequence = ", sequence parallel" if layout.sequence_parallel else ""
-    yield "layout", _roles(layout) + (f"; cache: {_cache(layout)}" if served else f", ZeRO {layout.zero}{sequence}")
+    yield "layout", _roles(layout) + (f"; cache: {_cache(layout)}" if served else f", {_sharded(question)}")
     switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
     shown = switches if verbose else telling(base, switches)
     yield "practice", inference_practice(question) if served else practice_text(base, shown)
@@ -57,6 +56,13 @@ def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]
 def _roles(layout: Layout) -> str:
     """Which axes each role takes: ``dp data, tp tensor``."""
     return ", ".join(f"{role} {' '.join(axes)}" for role, axes in layout.roles.items() if axes) or "none"
+
+
+def _sharded(question: Question) -> str:
+    """``ZeRO 3 over shard, sequence parallel``; of ZeRO the axes where these are some of the data axes."""
+    layout, over = question.layout, question.resolved["layout"].get("zero_over", ())
+    some = f" over {' '.join(over)}" if layout.zero and over else ""
+    return f"ZeRO {layout.zero}{some}" + (", sequence parallel" if layout.sequence_parallel else "")
 
 
 def model_text(question: Question) -> str:
