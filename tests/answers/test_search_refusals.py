@@ -223,6 +223,14 @@ def test_a_page_states_its_question():
     assert " or megatron: recompute full, " in facts["practice"]
 
 
+def test_axes_that_are_varied_are_named_as_a_scenario_writes_them():
+    asked = {"tpsim": "scenario/1", "model": "llama-3-8b", "hardware": "dgx-h100", "mesh": {"replica": 2, "shard": 4}}
+    asked |= {"layout": {"dp": ["replica", "shard"], "zero": 3}, "workload": {"seq": 4096, "global_batch": 8}}
+    found = search(asked, vary=["layout.zero_over=[replica, shard]", "recompute=full", "zero=3"], top=1)
+    assert found.verdict.startswith("best    layout.zero_over [replica, shard], tp 1, dp 8, ")
+    assert page(found, verbose=False).tables[0].rows[0]["layout.zero_over"] == "[replica, shard]"
+
+
 def test_stages_that_layers_do_not_divide_over_are_searched_unless_layers_are_to_be_even():
     asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 24, "batch": 48, "seq": 2048, "recompute": "full"}
     vary = ["zero=1", "tp=8", "schedule=1f1b", "microbatches=8", "cp=1", "pp=3"]

@@ -21,6 +21,7 @@ from tpsim.guard.lock import lock_text, read_lock
 from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.guard.lock_of_result import recorded
 from tpsim.guard.lock_parts import CallName
+from tpsim.pages.drift import check_page
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import over
@@ -255,6 +256,21 @@ def test_what_a_device_sends_is_that_of_the_stage_the_step_hangs_on(facts):
     for axis, summed in result.totals["by_axis"].items():
         sent = sum(one.wire_in_all for one in fact.paced if one.axis == axis)
         assert sent == pytest.approx(summed.wire_bytes_per_device, rel=1e-12)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["older first", "older last"])
+def test_a_lock_that_does_not_say_which_calls_are_of_other_stages_moves_no_bytes(turned):
+    now = asked_facts({"x": plan("deepseek-v3-h100")}, Path())
+    (fact,) = now.scenarios.values()
+    calls = tuple(one.but(elsewhere=False) for one in fact.collectives)
+    results = {**fact.results, "peak_bytes": fact.results["peak_bytes"].but(value=1)}
+    older = now.but(scenarios={"x": fact.but(collectives=calls, results=results)})
+    moved = drift(*((now, older) if turned else (older, now)))
+    old, new = moved.old.scenarios["x"], moved.new.scenarios["x"]
+    assert moved.changed == ("x",)
+    assert old.paced == new.paced == fact.paced
+    page = check_page(CheckResult(moved, Path("tpsim.lock"), updated=False), verbose=False)
+    assert [lines.title for lines in page.tables if lines.title] == ["Causes", "Scenarios"]  # nothing of an axis
 
 
 def test_the_only_launch_of_a_level_is_held_as_the_figure_that_it_is():

@@ -67,6 +67,20 @@ def test_a_search_says_the_same_whatever_the_number_of_processes(forked, asked):
         forked.clear()
 
 
+def test_of_layouts_that_hold_alike_and_too_much_the_same_is_named_whoever_held_first(forked):
+    """Layers cut nearly evenly, or balanced, come to one cut here: where nothing fits, either was the least."""
+    sizes = {"hidden": 640, "layers": 11, "heads": 8, "kv_heads": 2, "head_dim": 128, "vocab": 8192}
+    asked = {"model": {"extends": "llama-3-8b", **sizes, "ffn": {"kind": "gelu", "hidden": 2048}}, "chips": 18}
+    asked |= {"hardware": {"extends": "tpu-v3", "chip": {"memory": {"capacity": "0.2967 GB"}}}}
+    asked |= {"practice": "deepspeed", "workload": {"global_batch": 16, "seq": 1536}, "tpsim": "scenario/1"}
+    vary = ["tp=2", "pp=3,6", "cp=3,9", "microbatches=4", "schedule=zb-h2,interleaved", "layers=balanced,nearly-even"]
+    vary += ["recompute=selective", "sequence_parallel=true"]
+    alone, several = (search(asked, vary=vary, workers=workers).verdict for workers in (1, 2))
+    assert forked
+    assert "layers balanced" in alone.splitlines()[0]
+    assert several == alone
+
+
 def test_inference_is_shared_too(forked):
     asked = {"chips": 8, "vary": ["batch=8,32"], "by": "tokens_per_s_chip"}
     alone, several = (search("llama3-70b-v5e-decode", workers=workers, **asked) for workers in (1, 2))

@@ -237,8 +237,8 @@ def in_words(row: Row) -> str:
 
 
 def as_written(row: Row) -> dict[str, Any]:
-    """What is varied beside the layout, maps as a scenario writes them: ``{base: fsdp2}``."""
-    return {path: flow(value) if isinstance(value, Mapping) else value for path, value in row.varied.items()}
+    """What is varied beside the layout, maps and lists as a scenario writes them: ``{base: fsdp2}``."""
+    return {path: flow(value) if isinstance(value, Mapping | list) else value for path, value in row.varied.items()}
 
 
 def in_texts(row: Row) -> dict[str, str]:

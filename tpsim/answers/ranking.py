@@ -157,7 +157,13 @@ class Ranking:
         """Where no layout fits: the plan of the one that wants the least room."""
         if self.evaluation.fitting:
             return None
-        most = max(_held(self.evaluation.families), key=lambda one: one.room_bytes, default=None)
+        families = self.evaluation.families
+        numbers = {id(family): number for number, family in enumerate(families)}
+
+        def room(one: Candidate) -> tuple[float, int]:
+            return one.room_bytes, -numbers[id(one.family)]  # of several alike the first, whoever was held before
+
+        most = max(_held(families), key=room, default=None)
         return self._plan([most])[0] if most else None
 
     def surely(self, family: Family) -> Any:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.guard.lock import Lock
+    from tpsim.guard.lock_parts import ScenarioFact
 
 UNKNOWN = "code of tpsim that no formula of the lock samples"
 """What is to blame where numbers moved and no fact that they use did."""
@@ -51,6 +52,7 @@ class Drift:
 def drift(old: Lock, new: Lock) -> Drift:
     """What moved from `old` to `new`; times are compared with the tolerance of the old lock."""
     old, renamed = in_names_of(new, old)
+    old, new = _saying_where(old, new), _saying_where(new, old)
     moved = tuple(number for name in in_both(old, new) for number in moved_in(name, old, new))
     touched = [_touched(cause, moved, old, new) for cause in [*causes(old, new), *renamed]]
     # What moved a number comes before what moved none.
@@ -98,6 +100,23 @@ def _unexplained(
     if left:
         sentence = "moved: " + ", ".join(sorted({number.quantity for number in left}))
         yield _moving(CauseOfDrift("formula", UNKNOWN, None, None, sentence), left)
+
+
+def _saying_where(lock: Lock, other: Lock) -> Lock:
+    """The lock that says which calls of a pipeline are of other stages: one that is older says it of none.
+
+    Of such a pipeline, where the other lock has it in the same stages, calls are where they are there.
+    """
+    told = {name: _where_as(lock.scenarios[name], other.scenarios[name]) for name in in_both(lock, other)}
+    return lock.but(scenarios={**lock.scenarios, **told})
+
+
+def _where_as(fact: ScenarioFact, other: ScenarioFact) -> ScenarioFact:
+    there = {calls.call for calls in other.collectives if calls.elsewhere}
+    says = any(calls.elsewhere for calls in fact.collectives)
+    if says or not there or fact.inputs.get("pipeline") != other.inputs.get("pipeline"):
+        return fact
+    return fact.but(collectives=tuple(calls.but(elsewhere=calls.call in there) for calls in fact.collectives))
 
 
 ALIKE = 0.5
