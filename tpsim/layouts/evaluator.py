@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
 
 
+FEW = 1024
+"""Cells of a program of which it is quicker to look at what they hold of another one than to trace their own."""
+
+
 @dataclass
 class Evaluator:
     """What weighs the layouts of one program, and counts those that have no price.
@@ -87,7 +91,7 @@ class Evaluator:
         first, *others = (peaks.least_bytes, peaks.states_bytes, peaks.peak_bytes)[not self._priced :]
         held = self._held(first, several)
         families = [self._family(*each, peaks) for each in zip(orders, several, held, strict=True)]
-        if any(family.fitting.any() for family in families):
+        if len(self.group.on) <= FEW and any(family.fitting.any() for family in families):
             traced = self.alike.setdefault(self._but_for_zero(peaks), peaks)
             others = [partial(peaks.active_bytes, traced), *others]
         for bytes_of in others:
