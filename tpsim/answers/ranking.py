@@ -157,13 +157,7 @@ class Ranking:
         """Where no layout fits: the plan of the one that wants the least room."""
         if self.evaluation.fitting:
             return None
-        families = self.evaluation.families
-        numbers = {id(family): number for number, family in enumerate(families)}
-
-        def room(one: Candidate) -> tuple[float, int]:
-            return one.room_bytes, -numbers[id(one.family)]  # of several alike the first, whoever was held before
-
-        most = max(_held(families), key=room, default=None)
+        most = max(_held(self.evaluation.families), key=lambda one: one.room_bytes, default=None)
         return self._plan([most])[0] if most else None
 
     def surely(self, family: Family) -> Any:
@@ -298,7 +292,7 @@ def _held(families: Sequence[Family]) -> Iterator[Candidate]:
             family.begin_to_hold()
         for family in sorted(several, key=lambda family: family.copy is not None):
             family.hold()
-            yield Candidate(family, int(family.room_bytes.argmax()))
+        yield from (Candidate(family, int(family.room_bytes.argmax())) for family in several)  # whoever held it first
         most = max(most, *(family.room_bytes.max() for family in several))
 
 
