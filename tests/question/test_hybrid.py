@@ -77,7 +77,10 @@ def test_hidden_is_divided_by_the_shards_alone():
     assert asked(*wide).layout.table["stored"]["h"] == ("shard",)
     assert "hidden 4096 is not divisible by dp 12" in refused(*wide, "layout.zero_over=null")
     uneven = [*wide, "mesh={replica: 4, shard: 3}"]
-    assert "hidden 4096 is not divisible by the 3 shards of zero_over" in refused(*uneven)
+    message = "hidden 4096 is not divisible by the 3 shards of zero_over"
+    assert message in refused(*uneven)
+    filled = plan(BASE, overrides=[*uneven, "practice.padding=flat"]).question.assumptions
+    assert any(message in one.text for one in filled)
 
 
 @pytest.mark.parametrize(

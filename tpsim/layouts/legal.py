@@ -16,7 +16,7 @@ from tpsim.layouts.group import ALONE, Group, Turns
 from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
 from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
 from tpsim.layouts.orders import BALANCED, NEARLY_EVEN, orders
-from tpsim.layouts.places import otherwise, placed
+from tpsim.layouts.places import otherwise
 from tpsim.layouts.reason import Reason, reason
 from tpsim.program.layout import CacheLayout
 from tpsim.program.layout import Layout as CutLayout
@@ -262,9 +262,7 @@ class Legal:
         """Its mesh on the machine's wires, in every way that is looked at. Raises InputError."""
         levels = self.base.machine.levels
         usual = (
-            placed(levels, laid, self.space.document.data.get("placement") or {})
-            if self.space.chips
-            else self.base.placement
+            laid.placed(levels, self.space.document.data.get("placement")) if self.space.chips else self.base.placement
         )
         others = otherwise(levels, laid, usual) if "placement" in self.space.only else ()
         return [((), usual), *others]

@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tpsim.algebra.mesh import Mesh
-from tpsim.fabric.placement import Binding, Placement, place
+from tpsim.fabric.placement import Placement, place
 from tpsim.fabric.wires import Wires, axis_names, joined
 from tpsim.quantity.errors import InputError
 from tpsim.question.edits import EXPERTS, STAGES
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 
     Spread = Mapping[str, Mapping[str, tuple[int, int]]]
     Lies = tuple[Bound, Placement]
-
-
-def placed(levels: Sequence[Wires], laid: Cut, binding: Binding) -> Placement:
-    """A mesh on wires, its axes that are cut in two as the whole ones are bound. Raises InputError."""
-    return laid.placed(levels, binding)
 
 
 def otherwise(levels: Sequence[Wires], laid: Cut, usual: Placement) -> Iterator[Lies]:
@@ -95,7 +90,7 @@ def _by_axis(levels: Sequence[Wires], laid: Cut, free: Mapping[str, int]) -> Ite
         if on and room:
             bound = {whole: tuple(names[at] for at in indices) for whole, indices in lie.items()}
             try:
-                yield (*bound.items(),), placed(levels, laid, bound)
+                yield (*bound.items(),), laid.placed(levels, bound)
             except InputError:
                 continue  # no slice has them so
 
@@ -109,7 +104,7 @@ def _bound(
     outside = {whole: names for whole, names in lies.items() if levels[0].name not in names}
     for bound in (outside, lies, {whole: names for whole, names in every.items() if names}):
         try:
-            found = placed(levels, laid, bound)
+            found = laid.placed(levels, bound)
         except InputError:
             continue  # what is left has no room for the others
         if _spread(found) == asked:

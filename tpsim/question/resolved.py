@@ -12,6 +12,7 @@ from tpsim.program.model import as_stated
 from tpsim.program.transformer import parameter_count
 from tpsim.question.inputs import inputs
 from tpsim.question.prices import written
+from tpsim.question.zero import stated_over
 
 if TYPE_CHECKING:
     from tpsim.question.question import Question
@@ -43,7 +44,7 @@ def resolved(question: Question) -> dict[str, Any]:
             "dp": list(laid.roles.get("dp", ())),
             **({"cp": list(cp)} if (cp := laid.roles.get("cp")) else {}),
             "zero": laid.zero,
-            **({"zero_over": list(over)} if (over := _zero_over(question)) else {}),
+            **({"zero_over": list(over)} if (over := stated_over(question)) else {}),
             "sequence_parallel": laid.sequence_parallel,
             **({"pp": list(laid.stages)} if schedule else {}),
             **{role: list(laid.roles[role]) for role in ("ep", "etp") if role in laid.roles},
@@ -61,12 +62,6 @@ def resolved(question: Question) -> dict[str, Any]:
         "planner": question.planner,
         **({"collectives": forced} if forced else {}),
     }
-
-
-def _zero_over(question: Question) -> tuple[str, ...]:
-    """The axes that ZeRO shards over, where they are stated."""
-    fields = question.stated.file.layout
-    return (fields and fields.zero_over) or ()
 
 
 def computed(question: Question) -> dict[str, Any]:

@@ -61,6 +61,12 @@ def sharded_over(fields: LayoutFields, at: At) -> Axes:
     return tuple(axis for axis in data if axis in fields.zero_over)
 
 
+def stated_over(question: Question) -> Axes:
+    """The same, where they are stated; else none."""
+    fields = question.stated.file.layout
+    return (fields and fields.zero_over) or ()
+
+
 def gathered_once(dtypes: Dtypes, practice: Practice, zero: int) -> Dtypes:
     """The number formats where microbatches share weights that are gathered once: whole as they are used, not at rest.
 
@@ -178,10 +184,9 @@ def line_notes(question: Question) -> Iterator[Assumption]:
     if line:
         shards, more, sizes = question.mesh.size(*over), _filled(question), question.workload.dims(question.model)
         named = [f"{FIRST[dim]} {sizes[dim]}" for dim in undivided(sizes, shards)]
-        text = f"{' and '.join(named)} {'are' if len(named) > 1 else 'is'} not divisible by dp {shards}, "
-        text += (
-            "which ZeRO splits parameters over: " + LAID[line] + OF_EXPERTS.get(line, "") * bool(question.model.experts)
-        )
+        some = f"the {shards} shards of zero_over" if stated_over(question) else f"dp {shards}"
+        text = f"{' and '.join(named)} {'are' if len(named) > 1 else 'is'} not divisible by {some}, which ZeRO splits "
+        text += f"parameters over: {LAID[line]}" + OF_EXPERTS.get(line, "") * bool(question.model.experts)
         yield Assumption(f"{text}; {100 * more:.2g} % of what a device holds fills them up", "derived")
 
 
