@@ -126,6 +126,7 @@ class Drawn:
         choices = {"microbatches": parts, "zero": range(4), "schedule": SCHEDULES, "recompute": RECOMPUTED}
         self.vary += [f"{name}={self._listed(self.draws.choices(of, k=2))}" for name, of in choices.items()]  # type: ignore[arg-type]
         split = [layers // pp + (rank < layers % pp) for rank in range(pp)]
+        self.vary += one(([], ["shards"]))  # ZeRO over a part of the data shards
         self.vary += one(([], [], [], ["layers=balanced,nearly-even"], [f"layers=nearly-even,{split[::-1]}"]))
 
     def _listed(self, values: Iterable[Any]) -> str:

@@ -50,3 +50,16 @@ def test_experts_are_looked_at_on_dp_on_tp_and_on_both_which_is_faster_than_to_s
     assert [row.step_s for row in found.rows] == pytest.approx([step for step, _ in steps], rel=1e-9)
     assert {over for _, over in steps} == {None, "tp", "dp and tp"} == {row.ep_over for row in found.rows}
     assert next(row.ep_over for row in found.rows if row.tp == 2) == "dp and tp"
+
+
+def test_copies_of_tokens_go_over_parts_of_an_axis_where_some_meshes_copy_kv_heads():
+    """Rows sent to each rank once, 4 kv heads on tp 4 and 8: a search ended in a KeyError of an axis that is parted."""
+    model = {"extends": "qwen3-235b-a22b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}
+    work = {"global_batch": 32, "seq": 4096, "microbatches": 4, "grad_dtype": "f32"}
+    asked = {"tpsim": "scenario/1", "model": model, "hardware": "dgx-h100", "workload": work}
+    asked |= {"practice": {"base": "xla", "rows": {"dispatch": "rank"}}, "chips": CHIPS, "recompute": "none"}
+    found = search(asked, pp=1, cp=1, zero=1, sp=True, vary=["tp=4,8", "ep=8,16"], top=100)
+    assert {row.tp for row in found.rows} == {4, 8}
+    for row in found.rows:
+        assert row.at_least_s <= row.step_s
+        assert row.planned.candidate.peak_bytes == pytest.approx(row.peak_bytes, rel=1e-9)

@@ -210,6 +210,19 @@ def test_what_a_searched_mesh_sets_itself_is_not_varied(vary):
     assert refused(vary, tp=2) == (vary, "mesh-is-searched", message, "give these: --tp 8, or --vary tp=4,8")
 
 
+def test_shards_of_zero_are_a_size_of_a_mesh_that_is_searched():
+    known = "give a size: --vary shards=8; or the mesh: --mesh data=32,tensor=8"
+    assert refused("shards=x") == ("x", "no-mesh", "shards x is no size of a mesh that is searched", known)
+    value, slug, message, _ = refused("shards=3", zero=3, tp=1, pp=1)
+    assert (value, slug) == ("3", "mesh-product")
+    assert message.endswith("x shard 3 x tensor 1 = a multiple of 3 chips, but chips is 8")
+    value, *_, remedy = refused("shards", chips=None, mesh="data=8")
+    assert (value, remedy) == ("shards", "search the mesh, too: --chips 64")
+    value, slug, message, remedy = refused("shards=8", overrides=["workload.kind=decode"])
+    assert (value, slug, remedy) == ("shards=8", "not-for-inference", "leave it out")
+    assert message == "shards says nothing of inference: ZeRO shards gradients and what an optimizer holds"
+
+
 def test_a_placement_is_not_varied_where_the_mesh_is_searched():
     _, slug, message, remedy = refused("placement.tensor=nvlink,network")
     assert (slug, message) == ("mesh-is-searched", "placement.tensor cannot be varied where the mesh is searched")

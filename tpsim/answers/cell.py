@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("rank", "tp", "dp", "cp", "ep", "pp", "chunks", "microbatches", "microbatch_size", "zero"), "int64"
+        ("rank", "tp", "dp", "cp", "ep", "pp", "chunks", "microbatches", "microbatch_size", "zero", "shards"), "int64"
     ),
     **dict.fromkeys(("sequence_parallel", "fits"), "bool"),
     **dict.fromkeys(("ep_over", "schedule", "layers", "recompute", "placement", "layout"), "string"),

@@ -15,6 +15,7 @@ from tpsim.program.stages import CutBy  # noqa: TC001 - JSON Schemas read types
 from tpsim.quantity.units import show
 from tpsim.question.recompute import DROPS
 from tpsim.question.save import flow, scenario_text
+from tpsim.question.zero import stated_over
 from tpsim.report.numbers import counted
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
 
@@ -32,7 +33,7 @@ class Row(Record):
 
     told: ClassVar[tuple[str, ...]] = (
         *("rank", "tp", "dp", "cp", "ep", "pp", "schedule", "chunks", "layers", "microbatches", "microbatch_size"),
-        *("zero", "sequence_parallel", "recompute", "mesh", "placement", "varied"),
+        *("zero", "shards?", "sequence_parallel", "recompute", "mesh", "placement", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
         *("ep_over?", "cache?", "batch?", "ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip?"),
         *("at_least_s", "behind", "tied", "loses", "run?"),
@@ -101,6 +102,12 @@ class Row(Record):
         roles = self.question.layout.roles
         over = [role for role in ("dp", "tp") if {*roles.get(role, ())} & {*roles.get("ep", ())}]
         return " and ".join(over) or None if self.question.inference or "tp" in over else None
+
+    @property
+    def shards(self) -> Count | None:
+        """The devices that ZeRO shards over, where the other data shards hold copies of what these do."""
+        over = stated_over(self.question) if self.zero else ()
+        return self.question.mesh.size(*over) if over else None
 
     @property
     def schedule(self) -> str | None:
@@ -226,7 +233,8 @@ def in_words(row: Row) -> str:
     shared += [f"ep {row.ep}{over}"] if row.ep > 1 else []
     parts = [f"tp {row.tp}", f"dp {row.dp}", *shared, f"pp {row.pp}{turns}"]
     if row.batch is None:
-        parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}"]
+        over = f" over {row.shards}" if row.shards else ""
+        parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}{over}"]
     elif getattr(row.question.stated.file.workload, "batch", None) == "largest":
         parts += [f"batch {row.batch}"]
     parts += [f"cache by {row.cache}"] if row.cache and row.tp > 1 else []
@@ -261,6 +269,7 @@ def otherwise(row: Row, than: Row) -> str:
         "layers": f"layers {told['layers']}" if told["layers"] else "",
         "microbatches": f"{layout.microbatches} microbatches",
         "zero": f"ZeRO {layout.zero}",
+        "shards": f"over {row.shards or 'all data shards'}" if layout.zero else "",
         "sequence_parallel": "sequence parallel" if layout.sequence_parallel else "no sequence parallel",
         "recompute": f"recompute {row.recompute}",
         "cache": f"cache by {layout.cache}",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpsim.question.edits import EXPERTS, ROLES
+from tpsim.question.edits import EXPERTS, ROLES, STAGES
 
 if TYPE_CHECKING:
     from tpsim.fabric.placement import Placement
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from tpsim.program.stages import CutBy
     from tpsim.question.layout import Cut
     from tpsim.question.pipeline import Split
+
+SHARDS, ZERO_OVER = "shards", "zero_over"
+"""The data shards that ZeRO shards over, beside those with experts; and the field that names the axes of both."""
+
+MESH: Mapping[str, str] = {STAGES: ROLES[STAGES], "dp": ROLES["dp"], SHARDS: "shard", **ROLES}
+"""The axes of a mesh, major first."""
 
 Roles = tuple[str, ...]
 
@@ -26,13 +32,17 @@ Bound = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class Ways(NamedTuple):
-    """How many ways each role splits what it does; experts lie on as many devices of dp."""
+    """How many ways each role splits what it does; experts lie on as many devices of dp.
+
+    shards  devices of dp and cp together that ZeRO shards over, the others hold copies; 0: over all
+    """
 
     pp: int
     dp: int
     cp: int
     ep: int
     tp: int
+    shards: int = 0
 
 
 class Site(NamedTuple):
@@ -68,6 +78,7 @@ class Layout(NamedTuple):
     cp: int
     ep: int
     tp: int
+    shards: int
     zero: int
     sequence_parallel: bool
     recompute: str
@@ -82,7 +93,7 @@ class Layout(NamedTuple):
     @property
     def ways(self) -> Ways:
         """How many ways each role splits."""
-        return Ways(self.pp, self.dp, self.cp, self.ep, self.tp)
+        return Ways(*self[: len(Ways._fields)])
 
     @property
     def site(self) -> Site:
@@ -101,17 +112,19 @@ class Layout(NamedTuple):
 
     def mesh(self, also: Roles = ()) -> dict[str, int]:
         """The axes that it needs, with their sizes; also: roles that get one, though it be of one device."""
-        sizes = {**self.ways._asdict(), "dp": self.dp // self.ep}
+        inner = self.shards // self.cp or self.ep
+        sizes = {**self.ways._asdict(), "dp": self.dp // inner, SHARDS: inner // self.ep}
         needed = {"dp", "tp", *also, *(role for role, n in sizes.items() if n > 1)}
-        return {axis: sizes[role] for role, axis in ROLES.items() if role in needed}
+        return {axis: sizes[role] for role, axis in MESH.items() if role in needed}
 
     def roles(self, also: Roles = ()) -> dict[str, tuple[str, ...]]:
         """The axes of each role that has any."""
         mesh = self.mesh(also)
-        roles = {role: (axis,) for role, axis in ROLES.items() if axis in mesh}
-        shards = roles.get(EXPERTS, ())
-        over = {EXPERTS: (*shards, *roles["tp"])} if self.over_tp else {}
-        return {**roles, "dp": (*roles["dp"], *shards), **over}
+        roles = {role: (axis,) for role, axis in MESH.items() if axis in mesh}
+        experts, inner = roles.get(EXPERTS, ()), (*roles.pop(SHARDS, ()), *roles.get(EXPERTS, ()))
+        over = {EXPERTS: (*experts, *roles["tp"])} if self.over_tp else {}
+        over |= {ZERO_OVER: (*inner, *roles.get("cp", ()))} if self.shards else {}
+        return {**roles, "dp": (*roles["dp"], *inner), **over}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.layouts.group import ALONE, Group, Turns
-from tpsim.layouts.layout import Bound, Laid, Layout, Parts, Site, Ways
-from tpsim.layouts.meshes import barred, meshes, nowhere, over_tp
+from tpsim.layouts.layout import ZERO_OVER, Bound, Laid, Layout, Parts, Site, Ways
+from tpsim.layouts.meshes import barred, hybrid, meshes, nowhere, over_tp
 from tpsim.layouts.orders import BALANCED, NEARLY_EVEN, orders
 from tpsim.layouts.places import otherwise
 from tpsim.layouts.reason import Reason, reason
@@ -130,16 +130,17 @@ class Legal:
             splits = _apart(self.space.values("sequence_parallel", (False, True), held.sequence_parallel), ways.tp)
             sorts = list(product(_apart(caches, ways.tp), over_tp(self.space, self.base, ways)))
             parts, covered = self._parts_of(ways)
-            self.covered += covered * len(recomputes) * len(zeros) * len(splits) * len(turns)
-            many, free = len(recomputes) * len(zeros) * len(splits) * len(sorts) * len(turns), list[Parts]()
+            stages = [(on, zero) for zero in zeros for on in (hybrid(self.space, ways) if zero else (ways,))]
+            self.covered += covered * len(recomputes) * len(stages) * len(splits) * len(turns)
+            many, free = len(recomputes) * len(stages) * len(splits) * len(sorts) * len(turns), list[Parts]()
             for some in parts:
                 if why := barred(self.space, self.base, ways, some[0]):
                     self.considered += many * len(some)
                     self.refused[why] += many * len(some)
                 else:
                     free.append(some)
-            for zero, sp, served, some in product(zeros, splits, sorts, free if turns else ()):
-                first = Layout._make((*ways, zero, sp, recomputes[0], *turns[0], some[0], *served, ()))
+            for (on, zero), sp, served, some in product(stages, splits, sorts, free if turns else ()):
+                first = Layout._make((*on, zero, sp, recomputes[0], *turns[0], some[0], *served, ()))
                 laids, apart = self._laid(first, some, max(zeros)), ways.pp == ALONE and self._share(zero)
                 times = len(recomputes) * (1 if isinstance(laids, Reason) else len(laids))
                 self.considered += times * len(some) * len(turns)
@@ -247,7 +248,7 @@ class Legal:
         if self.space.chips:
             mesh = Mesh(layout.mesh((STAGES, *also)))
             fields, roles = fields or LayoutFields(), layout.roles((STAGES, *also))
-            freed = {"zero_over": None, **({} if "cp" in roles else {"context": None})}
+            freed = {ZERO_OVER: roles.get(ZERO_OVER), **({} if "cp" in roles else {"context": None})}
             fields = fields.model_copy(update={**freed, **{role: roles.get(role, ()) for role in ROLES}})
         if fields:
             splits = {"sequence_parallel": layout.sequence_parallel, "cache": layout.cache or None}
@@ -334,7 +335,8 @@ class Legal:
     def _mesh(self, example: Question, laid: Laid) -> Question:
         """The example on another mesh."""
         mesh, axis_parents, layout = laid.cut.mesh, laid.cut.parents, laid.cut.layout
-        return replace(example, mesh=mesh, axis_parents=axis_parents, placement=laid.placement, layout=layout)
+        on = {"mesh": mesh, "axis_parents": axis_parents, "placement": laid.placement, "layout": layout}
+        return replace(example, **on, practice=replace(example.practice, levels=laid.levels))
 
 
 def _at_zero(laids: Sequence[Laid], stage: int) -> list[Laid]:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.layouts.group import ALONE
-from tpsim.layouts.layout import Layout, Ways
+from tpsim.layouts.layout import MESH, SHARDS, Layout, Ways
 from tpsim.layouts.reason import Reason, reason_of
 from tpsim.layouts.space import CHUNKED, WHOLE
+from tpsim.layouts.vary import NAMES
 from tpsim.quantity.size import divisors
 from tpsim.question.divisibility import tp_problems, workload_problems
-from tpsim.question.edits import EXPERTS, ROLES, STAGES
+from tpsim.question.edits import EXPERTS, STAGES
 from tpsim.question.mesh import mesh_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def meshes(space: Space, base: Question) -> Iterator[Ways]:
     """All meshes of so many chips, experts on a part of dp; that of the scenario where it is held."""
     if not space.chips:
         roles, mesh = base.layout.roles, base.mesh
-        yield Ways(*(mesh.size(*roles.get(role, ())) for role in Ways._fields))
+        yield Ways(*(mesh.size(*roles.get(role, ())) for role in Ways._fields[:-1]))
         return
     chips, only = space.chips, space.only
     for tp in only["tp"] or divisors(chips):
@@ -54,6 +55,16 @@ def nowhere(*_keys: str) -> None:
     """Layouts that are tried stand in no file."""
 
 
+def hybrid(space: Space, ways: Ways) -> Iterator[Ways]:
+    """A mesh with ZeRO over all data shards; or over each part of them that is looked at, with copies on the others."""
+    every, few = ways.dp * ways.cp, ways.ep * ways.cp
+    if every == ALONE or SHARDS not in space.only:
+        yield ways
+        return
+    asked = space.only[SHARDS] or (few * n for n in divisors(every // few))
+    yield from (ways._replace(shards=n if n < every else 0) for n in asked if n > ALONE and not (every % n or n % few))
+
+
 def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:
     """Whether experts lie over tp beside their part of dp, each way that is looked at: both of a searched mesh."""
     if not _over_both(space, base):
@@ -72,10 +83,11 @@ def refuse_none(space: Space, base: Question, memo: Memo) -> None:
     if ways := next(meshes(space, base), None):
         schedule = next(iter(space.values("schedule", CHUNKED, file.pipeline and file.pipeline.schedule)))
         space.question(Layout(*ways, 0, False, "none", schedule, 2, None, ways.pp), memo)
-    stated_of = {role: only[role] for role in ROLES if only.get(role)}
+    stated_of = {role: only[role] for role in MESH if only.get(role)}
     sizes = {role: some[0] for role, some in stated_of.items() if some and (role in WHOLE or some != (ALONE,))}
     left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
-    mesh = {ROLES[role]: sizes.get(role, -1) for role in ROLES if role in {*sizes, left}}
-    fallback = next((places[f"mesh.{ROLES[role]}"] for role in sizes), None)
+    mesh = {axis: sizes.get(role, -1) for role, axis in MESH.items() if role in {*sizes, left}}
+    wrong = sorted(sizes, key=lambda role: not space.chips % sizes[role])
+    fallback = next((places[".".join(NAMES[role])] for role in wrong), None)
     file = file.model_copy(update={"mesh": mesh, "chips": space.chips})
     mesh_of(file, base.model, lambda *keys: places.get(".".join(keys), fallback))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.layouts.layout import Layout, Order
+from tpsim.layouts.layout import MESH, SHARDS, ZERO_OVER, Layout, Order
 from tpsim.layouts.vary import (
     NAMES,
     Varied,
@@ -115,11 +115,11 @@ class Space:
             roles = {role: list(axes) if len(axes) > 1 else axes[0] for role, axes in layout.roles().items()}
             fields["mesh",] = layout.mesh()
             fields |= {("layout", role): roles.get(role) for role in ROLES}
-            freed = ("zero_over",) if "cp" in roles else ("zero_over", "context")
-            fields |= {("layout", name): None for name in freed}
+            fields["layout", ZERO_OVER] = roles.get(ZERO_OVER)
+            fields |= {} if "cp" in roles else {("layout", "context"): None}
             fields |= {} if stages else {("pipeline",): None}
         for name in self.only:
-            if name not in ROLES and (stages or name not in Order._fields):
+            if name not in MESH and (stages or name not in Order._fields):
                 fields[NAMES[name]] = getattr(layout, name)
         if "placement" in self.only:
             fields["placement",] = {axis: [*levels] for axis, levels in layout.placement} or None
@@ -136,13 +136,17 @@ def _roles(data: Mapping[str, Any]) -> Mapping[str, str]:
     return {role: axis for role, axis in ROLES.items() if role != "cp" or format_of(data) is ScenarioFile}
 
 
-def _refuse_shared(sizes: Mapping[str, Any], outer: Sequence[Varied], data: Mapping[str, Any]) -> None:
-    """Refuse to split the tokens of a sequence where no plan does. Raises InputError."""
-    places = [axis.place for axis in outer if axis.keys == NAMES["cp"]]
-    places += [Edit(NAMES["cp"], size, f"--cp {size}").place for role, size in sizes.items() if role == "cp"]
-    if places and "cp" not in _roles(data):
-        message = f"cp says nothing of inference: {NOT_SERVED[SHARED]}"
-        raise InputError.one("not-for-inference", message, places[0], "leave it out")
+def _refuse_unserved(sizes: Mapping[str, Any], outer: Sequence[Varied], data: Mapping[str, Any]) -> None:
+    """Refuse to split what no plan of inference does: the tokens of a sequence, what ZeRO does. Raises InputError."""
+    if format_of(data) is ScenarioFile:
+        return
+    places = {axis.path: (axis.keys, axis.place) for axis in outer}
+    places |= {role: (NAMES[role], Edit(NAMES[role], size, f"--{role} {size}").place) for role, size in sizes.items()}
+    why = {NAMES["cp"]: NOT_SERVED[SHARED], NAMES[SHARDS]: NOT_SERVED[NAMES[SHARDS]]}
+    for name, (keys, place) in places.items():
+        if keys in why:
+            message = f"{name} says nothing of inference: {why[keys]}"
+            raise InputError.one("not-for-inference", message, place, "leave it out")
 
 
 def spaces(
@@ -172,19 +176,19 @@ def spaces(
     asked = {name: varied[keys] for name, keys in _inner(free, asked_of).items() if keys in varied}
     asked = {name: axis for name, axis in asked.items() if name != "placement" or axis.edits is None}
     outer = [axis for axis in varied.values() if axis not in asked.values()]
-    _refuse_shared(sizes, outer, asked_of)
+    _refuse_unserved(sizes, outer, asked_of)
     if free:
         refuse_mesh(outer, changes)
     refuse_stated(varied.values(), stated)
-    inner = {name: _sizes(axis) if name in ROLES else axis.values for name, axis in asked.items()}
+    inner = {name: _sizes(axis) if name in MESH else axis.values for name, axis in asked.items()}
     inner |= {role: (_count(f"--{role} {size}", role, size),) for role, size in sizes.items()}
     places = {".".join(edit.keys): edit.place for edit in stated}
-    places |= {".".join(axis.keys): (axis.edits or [axis])[0].place for name, axis in asked.items() if name in ROLES}
+    places |= {".".join(axis.keys): (axis.edits or [axis])[0].place for name, axis in asked.items() if name in MESH}
     cells = product(*(axis.edits or _none(axis) for axis in outer))
     made = [_space(document, chips, inner, cell, places) for cell in cells]
     for name, axis in asked.items():
         _refuse_implied(name, axis, made)
-        if name not in ROLES:
+        if name not in MESH:
             axis.check(made[0].document)
     return made
 
@@ -228,12 +232,13 @@ def _without(document: Document, names: Sequence[str]) -> Document:
 
 def _inner(free: bool, data: Mapping[str, Any]) -> dict[str, Keys]:
     """What `--vary` may name of a layout, and the field that it is."""
-    return {**_keys(data), **({role: NAMES[role] for role in _roles(data)} if free else {})}
+    shards = (SHARDS,) if format_of(data) is ScenarioFile else ()
+    return {**_keys(data), **({role: NAMES[role] for role in (*_roles(data), *shards)} if free else {})}
 
 
 def _none(varied: Varied) -> tuple[Edit, ...]:
     message = f"{varied.path} has no values that a search knows"
-    of_mesh = varied.path in ROLES
+    of_mesh = varied.path in MESH
     remedy = "search the mesh, too: --chips 64" if of_mesh else f"list them: --vary {varied.path}=VALUE,VALUE"
     raise InputError.one("missing-values", message, varied.place, remedy)
 
@@ -248,7 +253,8 @@ def _count(text: str, name: str, size: Any, place: Place | None = None) -> int:
     if str(size).isdecimal() and int(size) > 0:
         return int(size)
     message = f"{text if text != name else f'{name} {size}'} is no size of a mesh that is searched"
-    remedy = f"give a size: --{name} 8; or the mesh: --mesh data=32,tensor=8"
+    flag = f"--{name} 8" if name in ROLES else f"--vary {name}=8"
+    remedy = f"give a size: {flag}; or the mesh: --mesh data=32,tensor=8"
     several = ",".join(map(str, size)) if isinstance(size, list | tuple) else str(size)
     if "," in several:
         remedy = f"search several: --vary {name}={several}"
@@ -275,7 +281,7 @@ def _space(
         stated |= {"chunks"}
     only: dict[str, tuple[Any, ...] | None] = {name: inner.get(name) for name in keys if name not in stated}
     if chips:
-        only |= {role: inner.get(role) for role in _roles(data)}
+        only |= {name: inner.get(name) for name in (*_roles(data), *({SHARDS} & {*inner}))}
         document = _roomy(document)
     for name in keys if chips else ("zero", "sequence_parallel", "recompute", "cache"):
         if name in only and stands(data, keys[name]):

@@ -24,6 +24,7 @@ NAMES: Mapping[str, Keys] = {
     **{role: ("mesh", axis) for role, axis in ROLES.items()},
     "sequence_parallel": PATHS["sp"],  # as answers have it
     "cache": ("layout", "cache"),
+    "shards": ("layout", "zero_over"),
     "layers": ("pipeline", "layers"),
     "placement": ("placement",),
 }

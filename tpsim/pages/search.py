@@ -33,6 +33,7 @@ LAYOUT = (
     Column("microbatches", "micro-\nbatches", "integer"),
     Column("microbatch_size", "of\nseqs", "integer"),
     Column("zero", "ZeRO", "integer"),
+    Column("shards", "over", "integer"),
     Column("sp", "sp"),
     Column("recompute", "recompute"),
     Column("cache", "cache by"),
@@ -183,7 +184,9 @@ def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
         "recompute": "none",
         "fit": "yes",
     }
-    idle |= dict.fromkeys(("ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price", "rate"))
+    idle |= dict.fromkeys(
+        ("shards", "ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price", "rate")
+    )
     if rows and "batch" in rows[0] and (key in OF_TRAINING or (key == "batch" and _alike(rows))):
         return False
     return key not in idle or any(row.get(key) != idle[key] for row in rows)
