@@ -196,6 +196,16 @@ def test_a_pipeline_that_seconds_cannot_split_for_want_of_a_price_is_refused_alo
     assert (even.considered, both.considered) == (3, 5)
 
 
+def test_the_first_pipeline_whose_last_stage_does_not_reach_its_first_is_refused_too():
+    """It was told from the others only once one of them had been asked for, and its plan ended the search."""
+    model = {"extends": "llama-3-8b", "layers": 16}
+    held = {"tp": 2, "cp": 4, "pp": 4, "zero": 1, "sp": False, "microbatches": 8, "recompute": "none", "chunks": 2}
+    found = search(model=model, hw="tpu-v6e", chips=64, batch=32, seq=1024, schedule="interleaved", **held)
+    (one,) = found.refused
+    assert (one.reason, one.layouts, found.considered, found.legal) == ("no-closed-form", 1, 1, 0)
+    assert one.example == "places 3 and 0 of mesh axis pipe are no neighbours on ici.1"
+
+
 def test_flags_that_a_scenario_cannot_do_without_may_be_varied_instead():
     found = search(
         model="gpt-tiny", hw="dgx-h100", chips=8, batch=16, tp=2, vary=["seq=8,16", "pp=1"], by="tokens_per_s"

@@ -213,8 +213,10 @@ class Calls:
 
         around  True if the last stage sends to the first, too
         """
-        back = self.prices.get(("around", self.sites[at])) if around else None
-        return self.wrong.get(at) or (reason(back) if isinstance(back, InputError) else None)
+        if at in self.wrong or not around:
+            return self.wrong.get(at)
+        back = self.prices.get(("around", self.sites[at]))  # put there with all that may be wrong
+        return reason(back) if isinstance(back, InputError) else None
 
 
 def _to_neighbours(move: Move) -> bool:
