@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tpsim.program.stages import CutBy
     from tpsim.question.layout import Cut
     from tpsim.question.pipeline import Split
+    from tpsim.question.question import Question
 
 SHARDS, ZERO_OVER = "shards", "zero_over"
 """The data shards that ZeRO shards over, beside those with experts; and the field that names the axes of both."""
@@ -93,7 +94,7 @@ class Layout(NamedTuple):
     @property
     def ways(self) -> Ways:
         """How many ways each role splits."""
-        return Ways(*self[: len(Ways._fields)])
+        return Ways(self.pp, self.dp, self.cp, self.ep, self.tp, self.shards)
 
     @property
     def site(self) -> Site:
@@ -141,3 +142,10 @@ class Laid:
         """What its program is made from, but for what is recomputed."""
         table = self.cut.layout.table
         return self.levels, self.cut.mesh.order, tuple((region, tuple(dims.items())) for region, dims in table.items())
+
+    def asked_as(self, question: Question) -> Question:
+        """The question of another layout on this mesh."""
+        if self.levels != question.practice.levels:
+            question = replace(question, practice=replace(question.practice, levels=self.levels))
+        mesh, parents, layout = self.cut.mesh, self.cut.parents, self.cut.layout
+        return replace(question, mesh=mesh, axis_parents=parents, placement=self.placement, layout=layout)

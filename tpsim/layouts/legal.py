@@ -329,14 +329,8 @@ class Legal:
 
     def _resolved(self, first: Layout, laids: Mapping[Site, Laid]) -> tuple[Question, list[Question]]:
         """The question of a layout, and one of each mesh."""
-        example = self._mesh(self.space.question(first, self.memo), laids[first.site])
-        return example, [self._mesh(example, laid) for laid in laids.values()]
-
-    def _mesh(self, example: Question, laid: Laid) -> Question:
-        """The example on another mesh."""
-        mesh, axis_parents, layout = laid.cut.mesh, laid.cut.parents, laid.cut.layout
-        on = {"mesh": mesh, "axis_parents": axis_parents, "placement": laid.placement, "layout": layout}
-        return replace(example, **on, practice=replace(example.practice, levels=laid.levels))
+        example = laids[first.site].asked_as(self.space.question(first, self.memo))
+        return example, [laid.asked_as(example) for laid in laids.values()]
 
 
 def _at_zero(laids: Sequence[Laid], stage: int) -> list[Laid]:
