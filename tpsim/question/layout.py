@@ -122,7 +122,7 @@ def _cut_by_roles(
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *expert_problems(model, mesh, at, ep=ep, etp=etp),
             *table_problems(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
-            *cache_problems(cached, mesh, sizes, at),
+            *cache_problems(cached, mesh, _undrafted(model, workload, sizes), at),
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
@@ -143,6 +143,12 @@ def _cut_by_roles(
         *latent_notes(parts, mesh, over),
     )
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
+
+
+def _undrafted(model: Model, workload: Workload, sizes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Sizes of which a cache's parts are equal: drafts lie where there is room, as even as they can."""
+    drafted = isinstance(workload, Inference) and workload.drafted
+    return {**sizes, **workload.plain.at_peak.dims(model), "b": sizes["b"]} if drafted else sizes
 
 
 def _laid_out(
