@@ -72,7 +72,7 @@ def surely(ranked: Ranked) -> str:
         return "no layout surely fits" if ranked.complete else "none was found that surely fits"
     safe = Row(1, ranked.best[0], ranked.best[0], ranked.by)
     peak = show(float(safe.peak_bytes), "bytes")
-    return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
+    return f"{in_words(safe)}: {show(safe.plan.step.pace_s, 'seconds')} a step, peak {peak}"
 
 
 def _why_none(result: SearchResult) -> str:

@@ -1,0 +1,63 @@
+"""The model that drafts tokens ahead of another one: on the same chips, laid out alike unless it is said otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.question.scenario import resolve
+from tpsim.question.serving_file import NO_DRAFT, DecodingFields, SpeculationFields
+
+if TYPE_CHECKING:
+    from tpsim.quantity.spec import Document
+    from tpsim.question.memo import Memo
+    from tpsim.question.question import Question
+
+DRAFT = ("workload", "speculation", "draft")
+"""The field that names it."""
+
+MTP = "mtp"
+"""What others call drafts by the modules of a model that predict tokens further on."""
+
+PADDED = 0.01
+"""The share by which vocabularies of one tokenizer differ at most, padded for one model and not for another."""
+
+
+def with_draft(question: Question, memo: Memo) -> Question:
+    """The question with that of its draft, where a model drafts. Raises InputError for one that it cannot have."""
+    fields, place = question.stated.file.workload, question.stated.at(*DRAFT)
+    ahead = fields.speculation if isinstance(fields, DecodingFields) else None
+    if ahead is None or ahead.draft == NO_DRAFT:
+        return question
+    if ahead.draft == MTP:
+        message = "modules of a model that predict further tokens are traced in training alone, and draft none yet"
+        remedy = "write one such layer as a model of its own, or draft: none"
+        raise InputError.one("not-supported-yet", message, place, remedy)
+    try:
+        draft = resolve(_alone(question.stated.document, ahead), memo=memo)
+    except InputError as error:
+        about = f"the draft {ahead.draft} on these chips: "
+        remedy = "take one that divides, or lay it out by itself: workload.speculation.layout"
+        laid = (replace(p, message=about + p.message, place=place, remedy=remedy, note=p.remedy) for p in error.problems)
+        raise InputError([p if p.place == place else there for p, there in zip(error.problems, laid, strict=True)]) from None
+    own, other = question.model.vocab, draft.model.vocab
+    if abs(own - other) > PADDED * own:
+        message = f"{draft.model.name} has a vocabulary of {other:,}, {question.model.name} one of {own:,}"
+        remedy = "a draft has its model's tokenizer: take one of the same family"
+        raise InputError.one("another-vocabulary", message, place, remedy)
+    return replace(question, draft=draft)
+
+
+def _alone(document: Document, ahead: SpeculationFields) -> Document:
+    """The scenario of a draft that decodes by itself: a token of every sequence, which no sequence parallelism splits."""
+    data = {name: value for name, value in document.data.items() if name not in ("require", "layout")}
+    data["workload"] = {name: value for name, value in data["workload"].items() if name != DRAFT[1]}
+    laid = document.data["workload"][DRAFT[1]].get("layout") or document.data.get("layout")
+    if laid:
+        data["layout"] = {name: value for name, value in laid.items() if name != "sequence_parallel"}
+    if cut := data.get("pipeline"):
+        data["pipeline"] = {name: value for name, value in cut.items() if name != "layers"}
+    place = document.place(*DRAFT)
+    return spec.with_value(spec.with_data(document, data), ("model",), ahead.draft, place)
