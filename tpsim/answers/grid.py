@@ -92,6 +92,9 @@ def _check(question: Question, batch: Array, context: Array) -> Inference:
     if work is None or work.kind != "decode":
         message = f"a grid is of steps of decoding, and {question.name} is a workload {question.workload.kind}"
         raise InputError.one("unsupported-grid", message, question.stated.at("workload"), "kind: decode")
+    if work.drafted:
+        message, place = "drafts cannot be priced in arrays", question.stated.at("workload", "speculation")
+        raise InputError.one("unsupported-grid", message, place, "plan them one by one, or search --vary workload.batch")
     if question.schedule:
         message = "stages cannot be priced in arrays"
         raise InputError.one("unsupported-grid", message, question.stated.at("layout", "pp"), "plan them one by one")

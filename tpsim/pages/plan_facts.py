@@ -20,6 +20,7 @@ from tpsim.report.table import Column
 if TYPE_CHECKING:
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.speculation import Speculated
     from tpsim.program.layout import Layout
     from tpsim.program.schedules import PipelineSchedule
     from tpsim.question.question import Question
@@ -186,15 +187,23 @@ def inference_text(question: Question, batch: str = "") -> str:
     if isinstance(work, PrefillFields):
         cached = f", {work.cached:,} of them cached" if work.cached else ""
         return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"
+    ahead = f", {_ahead(question)}" if question.inference and question.inference.drafted else ""
     if isinstance(work, DecodeFields):
         new = counted(work.tokens, "new token")
-        return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each"
+        return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each{ahead}"
     if not isinstance(work, ServeFields):
         raise TypeError(work)
-    mean = float(question.workload.dims(question.model)["t"])
-    steps = counted(work.steps, "step")
-    reply = f"replies of {work.output:,}: {steps} of decoding behind the first token, at {mean:,.1f} tokens in the mean"
-    return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
+    mean = float(question.workload.dims(question.model)["t"]) - question.inference.drafted
+    steps = counted(work.steps, "token behind the first" if ahead else "step of decoding behind the first token")
+    reply = f"replies of {work.output:,}: {steps}, at {mean:,.1f} tokens in the mean"
+    return f"{batch}: prompts of {work.prompt:,} tokens, {reply}{ahead}"
+
+
+def _ahead(question: Question) -> str:
+    """What is drafted: ``3 tokens drafted ahead by llama-3-8b, each accepted with probability 0.8``."""
+    ahead = question.inference and question.inference.speculation
+    by = f" by {question.draft.model.name}" if question.draft else ""
+    return f"{counted(ahead.tokens, 'token')} drafted ahead{by}, each accepted with probability {ahead.acceptance:g}"
 
 
 def memory_lines(memory: ChipMemory, *, inference: bool) -> Mapping[str, Bytes]:
@@ -227,8 +236,32 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
         whole, compute, exposed = (show(float(part), "seconds") for part in parts)
         made_of = f"compute {compute} + exposed communication {exposed}{prompt.step.all_waits}"
         yield f"prompts {whole} = {made_of}; all are read at once"
+    yield from _speculated(serve.speculation) if serve.speculation else ()
     if serve.reply_s:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"
     if serve.copies > 1:
         yield f"every part of the cache is held by {serve.copies:g} chips: layout.cache=sequence, or batch, splits them"
     yield f"cache {show(float(serve.cache_bytes_per_token), 'bytes')} per token of a sequence, all chips together"
+
+
+def _speculated(ahead: Speculated) -> Iterator[str]:
+    """What drafts cost and bring, and what their model holds and reads beside the other one."""
+    draft, verification, step, plain, each = (
+        show(seconds, "seconds")
+        for seconds in (
+            *(ahead.draft_s, ahead.verification_s, ahead.step_s, ahead.plain_s),
+            ahead.step_s / ahead.expected_tokens,
+        )
+    )
+    drafts = f"{counted(ahead.tokens, 'draft')} x {draft} + " if ahead.draft else ""
+    made_of = f"{drafts}verification {verification} = {step} for {ahead.expected_tokens:.4g} tokens, {each} each"
+    least = ahead.breakeven_acceptance
+    even = "no acceptance makes up for it" if least is None else f"as fast at an acceptance of {least:.3g}"
+    times = ahead.speedup if ahead.speedup >= 1 else 1 / ahead.speedup
+    yield f"{made_of}: {times:.3g} times {'faster' if ahead.speedup >= 1 else 'SLOWER'} than {plain} without; {even}"
+    if ahead.draft:
+        held = (show(float(size), "bytes") for size in (ahead.draft_parameters_bytes, ahead.draft_cache_bytes))
+        weights, cache = held
+        read = ahead.draft_prompt_s
+        behind = f"; it reads prompts in {show(read, 'seconds')}, behind the first token" if read else ""
+        yield f"of the draft a chip holds weights of {weights} and a cache of {cache}{behind}"
