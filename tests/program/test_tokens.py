@@ -92,7 +92,9 @@ def test_each_mask_lets_through_its_share_of_64_by_64():
 
 @pytest.mark.parametrize("s", [1, 4])
 @pytest.mark.parametrize("steps", [1, 45])
-@pytest.mark.parametrize(("mask", "w", "near"), [("causal_mask", 0, 0), ("window_mask", 24, 0.01), ("chunk_mask", 9, 0.02)])
+@pytest.mark.parametrize(
+    ("mask", "w", "near"), [("causal_mask", 0, 0), ("window_mask", 24, 0.01), ("chunk_mask", 9, 0.02)]
+)
 def test_steps_of_several_new_tokens_each_see_what_each_of_them_does_in_the_mean(mask, w, near, s, steps):
     """Counted step by step, each a token behind the one before. Nearly, where a mask bends within them."""
     first = 24

@@ -94,7 +94,9 @@ def _check(question: Question, batch: Array, context: Array) -> Inference:
         raise InputError.one("unsupported-grid", message, question.stated.at("workload"), "kind: decode")
     if work.drafted:
         message, place = "drafts cannot be priced in arrays", question.stated.at("workload", "speculation")
-        raise InputError.one("unsupported-grid", message, place, "plan them one by one, or search --vary workload.batch")
+        raise InputError.one(
+            "unsupported-grid", message, place, "plan them one by one, or search --vary workload.batch"
+        )
     if question.schedule:
         message = "stages cannot be priced in arrays"
         raise InputError.one("unsupported-grid", message, question.stated.at("layout", "pp"), "plan them one by one")

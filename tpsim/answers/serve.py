@@ -74,7 +74,7 @@ class Serve(Record):
             return None
         from tpsim.answers.speculation import Speculated
 
-        return Speculated(self.plan, self.work.speculation)
+        return Speculated(self.plan, self.work, self.work.speculation)
 
     @property
     def reply_s(self) -> Seconds | None:

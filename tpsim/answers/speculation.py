@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tpsim.answers.plan import PlanResult, priced
 from tpsim.answers.serve import alone_at_most
+from tpsim.quantity.size import total
 from tpsim.question.question import Speculation  # noqa: TC001 - JSON Schemas read types
 from tpsim.question.serving import draft_of
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -18,22 +19,12 @@ if TYPE_CHECKING:
 
     from tpsim.answers.memory import ChipMemory
     from tpsim.question.memo import Memo
-    from tpsim.question.question import Question
+    from tpsim.question.question import Inference, Question
 
 
 @dataclass(frozen=True)
 class Speculated(Record):
-    """Drafting ahead: a draft takes a step of its own for each token, then the model verifies all of them in one.
-
-    draft_s         of a step of the draft; 0 where tokens are drafted for nothing
-    draft_prompt_s  in which the draft reads the prompts, behind the first token
-    verification_s  of the step that verifies
-    step_s          of all drafts and the step that verifies them
-    plain_s         of a step of the same decoding without drafts
-    speedup         tokens per second, as a multiple of those without drafts
-    breakeven_acceptance  from which on drafting is faster; 0 where it always is, left out where it never is
-    draft_parameters_bytes, draft_cache_bytes  of one chip, among what memory counts
-    """
+    """Drafting ahead: a draft takes a step of its own for each token, then the model verifies all of them in one."""
 
     told: ClassVar[tuple[str, ...]] = (
         *("tokens", "acceptance", "expected_tokens", "draft?", "draft_s", "draft_prompt_s?", "verification_s"),
@@ -41,6 +32,7 @@ class Speculated(Record):
     )
 
     plan: PlanResult
+    work: Inference
     of: Speculation
 
     tokens = Of[Count]("of.tokens", "drafted of a sequence in a step")
@@ -55,13 +47,12 @@ class Speculated(Record):
     @cached_property
     def plain(self) -> PlanResult:
         """The plan of the same decoding without drafts."""
-        question = self.plan.question
-        return priced(replace(question, workload=question.workload.plain), self.plan.memo)
+        return priced(replace(self.plan.question, workload=self.work.plain), self.plan.memo)
 
     @property
     def draft(self) -> str | None:
         """The model that drafts; left out where tokens are drafted for nothing."""
-        return self.drafting and self.drafting.question.model.name
+        return self.drafting.question.model.name if self.drafting else None
 
     @property
     def draft_s(self) -> Seconds:
@@ -131,12 +122,12 @@ def beside_draft(chips: Iterator[ChipMemory], question: Question, memo: Memo, *,
     return map(_together, chips, own if len(own) > 1 else repeat(own[0]), repeat(peaks))
 
 
-def _together(chip: ChipMemory, draft: ChipMemory, peaks: bool) -> ChipMemory:  # noqa: FBT001 - of a map
+def _together(chip: ChipMemory, draft: ChipMemory, peaks: bool) -> ChipMemory:
     """What a chip holds of a model and of its draft."""
     both = replace(
         chip,
         parameters_bytes=chip.parameters_bytes + draft.parameters_bytes,
-        cache_bytes=chip.cache_bytes + draft.cache_bytes,
+        cache_bytes=total(each.cache_bytes for each in (chip, draft)),
         logits_bytes=max(chip.logits_bytes, draft.logits_bytes),
     )
     if not peaks or draft.peak.total <= chip.peak.total:

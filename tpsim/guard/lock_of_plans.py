@@ -258,7 +258,7 @@ def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[
 
 
 def replied(served: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's; with drafts those of a token."""
+    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's; with drafts of a token."""
     if not served:
         return {}
     names = (*(REPLY if served.get("reply_s") is not None else ()), *(("tpot_s",) if served.get("speculation") else ()))

@@ -189,7 +189,7 @@ class Uses:
         of_results, name = own.of_results(), self.fact.asked[AskedField("workload", DRAFT)]
         fields = self.lists.called(f"{name}.{field}" for field in self.lists.lock.models[name])
         held = dict.fromkeys((*of_results["peak_bytes"], *of_results["cache_bytes"]))
-        return (*fields, *of_results["step_s"]), own._of_prompt(), (*fields, *held)  # noqa: SLF001 - it is one, too
+        return (*fields, *of_results["step_s"]), own._of_prompt(), (*fields, *held)
 
     def _orders(self) -> Iterator[str]:
         """The schedule of its pipeline, if it has one."""

@@ -184,7 +184,7 @@ class Served:
 
 
 def planned_alone(question: Question) -> bool:
-    """True of inference where only a plan tells: which paths are taken, whether a forced algorithm can be, of drafts."""
+    """True of inference where a plan alone tells: which paths are taken, whether a forced algorithm can be, drafts."""
     work, forced = question.inference, question.force.algorithm is not None and question.cost_model != "book"
     return work is not None and (forced or question.planner == "cheapest" or bool(work.drafted))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpsim.answers.speculation import Speculated
     from tpsim.program.layout import Layout
     from tpsim.program.schedules import PipelineSchedule
-    from tpsim.question.question import Question
+    from tpsim.question.question import Question, Speculation
     from tpsim.report.record import Bytes
 
 ASSUMPTIONS = (Column("kind", "kind"), Column("text", "assumed"))
@@ -42,6 +42,8 @@ def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]
     yield "model", model_text(question)
     parts = "" if served else f" in {counted(question.workload.microbatches, 'microbatch')}"
     yield "work", f"{work_text(question)}{parts}"
+    if drafts := drafts_text([question]):
+        yield "drafts", drafts
     yield "dtypes", _served_dtypes(question) if served else _dtypes(result)
     yield "machine", f"{question.machine.name}, {counted(result.chips, 'chip')}: {sized(question.mesh.axes)}"
     yield "placement", in_one_line(question.placement.describe()) or "one chip"
@@ -187,23 +189,38 @@ def inference_text(question: Question, batch: str = "") -> str:
     if isinstance(work, PrefillFields):
         cached = f", {work.cached:,} of them cached" if work.cached else ""
         return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"
-    ahead = f", {_ahead(question)}" if question.inference and question.inference.drafted else ""
     if isinstance(work, DecodeFields):
         new = counted(work.tokens, "new token")
-        return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each{ahead}"
-    if not isinstance(work, ServeFields):
+        return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each"
+    if not isinstance(work, ServeFields) or not question.inference:
         raise TypeError(work)
-    mean = float(question.workload.dims(question.model)["t"]) - question.inference.drafted
-    steps = counted(work.steps, "token behind the first" if ahead else "step of decoding behind the first token")
+    mean = float(question.inference.plain.dims(question.model)["t"])
+    steps = f"{counted(work.steps, 'step')} of decoding behind the first token"
+    steps = f"{counted(work.steps, 'token')} behind the first" if ahead_of(question) else steps
     reply = f"replies of {work.output:,}: {steps}, at {mean:,.1f} tokens in the mean"
-    return f"{batch}: prompts of {work.prompt:,} tokens, {reply}{ahead}"
+    return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
 
 
-def _ahead(question: Question) -> str:
-    """What is drafted: ``3 tokens drafted ahead by llama-3-8b, each accepted with probability 0.8``."""
-    ahead = question.inference and question.inference.speculation
-    by = f" by {question.draft.model.name}" if question.draft else ""
-    return f"{counted(ahead.tokens, 'token')} drafted ahead{by}, each accepted with probability {ahead.acceptance:g}"
+def drafts_text(questions: Sequence[Question]) -> str:
+    """``3 tokens of every sequence by llama-3-8b, each accepted with probability 0.8``; "" where nothing is drafted."""
+    drafted = [(ahead, question.draft) for question in questions if (ahead := ahead_of(question))]
+    if not drafted:
+        return ""
+    tokens = _or(ahead.tokens if (ahead := ahead_of(question)) else 0 for question in questions)
+    by, alike = (
+        _or(draft.model.name if draft else "nobody" for _, draft in drafted),
+        _or(one.acceptance for one, _ in drafted),
+    )
+    return f"{tokens} tokens of every sequence by {by}, each accepted with probability {alike}"
+
+
+def ahead_of(question: Question) -> Speculation | None:
+    """What a question drafts ahead."""
+    return question.inference.speculation if question.inference else None
+
+
+def _or(values: Iterable[float | str]) -> str:
+    return " or ".join(dict.fromkeys(value if isinstance(value, str) else f"{value:g}" for value in values))
 
 
 def memory_lines(memory: ChipMemory, *, inference: bool) -> Mapping[str, Bytes]:
@@ -260,8 +277,9 @@ def _speculated(ahead: Speculated) -> Iterator[str]:
     times = ahead.speedup if ahead.speedup >= 1 else 1 / ahead.speedup
     yield f"{made_of}: {times:.3g} times {'faster' if ahead.speedup >= 1 else 'SLOWER'} than {plain} without; {even}"
     if ahead.draft:
-        held = (show(float(size), "bytes") for size in (ahead.draft_parameters_bytes, ahead.draft_cache_bytes))
-        weights, cache = held
+        weights, cache = (
+            show(float(size or 0), "bytes") for size in (ahead.draft_parameters_bytes, ahead.draft_cache_bytes)
+        )
         read = ahead.draft_prompt_s
         behind = f"; it reads prompts in {show(read, 'seconds')}, behind the first token" if read else ""
         yield f"of the draft a chip holds weights of {weights} and a cache of {cache}{behind}"

@@ -80,7 +80,9 @@ def _drafts(question: Question) -> Iterator[Assumption]:
         text = f"a drafted token is accepted with probability {ahead.acceptance:g}, whatever was drafted before it"
         yield Assumption(f"{text}: workload.speculation.acceptance", "guess")
     if ahead and draft:
-        text = f"{draft.model.name} drafts on the same chips, in the same number formats, a token of every sequence a step"
+        text = (
+            f"{draft.model.name} drafts on the same chips, in the same number formats, a token of every sequence a step"
+        )
         yield Assumption(text, "model")
         if draft.model.vocab != question.model.vocab:
             words = f"vocabularies of {question.model.vocab:,} and {draft.model.vocab:,} are of one tokenizer, padded"

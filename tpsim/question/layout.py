@@ -147,8 +147,9 @@ def _cut_by_roles(
 
 def _undrafted(model: Model, workload: Workload, sizes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Sizes of which a cache's parts are equal: drafts lie where there is room, as even as they can."""
-    drafted = isinstance(workload, Inference) and workload.drafted
-    return {**sizes, **workload.plain.at_peak.dims(model), "b": sizes["b"]} if drafted else sizes
+    if not isinstance(workload, Inference) or not workload.drafted:
+        return sizes
+    return {**sizes, **workload.plain.at_peak.dims(model), "b": sizes["b"]}
 
 
 def _laid_out(

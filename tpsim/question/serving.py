@@ -64,7 +64,9 @@ def _speculation(fields: DecodingFields, read: Stated) -> Speculation | None:
     if stated is None or not stated.tokens:
         return None
     if getattr(fields, "tokens", 1) > 1:
-        message = f"a step that verifies {stated.tokens} drafts has {stated.tokens + 1} new tokens, whatever tokens says"
+        message = (
+            f"a step that verifies {stated.tokens} drafts has {stated.tokens + 1} new tokens, whatever tokens says"
+        )
         raise InputError.one("stated-twice", message, read.at("workload", "tokens"), "leave workload.tokens out")
     return Speculation(stated.tokens, stated.acceptance)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.scenario import resolve
-from tpsim.question.serving_file import NO_DRAFT, DecodingFields, SpeculationFields
+from tpsim.question.serving_file import NO_DRAFT, SpeculationFields
 
 if TYPE_CHECKING:
     from tpsim.quantity.spec import Document
@@ -27,9 +27,9 @@ PADDED = 0.01
 
 def with_draft(question: Question, memo: Memo) -> Question:
     """The question with that of its draft, where a model drafts. Raises InputError for one that it cannot have."""
-    fields, place = question.stated.file.workload, question.stated.at(*DRAFT)
-    ahead = fields.speculation if isinstance(fields, DecodingFields) else None
-    if ahead is None or ahead.draft == NO_DRAFT:
+    fields: Any = question.stated.file.workload  # of decoding
+    ahead, place = fields.speculation, question.stated.at(*DRAFT)
+    if ahead.draft == NO_DRAFT:
         return question
     if ahead.draft == MTP:
         message = "modules of a model that predict further tokens are traced in training alone, and draft none yet"
@@ -40,8 +40,12 @@ def with_draft(question: Question, memo: Memo) -> Question:
     except InputError as error:
         about = f"the draft {ahead.draft} on these chips: "
         remedy = "take one that divides, or lay it out by itself: workload.speculation.layout"
-        laid = (replace(p, message=about + p.message, place=place, remedy=remedy, note=p.remedy) for p in error.problems)
-        raise InputError([p if p.place == place else there for p, there in zip(error.problems, laid, strict=True)]) from None
+        laid = (
+            replace(p, message=about + p.message, place=place, remedy=remedy, note=p.remedy) for p in error.problems
+        )
+        raise InputError(
+            [p if p.place == place else there for p, there in zip(error.problems, laid, strict=True)]
+        ) from None
     own, other = question.model.vocab, draft.model.vocab
     if abs(own - other) > PADDED * own:
         message = f"{draft.model.name} has a vocabulary of {other:,}, {question.model.name} one of {own:,}"
@@ -51,7 +55,7 @@ def with_draft(question: Question, memo: Memo) -> Question:
 
 
 def _alone(document: Document, ahead: SpeculationFields) -> Document:
-    """The scenario of a draft that decodes by itself: a token of every sequence, which no sequence parallelism splits."""
+    """The scenario of a draft that decodes by itself: one token of a sequence, which no sequence parallelism splits."""
     data = {name: value for name, value in document.data.items() if name not in ("require", "layout")}
     data["workload"] = {name: value for name, value in data["workload"].items() if name != DRAFT[1]}
     laid = document.data["workload"][DRAFT[1]].get("layout") or document.data.get("layout")

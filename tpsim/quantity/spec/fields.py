@@ -201,7 +201,10 @@ class Quantity:
         rule = RULES[self.dimension]
         units = "|".join(sorted(map(re.escape, rule.spellings()), key=lambda unit: (len(unit), unit)))
         text = {"type": "string", "pattern": f"^{NUMBER} *({units})$", "examples": list(rule.examples)}
-        number = {"type": "number", **({"minimum" if self.zero else "exclusiveMinimum": 0, "maximum": 1} if self.share else {})}
+        number = {
+            "type": "number",
+            **({"minimum" if self.zero else "exclusiveMinimum": 0, "maximum": 1} if self.share else {}),
+        }
         return text if rule.usual else {"anyOf": [number, text]}
 
 
