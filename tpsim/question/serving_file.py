@@ -12,7 +12,7 @@ from tpsim.quantity.errors import unknown
 from tpsim.quantity.spec import Count, Document, Part, Strict
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN
-from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, LayoutFields, Products, ScenarioFile
+from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Axes, Products, ScenarioFile
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
@@ -58,6 +58,15 @@ NO_DRAFT = "none"
 """Instead of a model's name: tokens are drafted for nothing, as by looking them up in the prompt."""
 
 
+class DraftLayoutFields(Strict):
+    """Which axes of the same mesh split a draft and its sequences; over the others it is the same on all chips."""
+
+    noun: ClassVar[str] = "a layout of a draft"
+
+    tp: Axes = ()
+    dp: Axes = ()
+
+
 class SpeculationFields(Strict):
     """Tokens drafted ahead of a model, which verifies all of them in one step."""
 
@@ -72,7 +81,9 @@ class SpeculationFields(Strict):
     draft: str = Field(
         NO_DRAFT, description="the model that drafts them, one after another; none: they cost nothing, as n-grams do"
     )
-    layout: LayoutFields | None = Field(None, description="of the draft on the same mesh; none: that of the model")
+    layout: DraftLayoutFields | None = Field(
+        None, description="of the draft on the same mesh; none: that of the model", examples=[{"dp": "data"}]
+    )
 
 
 class DecodingFields(InferenceFields):

@@ -56,12 +56,13 @@ def with_draft(question: Question, memo: Memo) -> Question:
 
 def _alone(document: Document, ahead: SpeculationFields) -> Document:
     """The scenario of a draft that decodes by itself: one token of a sequence, which no sequence parallelism splits."""
-    data = {name: value for name, value in document.data.items() if name not in ("require", "layout")}
+    data = {name: value for name, value in document.data.items() if name not in ("require", "pipeline")}
     data["workload"] = {name: value for name, value in data["workload"].items() if name != DRAFT[1]}
-    laid = document.data["workload"][DRAFT[1]].get("layout") or document.data.get("layout")
-    if laid:
+    laid = document.data["workload"][DRAFT[1]].get("layout")
+    if laid is not None:
+        data = {**{name: value for name, value in data.items() if name != "shardings"}, "layout": laid}
+    elif laid := data.get("layout"):
         data["layout"] = {name: value for name, value in laid.items() if name != "sequence_parallel"}
-    if cut := data.get("pipeline"):
+    if (cut := document.data.get("pipeline")) and "pp" in (laid or {}):
         data["pipeline"] = {name: value for name, value in cut.items() if name != "layers"}
-    place = document.place(*DRAFT)
-    return spec.with_value(spec.with_data(document, data), ("model",), ahead.draft, place)
+    return spec.with_value(spec.with_data(document, data), ("model",), ahead.draft, document.place(*DRAFT))
