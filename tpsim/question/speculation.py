@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError
+from tpsim.quantity.errors import InputError, Place, Problem
 from tpsim.question.scenario import resolve
 from tpsim.question.serving_file import NO_DRAFT, SpeculationFields
 
@@ -38,20 +38,27 @@ def with_draft(question: Question, memo: Memo) -> Question:
     try:
         draft = resolve(_alone(question.stated.document, ahead), memo=memo)
     except InputError as error:
-        about = f"the draft {ahead.draft} on these chips: "
-        remedy = "take one that divides, or lay it out by itself: workload.speculation.layout"
-        laid = (
-            replace(p, message=about + p.message, place=place, remedy=remedy, note=p.remedy) for p in error.problems
-        )
-        raise InputError(
-            [p if p.place == place else there for p, there in zip(error.problems, laid, strict=True)]
-        ) from None
+        raise InputError([_of_draft(problem, ahead.draft, place) for problem in error.problems]) from None
     own, other = question.model.vocab, draft.model.vocab
     if abs(own - other) > PADDED * own:
         message = f"{draft.model.name} has a vocabulary of {other:,}, {question.model.name} one of {own:,}"
         remedy = "a draft has its model's tokenizer: take one of the same family"
         raise InputError.one("another-vocabulary", message, place, remedy)
     return replace(question, draft=draft)
+
+
+def _of_draft(problem: Problem, draft: str, place: Place | None) -> Problem:
+    """What is wrong with a draft, where that is named unless it is in a file of its own."""
+    within = problem.place and place and problem.place.file != place.file
+    there = replace(problem, message=f"the draft {draft}: {problem.message}", place=problem.place if within else place)
+    if not problem.slug.endswith(NOT_DIVISIBLE):
+        return there
+    remedy = "take one that divides, or say what splits it: workload.speculation.layout"
+    return replace(there, remedy=remedy, note=problem.remedy)
+
+
+NOT_DIVISIBLE = "not-divisible"
+"""What all refusals of sizes are called that a layout does not split evenly."""
 
 
 def _alone(document: Document, ahead: SpeculationFields) -> Document:

@@ -1,0 +1,347 @@
+"""Drafting ahead, through `tpsim.plan`: seconds from parts that are planned alone, bytes, and where it pays."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import tpsim
+from tpsim.answers.explain import explain
+from tpsim.answers.search import search
+from tpsim.pages.plan import page
+from tpsim.quantity.errors import InputError
+from tpsim.question.question import Speculation
+from tpsim.question.scenario import resolve
+
+TARGET, DRAFT = "llama-3-70b", "llama-3-8b"
+CONTEXT, BATCH = 4096, 32
+PER_TOKEN = {TARGET: 2 * 2 * 80 * 8 * 128, DRAFT: 2 * 2 * 32 * 8 * 128}
+"""Bytes of the cache: keys and values of two bytes, layers, kv heads, head dim."""
+
+
+def asked(model=TARGET, tp=8, layout=None, **work):
+    """A scenario of decoding on `tp` chips, unless `work` says otherwise."""
+    return {
+        "tpsim": "scenario/1",
+        "model": model,
+        "hardware": "dgx-h100",
+        "mesh": {"tensor": tp},
+        "layout": {"tp": "tensor", **(layout or {})},
+        "workload": {"kind": "decode", "batch": BATCH, "context": CONTEXT, "dtype": "bf16", **work},
+    }
+
+
+def drafted(tokens=3, acceptance=0.8, draft=DRAFT, more=None, **others):
+    """The same with tokens drafted ahead."""
+    return asked(**others, speculation={"tokens": tokens, "acceptance": acceptance, "draft": draft, **(more or {})})
+
+
+REPLIES = {"kind": "serve", "prompt": 1024, "output": 257}
+
+
+def replies(**work):
+    """What stands in place of a step of decoding where prompts and replies are asked for."""
+    scenario = drafted(**work)
+    own = {name: value for name, value in scenario["workload"].items() if name not in ("kind", "context")}
+    return {**scenario, "workload": {**own, **REPLIES}}
+
+
+@cache
+def seconds(model, **work):
+    """Seconds of a step that nothing is drafted for."""
+    return float(tpsim.plan(asked(model, **work)).step.time_s)
+
+
+# Tokens of a step ------------------------------------------------------------------------------------------------
+
+
+def drawn(tokens, acceptance, steps=40_000):
+    """Tokens of a step, drawn: drafts up to the first that is rejected, and one of the model's own."""
+    draws, given = random.Random(1), 0  # noqa: S311 - no secrets
+    for _ in range(steps):
+        accepted = 0
+        while accepted < tokens and draws.random() < acceptance:
+            accepted += 1
+        given += accepted + 1
+    return given / steps
+
+
+@pytest.mark.parametrize(
+    ("tokens", "acceptance", "due"), [(1, 0.6, 1.6), (3, 0.8, 2.952), (5, 1, 6), (4, 0, 1), (2, 0.5, 1.75)]
+)
+def test_a_step_gives_what_leviathan_2023_says_and_what_is_drawn(tokens, acceptance, due):
+    expected = Speculation(tokens, acceptance).expected
+    assert expected == pytest.approx(due, rel=1e-12)
+    if acceptance < 1:
+        assert expected == pytest.approx((1 - acceptance ** (tokens + 1)) / (1 - acceptance), rel=1e-12)
+    assert drawn(tokens, acceptance) == pytest.approx(due, rel=0.01)
+
+
+# Seconds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_a_token_takes_its_share_of_drafts_and_verification_as_each_is_planned_alone(tokens):
+    """Drafts read 4,096 tokens and one more each; the model reads all of them with its own."""
+    serve = tpsim.plan(drafted(tokens)).serve
+    drafts = [seconds(DRAFT, context=CONTEXT + number) for number in range(tokens)]
+    verification = seconds(TARGET, context=CONTEXT + tokens, tokens=tokens + 1)
+    step = sum(drafts) + verification
+    expected = 1 + sum(0.8**number for number in range(1, tokens + 1))
+    assert serve.speculation.draft_s == pytest.approx(sum(drafts) / tokens, rel=1e-9)
+    assert serve.speculation.verification_s == pytest.approx(verification, rel=1e-12)
+    assert serve.speculation.step_s == pytest.approx(step, rel=1e-9)
+    assert serve.tpot_s == pytest.approx(step / expected, rel=1e-9)
+    assert serve.tokens_per_s_user == pytest.approx(expected / step, rel=1e-9)
+    assert serve.tokens_per_s_chip == pytest.approx(BATCH * expected / step / 8, rel=1e-9)
+    assert serve.speculation.plain_s == seconds(TARGET, context=CONTEXT)
+
+
+def test_as_leviathan_2023_has_it_where_verification_takes_as_long_as_a_step_it_is_faster_by_so_much():
+    """Theorem 3.8: (1 - a^(d + 1))/((1 - a)(d c + 1)), c being a draft's share of a step."""
+    ahead = tpsim.plan(drafted(4, 0.7)).serve.speculation
+    c = ahead.draft_s / ahead.plain_s
+    theirs = (1 - 0.7**5) / (0.3 * (4 * c + 1))
+    assert ahead.speedup * (ahead.step_s / (ahead.step_s - ahead.verification_s + ahead.plain_s)) == pytest.approx(
+        theirs, rel=1e-12
+    )
+    assert ahead.speedup < theirs  # five tokens take longer than one
+
+
+def test_drafts_for_nothing_cost_no_more_than_their_verification():
+    plan = tpsim.plan(drafted(draft="none"))
+    verification = seconds(TARGET, context=CONTEXT + 3, tokens=4)
+    assert plan.serve.tpot_s == pytest.approx(verification / 2.952, rel=1e-12)
+    assert {"draft", "draft_prompt_s", "draft_cache_bytes"}.isdisjoint([*plan.serve.speculation])
+    assert plan.memory.parameters_bytes == tpsim.plan(asked()).memory.parameters_bytes
+
+
+def test_a_reply_is_a_prompt_read_twice_and_tokens_at_the_mean_of_its_contexts():
+    """The draft reads it, too, behind the first token; 256 tokens follow at 1,025 to 1,280 tokens each."""
+    plan = tpsim.plan(replies())
+    own, other = (prompt_s(model) for model in (TARGET, DRAFT))
+    step = 3 * seconds(DRAFT, context=1153) + seconds(TARGET, context=1155, tokens=4)
+    step += 3 * (seconds(DRAFT, context=1154) - seconds(DRAFT, context=1153)) / 2  # the mean is at 1,152.5 + 1
+    step += (seconds(TARGET, context=1156, tokens=4) - seconds(TARGET, context=1155, tokens=4)) / 2
+    assert plan.serve.ttft_s == pytest.approx(own, rel=1e-12)
+    assert plan.serve.tpot_s == pytest.approx(step / 2.952, rel=1e-9)
+    assert plan.serve.reply_s == pytest.approx(own + other + 256 * plan.serve.tpot_s, rel=1e-12)
+    assert plan.serve.speculation.draft_prompt_s == pytest.approx(other, rel=1e-12)
+    alone = tpsim.plan(replies() | {"workload": {**replies()["workload"], "speculation": None}})
+    assert plan.serve.speculation.plain_s == pytest.approx(alone.serve.tpot_s, rel=1e-12)
+
+
+def prompt_s(model):
+    """Seconds in which prompts of 1,024 tokens are read."""
+    work = {"kind": "prefill", "batch": BATCH, "prompt": 1024, "dtype": "bf16"}
+    return float(tpsim.plan({**asked(model), "workload": work}).step.time_s)
+
+
+def test_no_drafts_are_no_speculation():
+    """Whatever else is stated: the answer is that of a scenario without it."""
+    plans = [tpsim.plan(scenario) for scenario in (drafted(0, draft="nobody-knows-it"), asked())]
+    one, other = (plan.to_json() for plan in plans)
+    assert one["result"] == other["result"]
+    assert plans[0].serve.speculation is None
+
+
+# Memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_chip_holds_both_weights_and_both_caches_to_the_byte():
+    """8 chips; a cache has room for the tokens that are drafted."""
+    plan, alone = tpsim.plan(drafted()), {model: tpsim.plan(asked(model)) for model in (TARGET, DRAFT)}
+    weights = sum(each.memory.parameters_bytes for each in alone.values())
+    cache = BATCH * (CONTEXT + 3) * sum(PER_TOKEN.values()) // 8
+    memory, ahead = plan.memory, plan.serve.speculation
+    assert (memory.parameters_bytes, memory.cache_bytes) == (weights, cache)
+    assert (ahead.draft_parameters_bytes, ahead.draft_cache_bytes) == (
+        alone[DRAFT].memory.parameters_bytes,
+        BATCH * (CONTEXT + 3) * PER_TOKEN[DRAFT] // 8,
+    )
+    verifying = tpsim.plan(asked(context=CONTEXT + 3, tokens=4)).memory
+    assert memory.peak_bytes == weights + cache + verifying.peak.total
+    assert plan.serve.copies == 1
+    assert "of the draft a chip holds weights of 2.008 GB" in " ".join(page(plan, verbose=False).notes)
+
+
+def test_the_peak_is_that_of_whoever_needs_more():
+    """A draft that every chip has whole reads prompts in more memory than its model, which is split."""
+    plan = tpsim.plan(replies(more={"layout": {}}))
+    alone = tpsim.plan({**asked(DRAFT, layout={"tp": []}), "workload": {**REPLIES, "batch": BATCH, "dtype": "bf16"}})
+    assert plan.memory.peak_action == f"draft, {alone.memory.peak_action}"
+    assert plan.memory.peak.total == alone.memory.peak.total > tpsim.plan(replies()).memory.peak.total
+    assert plan.serve.speculation.draft_parameters_bytes == alone.memory.parameters_bytes == 2 * 8_030_261_248
+
+
+@pytest.mark.parametrize("scenario", [drafted(), replies(), drafted(draft="none")], ids=["step", "replies", "nothing"])
+def test_the_largest_batch_has_room_for_both_and_one_more_sequence_has_none(scenario):
+    batch = tpsim.plan(scenario).serve.largest_batch
+    rooms = [
+        tpsim.plan(scenario, overrides=[f"workload.batch={some}"]).memory.room_bytes for some in (batch, batch + 1)
+    ]
+    assert rooms[0] >= 0 > rooms[1]
+    filled = tpsim.plan(scenario, overrides=["workload.batch=largest"])
+    assert filled.question.workload.global_batch == batch
+    assert filled.serve.tokens_per_s_chip == pytest.approx(batch / filled.serve.tpot_s / 8)
+
+
+# Where it pays ---------------------------------------------------------------------------------------------------
+
+
+def test_at_the_acceptance_named_it_is_as_fast_as_without_drafts_and_below_it_slower():
+    least = tpsim.plan(drafted()).serve.speculation.breakeven_acceptance
+    at, below = (tpsim.plan(drafted(acceptance=one)).serve for one in (least, least - 0.01))
+    assert at.tpot_s == pytest.approx(at.speculation.plain_s, rel=1e-9)
+    assert at.speculation.speedup == pytest.approx(1, rel=1e-9)
+    assert below.speculation.speedup < 1
+    assert "times SLOWER than" in " ".join(page(tpsim.plan(drafted(acceptance=least - 0.01)), verbose=False).notes)
+
+
+def test_a_draft_as_large_as_its_model_never_pays():
+    plan = tpsim.plan(drafted(draft=TARGET, acceptance=1))
+    assert plan.serve.speculation.breakeven_acceptance is None
+    assert plan.serve.speculation.speedup < 1
+    assert "no acceptance makes up for it" in " ".join(page(plan, verbose=False).notes)
+
+
+def test_a_demand_is_held_against_the_token_not_the_step():
+    """5.99 ms a token, in steps of 17.7 ms."""
+    scenario = drafted(draft="none") | {"require": {"tpot": "< 7 ms", "tokens_per_s_user": "> 150", "step": "> 15 ms"}}
+    assert tpsim.plan(scenario).ok
+    assert not tpsim.plan(scenario, overrides=["workload.speculation.acceptance=0.5"]).ok
+
+
+# Search ----------------------------------------------------------------------------------------------------------
+
+SMALL = drafted(model="qwen2-7b", draft="tests/data/hf/qwen2-0.5b.json", tp=8, context=1024)
+
+
+def test_the_best_layouts_are_those_of_plans_of_all_of_them():
+    from tests.answers.test_search_inference import layouts
+
+    plans = []
+    for layout in layouts(4, experts=False):
+        try:
+            plans.append(tpsim.plan({**SMALL, **layout}))
+        except InputError:
+            continue
+    due = sorted(plan.serve.tpot_s for plan in plans if plan.memory.room_bytes >= 0)
+    found = search(SMALL, chips=4, top=1000)
+    assert [row.tpot_s for row in found.rows] == pytest.approx(due, rel=1e-12)
+    assert found.legal == len(plans) > 8
+    assert any("the draft" in refusal.example for refusal in found.refused) or found.considered > found.legal
+    assert min(due) < 0.9 * max(due)
+
+
+def test_a_search_names_the_best_number_of_drafts():
+    counts = [0, 1, 2, 4, 8]
+    found = search(SMALL, chips=2, vary=["workload.speculation.tokens=0,1,2,4,8"], top=100)
+    alone = {n: search(SMALL, chips=2, overrides=[f"workload.speculation.tokens={n}"], top=1).best for n in counts}
+    best = min(counts, key=lambda n: alone[n].tpot_s)
+    assert found.best.varied == {"workload.speculation.tokens": best}
+    assert 0 < best < 8
+    assert found.best.tpot_s == alone[best].tpot_s == found.best.step_s
+    assert found.plans == found.fitting
+    losses = next(row.loses for row in found.rows if row.varied["workload.speculation.tokens"] == 8)
+    assert "drafts" in losses
+
+
+def test_what_a_layout_loses_by_adds_up_to_what_its_token_takes():
+    found = search(drafted(), chips=8, top=1)
+    assert sum(found.ranked.best[0].outcome.parts.values()) == pytest.approx(found.best.tpot_s, rel=1e-12)
+
+
+# What is asked wrongly -------------------------------------------------------------------------------------------
+
+WRONG = {
+    "prompts alone": (
+        asked() | {"workload": {"kind": "prefill", "prompt": 8, "speculation": {"tokens": 1, "acceptance": 0.5}}},
+        ("workload that reads prompts", "where workload.kind is decode or serve"),
+    ),
+    "training": (
+        asked() | {"workload": {"seq": 8, "speculation": {"tokens": 1, "acceptance": 0.5}}},
+        ("workload of training", "where workload.kind is decode or serve"),
+    ),
+    "more than certain": (drafted(acceptance=1.2), ("more than the whole",)),
+    "less than never": (drafted(acceptance=-0.1), ("speculation.acceptance",)),
+    "tokens that are stated, too": (
+        drafted(context=512, tokens=3) | {"workload": {**drafted()["workload"], "tokens": 2}},
+        ("3 drafts has 4 new tokens", "leave workload.tokens out"),
+    ),
+    "another tokenizer": (drafted(draft="gpt2-xl", tp=1, context=512), ("vocabulary of 50,257", "of the same family")),
+    "nobody knows it": (drafted(draft="llama-3-7b"), ("is not a model",)),
+    "a draft that does not divide": (
+        drafted(model="qwen2-7b", draft="tests/data/hf/qwen2-0.5b.json", tp=4),
+        ("the draft tests/data/hf/qwen2-0.5b.json: 14 heads", "workload.speculation.layout"),
+    ),
+    "an axis that the mesh has not": (drafted(more={"layout": {"tp": "model"}}), ("the draft", '"model"')),
+    "modules of its own": (drafted(draft="mtp"), ("predict further tokens", "as a model of its own, or draft: none")),
+    "no acceptance": (
+        asked() | {"workload": {**asked()["workload"], "speculation": {"tokens": 2}}},
+        ("acceptance",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("scenario", "words"), WRONG.values(), ids=WRONG)
+def test_what_no_draft_can_be_is_refused_with_what_to_do_instead(scenario, words):
+    with pytest.raises(InputError) as error:
+        resolve(scenario)
+    text = str(error.value)
+    assert all(word in text for word in words), text
+
+
+def test_a_mistake_is_shown_where_the_draft_is_named(tmp_path):
+    path = tmp_path / "drafted.yaml"
+    path.write_text(json.dumps(drafted(draft="mistral-7b"), indent=1), encoding="utf-8")
+    with pytest.raises(InputError, match="another-vocabulary") as error:
+        resolve(path)
+    assert '"draft": "mistral-7b"' in str(error.value)
+    assert "^^^^^^^^^^" in str(error.value)
+
+
+# What else is told of it -----------------------------------------------------------------------------------------
+
+
+def test_an_acceptance_is_a_guess_among_the_assumptions():
+    before, plan = tpsim.plan(asked()), tpsim.plan(drafted())
+    texts = {one.text: one.kind for one in plan.assumptions}
+    (kind,) = (kind for text, kind in texts.items() if "accepted with probability 0.8" in text)
+    assert kind == "guess"
+    assert plan.question.guesses == before.question.guesses + 1
+    assert any("trees" in text for text in plan.not_modelled)
+
+
+def test_its_seconds_are_explained_by_their_parts():
+    told = explain("serve.tpot_s", scenario=drafted())
+    (derivation,) = told.derivations
+    assert derivation.value == tpsim.plan(drafted()).serve.tpot_s
+    assert "3 x draft" in derivation.text
+    assert "2.952 tokens" in derivation.text
+    assert "Leviathan" in derivation.because[0]
+    of_cache = [float(one.value) for one in explain("memory.cache", scenario=drafted()).derivations]
+    assert sum(of_cache) == tpsim.plan(drafted()).memory.cache_bytes
+
+
+def test_a_draft_of_a_file_is_found_from_where_the_scenario_is_saved(tmp_path, monkeypatch):
+    config = Path("tests/data/hf/llama-3-8b.json").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    own, again = Path("own"), Path("again.yaml")
+    own.mkdir()
+    (own / "draft.json").write_text(config, encoding="utf-8")
+    (own / "asks.yaml").write_text(json.dumps(drafted(draft="draft.json")), encoding="utf-8")
+    plan = tpsim.plan(own / "asks.yaml")
+    again.write_text(plan.to_yaml(), encoding="utf-8")
+    assert "own/draft.json" in again.read_text(encoding="utf-8")
+    assert tpsim.plan(again).serve.tpot_s == plan.serve.tpot_s == tpsim.plan(drafted()).serve.tpot_s
+    assert any(one.path.endswith("draft.json") for one in plan.inputs)
+
+
+def test_grids_do_not_know_of_it():
+    with pytest.raises(InputError, match="drafts cannot be priced in arrays"):
+        tpsim.grid(drafted(), batches=[8], contexts=[64])
