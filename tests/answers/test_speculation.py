@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import pytest
 
 import tpsim
 from tpsim.answers.explain import explain
+from tpsim.answers.plan import priced
 from tpsim.answers.search import search
+from tpsim.claims.verify import verify
 from tpsim.pages.plan import page
 from tpsim.quantity.errors import InputError
 from tpsim.question.question import Speculation
 from tpsim.question.scenario import resolve
+from tpsim.question.serving import draft_of
 
 TARGET, DRAFT = "llama-3-70b", "llama-3-8b"
 CONTEXT, BATCH = 4096, 32
@@ -112,6 +116,24 @@ def test_as_leviathan_2023_has_it_where_verification_takes_as_long_as_a_step_it_
     assert ahead.speedup < theirs  # five tokens take longer than one
 
 
+def test_drafts_about_where_a_window_fills_are_the_mean_of_their_steps():
+    """Mistral's window is of 4,096 tokens: the second and third drafts read as many as the first one, nearly."""
+    plan = tpsim.plan(drafted(5, model="mistral-7b", draft="mistral-7b", context=4094, batch=256))
+    each = [seconds("mistral-7b", context=4094 + number, batch=256) for number in range(5)]
+    assert plan.serve.speculation.draft_s == pytest.approx(sum(each) / 5, rel=1e-9)
+    assert sum(each) / 5 < 0.99999 * each[2]
+
+
+def test_a_draft_is_on_the_machine_that_is_asked_about():
+    """Not on the one of its file, where a search asks what faster links would buy."""
+    question = resolve(drafted())
+    faster = resolve({**drafted(), "hardware": "dgx-h200"}).machine
+    asked_of = replace(question, machine=faster)
+    plans = [priced(one) for one in (question, asked_of)]
+    assert draft_of(asked_of).machine is faster
+    assert plans[1].serve.speculation.draft_s < plans[0].serve.speculation.draft_s
+
+
 def test_drafts_for_nothing_cost_no_more_than_their_verification():
     plan = tpsim.plan(drafted(draft="none"))
     verification = seconds(TARGET, context=CONTEXT + 3, tokens=4)
@@ -131,6 +153,8 @@ def test_a_reply_is_a_prompt_read_twice_and_tokens_at_the_mean_of_its_contexts()
     assert plan.serve.tpot_s == pytest.approx(step / 2.952, rel=1e-9)
     assert plan.serve.reply_s == pytest.approx(own + other + 256 * plan.serve.tpot_s, rel=1e-12)
     assert plan.serve.speculation.draft_prompt_s == pytest.approx(other, rel=1e-12)
+    assert plan.prefill.tokens == BATCH * 1024
+    assert plan.prefill.serve.speculation is None
     alone = tpsim.plan(replies() | {"workload": {**replies()["workload"], "speculation": None}})
     assert plan.serve.speculation.plain_s == pytest.approx(alone.serve.tpot_s, rel=1e-12)
 
@@ -166,6 +190,8 @@ def test_a_chip_holds_both_weights_and_both_caches_to_the_byte():
     verifying = tpsim.plan(asked(context=CONTEXT + 3, tokens=4)).memory
     assert memory.peak_bytes == weights + cache + verifying.peak.total
     assert plan.serve.copies == 1
+    replying = tpsim.plan(replies()).memory
+    assert replying.cache_bytes == BATCH * (1024 + 257 + 3) * sum(PER_TOKEN.values()) // 8
     assert "of the draft a chip holds weights of 2.008 GB" in " ".join(page(plan, verbose=False).notes)
 
 
@@ -233,6 +259,8 @@ def test_the_best_layouts_are_those_of_plans_of_all_of_them():
     due = sorted(plan.serve.tpot_s for plan in plans if plan.memory.room_bytes >= 0)
     found = search(SMALL, chips=4, top=1000)
     assert [row.tpot_s for row in found.rows] == pytest.approx(due, rel=1e-12)
+    assert search(SMALL, chips=4, top=1).best.tpot_s == pytest.approx(due[0], rel=1e-12)
+    assert all(row.at_least_s <= row.step_s for row in found.rows)
     assert found.legal == len(plans) > 8
     assert any("the draft" in refusal.example for refusal in found.refused) or found.considered > found.legal
     assert min(due) < 0.9 * max(due)
@@ -345,3 +373,12 @@ def test_a_draft_of_a_file_is_found_from_where_the_scenario_is_saved(tmp_path, m
 def test_grids_do_not_know_of_it():
     with pytest.raises(InputError, match="drafts cannot be priced in arrays"):
         tpsim.grid(drafted(), batches=[8], contexts=[64])
+
+
+@pytest.mark.parametrize("cache", ["heads", "sequence"])
+def test_the_step_that_verifies_runs_on_simulated_devices(cache):
+    """Drafts lie where there is room: 64 tokens and 3 drafts are no multiple of 4, and a cache is split over them."""
+    scenario = drafted(model=DRAFT, tp=4, context=64, layout={"cache": cache})
+    result = verify(scenario)
+    assert result.ok, result.verdict
+    assert tpsim.plan(scenario).memory.cache_bytes == BATCH * 67 * 2 * PER_TOKEN[DRAFT] / 4
