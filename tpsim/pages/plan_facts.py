@@ -208,7 +208,7 @@ def drafts_text(questions: Sequence[Question]) -> str:
         return ""
     tokens = _or(ahead.tokens if (ahead := ahead_of(question)) else 0 for question in questions)
     by, alike = (
-        _or(draft.model.name if draft else "nobody" for _, draft in drafted),
+        _or(draft.model.name if draft else "lookup" for _, draft in drafted),
         _or(one.acceptance for one, _ in drafted),
     )
     return f"{tokens} tokens of every sequence by {by}, each accepted with probability {alike}"
