@@ -72,6 +72,10 @@ _NAMES = {
         "max_num_seqs",
         "max_running_requests",
     ),
+    "workload.speculation, of inference": ("speculative_config", "speculative_decoding"),
+    "workload.speculation.tokens, of inference": ("num_speculative_tokens", "speculative_num_steps", "max_draft_len"),
+    "workload.speculation.draft, of inference": ("speculative_model", "speculative_draft_model_path", "draft_model"),
+    "workload.speculation.layout, of inference": ("draft_tensor_parallel_size",),
     "workload.microbatches": (
         "gas",
         "grad_accum",
