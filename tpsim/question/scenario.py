@@ -67,7 +67,7 @@ def resolve(
         return question
     from tpsim.question.speculation import with_draft
 
-    return with_draft(question, memo)
+    return with_draft(question, partial(resolve, memo=memo))
 
 
 def _told(question: Question) -> Told:

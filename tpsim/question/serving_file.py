@@ -70,7 +70,7 @@ class DraftLayoutFields(Strict):
 class SpeculationFields(Strict):
     """Tokens drafted ahead of a model, which verifies all of them in one step."""
 
-    noun: ClassVar[str] = "a field of speculation"
+    noun: ClassVar[str] = "speculation"
 
     tokens: Annotated[int, Field(strict=True, ge=0, le=MOST_DRAFTED)] = Field(
         description="drafted of a sequence in a step; 0: none, as if nothing were stated", examples=[3]

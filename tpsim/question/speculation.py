@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError, Place, Problem
-from tpsim.question.scenario import resolve
 from tpsim.question.serving_file import NO_DRAFT, SpeculationFields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpsim.quantity.spec import Document
-    from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 
 DRAFT = ("workload", "speculation", "draft")
@@ -25,8 +25,12 @@ PADDED = 0.01
 """The share by which vocabularies of one tokenizer differ at most, padded for one model and not for another."""
 
 
-def with_draft(question: Question, memo: Memo) -> Question:
-    """The question with that of its draft, where a model drafts. Raises InputError for one that it cannot have."""
+def with_draft(question: Question, resolved: Callable[[Document], Question]) -> Question:
+    """The question with that of its draft, where a model drafts.
+
+    resolved  reads a scenario as this one was read
+    Raises InputError for a draft that it cannot have.
+    """
     fields: Any = question.stated.file.workload  # of decoding
     ahead, place = fields.speculation, question.stated.at(*DRAFT)
     if ahead.draft == NO_DRAFT:
@@ -36,7 +40,7 @@ def with_draft(question: Question, memo: Memo) -> Question:
         remedy = "write one such layer as a model of its own, or draft: none"
         raise InputError.one("not-supported-yet", message, place, remedy)
     try:
-        draft = resolve(_alone(question.stated.document, ahead), memo=memo)
+        draft = resolved(_alone(question.stated.document, ahead))
     except InputError as error:
         raise InputError([_of_draft(problem, ahead.draft, place) for problem in error.problems]) from None
     own, other = question.model.vocab, draft.model.vocab
