@@ -14,6 +14,7 @@ import tpsim
 from tpsim.answers.explain import explain
 from tpsim.answers.plan import priced
 from tpsim.answers.search import search
+from tpsim.answers.sensitivity import FACTOR
 from tpsim.claims.verify import verify
 from tpsim.pages.plan import page
 from tpsim.quantity.errors import InputError
@@ -284,6 +285,22 @@ def test_what_a_layout_loses_by_adds_up_to_what_its_token_takes():
     assert sum(found.ranked.best[0].outcome.parts.values()) == pytest.approx(found.best.tpot_s, rel=1e-12)
 
 
+def test_what_a_better_part_of_the_machine_brings_is_told_of_the_token():
+    """Drafts read weights, too: a faster memory shortens them as it does their verification."""
+    found = search(drafted(), chips=8, top=1, vary=["tp=8"], sensitivity=True)
+    today = found.best.tpot_s
+    for part in found.sensitivity:
+        assert part.today_s == today
+        assert 0.9 * today < part.held_s <= today
+        assert part.best_s == pytest.approx(part.held_s, rel=1e-12)
+    told = {figure.constant: figure for figure in found.constants}
+    bandwidth = float(tpsim.plan(drafted()).question.machine.chip.memory.bandwidth.value)
+    faster = {"extends": "dgx-h100", "chip": {"memory": {"bandwidth": f"{bandwidth * FACTOR} B/s"}}}
+    assert told["chip.memory.bandwidth"].held_s == pytest.approx(
+        tpsim.plan({**drafted(), "hardware": faster}).serve.tpot_s, rel=1e-9
+    )
+
+
 # What is asked wrongly -------------------------------------------------------------------------------------------
 
 WRONG = {
@@ -352,6 +369,9 @@ def test_its_seconds_are_explained_by_their_parts():
     assert "3 x draft" in derivation.text
     assert "2.952 tokens" in derivation.text
     assert "Leviathan" in derivation.because[0]
+    (rate,) = explain("step.tokens_per_s", scenario=drafted()).derivations
+    assert rate.text == "32 tokens / 9.906 ms"
+    assert rate.value == pytest.approx(32 / 9.906e-3, rel=1e-3)
     of_cache = [float(one.value) for one in explain("memory.cache", scenario=drafted()).derivations]
     assert sum(of_cache) == tpsim.plan(drafted()).memory.cache_bytes
 

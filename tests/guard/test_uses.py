@@ -169,4 +169,19 @@ def test_what_a_draft_is_made_with_is_known_of_its_tokens_and_not_of_the_step_th
     assert "llama-3-8b.hidden" in of_draft["tpot_s"]
 
 
+def test_a_lock_notices_another_acceptance_and_another_draft():
+    """The step that verifies is the same; of another draft memory moves, too."""
+    name, overrides = ASKED["drafts"]
+    moved = {
+        change: {
+            number.quantity
+            for number in moved_in(name, before("drafts"), held(priced(resolve(name, overrides=[*overrides, change]))))
+        }
+        for change in ("workload.speculation.acceptance=0.71", "workload.speculation.layout=null")
+    }
+    acceptance, layout = moved.values()
+    assert acceptance == {"tpot_s", "reply_s"}
+    assert layout == {"tpot_s", "reply_s", "parameters_bytes", "cache_bytes", "peak_bytes"}
+
+
 MADE = ("ttft_s", "step_s", "tpot_s", "reply_s", "parameters_bytes", "cache_bytes", "peak_bytes", "require.tpot")

@@ -187,7 +187,7 @@ def rate(result: PlanResult, name: str) -> Derivation:
     text = {
         "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {counted}",
         "hfu": f"{run} / ({time} x {show(peak.value, peak.dimension)}); {counted}",
-        "tokens_per_s": f"{tokens} / {time}",
+        "tokens_per_s": f"{tokens} / {show(float(result.step.pace_s), 'seconds')}",
         "breakeven_tokens_per_chip": _turning(result),
     }[name]
     return Derivation(

@@ -215,7 +215,7 @@ class Uses:
     def _weighed(self) -> Iterator[str]:
         """What a planner looks at that weighs every way: any of it may decide which one is taken."""
         question = self.plan.question
-        read = self._read(lambda plan: priced(plan.question).step.time_s)
+        read = self._read(lambda plan: priced(plan.question).step.pace_s)
         levels = [level.name for level in question.machine.levels]
         curves = (curve.path for curve in question.machine.measured)
         yield from self._of_machine([*read, *curves, *self._properties(levels)])
