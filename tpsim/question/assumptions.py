@@ -51,6 +51,7 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     elif question.force.launch and not file.collectives.launch:
         yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
     yield from _formats(question)
+    yield from _blocks(question)
     yield from _drafts(question)
     for field, noun in left_open(question).items():
         yield Assumption(f"{noun}: {field} is not stated", "guess")
@@ -71,6 +72,13 @@ def _formats(question: Question) -> Iterator[Assumption]:
     if question.inference is None and DTYPE_BYTES[of] == 1:
         hint = "workload.dtype: fp8_128 has products of layers in fp8 alone"
         yield Assumption(f"all arrays in {of}, the stream among them: {hint}", "stated")
+
+
+def _blocks(question: Question) -> Iterator[Assumption]:
+    """What of a paged cache is empty."""
+    if (work := question.inference) and work.block > 1:
+        text = f"a cache in blocks of {work.block} tokens, of which the last of a sequence lacks half in the mean"
+        yield Assumption(text, "stated")
 
 
 def _drafts(question: Question) -> Iterator[Assumption]:

@@ -181,6 +181,7 @@ _OF_ANOTHER_UNIT = {
         "dcn_fsdp_parallelism",
         "fsdp_size",
     ),
+    "workload.cache_block, of inference": ("page_size", "tokens_per_block", "kv_block_size"),
     "workload.cache_dtype, of inference": ("kv_cache_dtype", "kv_cache_quant_algo"),
     "workload.global_batch, which is chips x it": ("per_device_batch_size",),
     "chips, which is nodes x chips of one": ("nodes", "nnodes", "n_nodes", "num_nodes", "node_count"),

@@ -10,6 +10,7 @@ from tpsim.program.dims import HELD, STEPS
 from tpsim.program.schedules import DEFAULT, Blocking, PipelineSchedule, forward_only, pipeline_schedule
 from tpsim.program.stages import Stages, linear
 from tpsim.program.tokens import held_keys
+from tpsim.quantity.size import over
 from tpsim.question.inputs import inputs
 from tpsim.report.record import Of
 
@@ -101,6 +102,7 @@ class Inference(Workload):
     longest   tokens of a sequence that its cache has room for
     serving   what steers the structure of the step
     fills     True while it is not known how many sequences memory has room for
+    block     tokens of a block of its cache, the last of which is filled by chance
     speculation  of a step that verifies drafts: of what is new in it all but one token
     """
 
@@ -109,6 +111,7 @@ class Inference(Workload):
     serving: Serving
     steps: int = 1
     fills: bool = False
+    block: int = 1
     speculation: Speculation | None = None
 
     @property
@@ -141,8 +144,13 @@ class Inference(Workload):
 
     @property
     def at_peak(self) -> Inference:
-        """The same where the cache is full."""
-        return replace(self, attended=self.longest, steps=1)
+        """The same where the cache is full: as many tokens as there is room for, and what last blocks lack of these."""
+        return replace(self, attended=self.longest + over(self.block - 1, 2), steps=1)
+
+    @property
+    def even(self) -> Inference:
+        """The same as far as a cache is split evenly: drafts and blocks lie where there is room."""
+        return replace(self.plain, block=1)
 
 
 @dataclass(frozen=True, slots=True)

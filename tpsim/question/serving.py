@@ -39,6 +39,7 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
     fills = fields.batch == "largest"
     common: dict[str, Any] = {"kind": fields.kind, "fills": fills, "global_batch": fields.batch}
     common |= {"global_batch": mesh.devices} if fills else {}
+    common |= {"block": fields.cache_block or 1}
     from tpsim.program.serving import Serving
 
     decoding = Serving(phase="decode", sampling=fields.sampling)

@@ -34,6 +34,11 @@ class InferenceFields(Strict):
     expert_dtype: Stored | None = Field(None, description="of the parameters of experts; none: that of the others")
     vocab_dtype: Stored | None = Field(None, description="of embedding and output; none: that of other parameters")
     cache_dtype: Stored | None = Field(None, description="of keys and values in the cache; none: that of activations")
+    cache_block: Count | None = Field(
+        None,
+        description="tokens of a block of a paged cache: of a sequence the last is half empty; none: none is",
+        examples=[16],
+    )
     sampling: Literal["gather", "argmax"] = Field(
         "gather", description="how the next token is found where the vocabulary is split"
     )
