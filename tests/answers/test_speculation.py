@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -15,12 +16,17 @@ from tpsim.answers.explain import explain
 from tpsim.answers.plan import priced
 from tpsim.answers.search import search
 from tpsim.answers.sensitivity import FACTOR
+from tpsim.claims.shrink import shrink
+from tpsim.claims.trial import trial
 from tpsim.claims.verify import verify
 from tpsim.pages.plan import page
+from tpsim.program.transformer import mtp_count
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo
 from tpsim.question.question import Speculation
 from tpsim.question.scenario import resolve
 from tpsim.question.serving import draft_of
+from tpsim.reference.compare import compared
 
 TARGET, DRAFT = "llama-3-70b", "llama-3-8b"
 CONTEXT, BATCH = 4096, 32
@@ -325,7 +331,23 @@ WRONG = {
         ("the draft tests/data/hf/qwen2-0.5b.json: 14 heads", "workload.speculation.layout"),
     ),
     "an axis that the mesh has not": (drafted(more={"layout": {"tp": "model"}}), ("the draft", '"model"')),
-    "modules of its own": (drafted(draft="mtp"), ("predict further tokens", "as a model of its own, or draft: none")),
+    "modules of its own": (
+        drafted(draft="mtp"),
+        ("llama-3-70b has no module that predicts tokens further on", "take a model as a draft, or draft: none"),
+    ),
+    "a module laid out by itself": (
+        drafted(model="deepseek-v3", draft="mtp", more={"layout": {}}),
+        ("lies as its layers do", "leave workload.speculation.layout out"),
+    ),
+    "a module on stages": (
+        {
+            **drafted(model="deepseek-v3", draft="mtp"),
+            "mesh": {"pipe": 2, "tensor": 8},
+            "layout": {"tp": "tensor", "pp": "pipe"},
+            "pipeline": {"layers": "nearly-even"},
+        },
+        ("not planned on stages yet",),
+    ),
     "no acceptance": (
         asked() | {"workload": {**asked()["workload"], "speculation": {"tokens": 2}}},
         ("acceptance",),
@@ -402,3 +424,61 @@ def test_the_step_that_verifies_runs_on_simulated_devices(cache):
     result = verify(scenario)
     assert result.ok, result.verdict
     assert tpsim.plan(scenario).memory.cache_bytes == BATCH * 67 * 2 * PER_TOKEN[DRAFT] / 4
+
+
+# The module that predicts a token further on ----------------------------------------------------------------------
+
+MODULE = "workload.speculation={tokens: 1, acceptance: 0.85, draft: mtp}"
+JOINED = 2 * 7168 * 7168 + 2 * 7168
+"""Parameters of DeepSeek-V3 that join a token's embedding to the stream, with the norms of both."""
+
+
+def test_a_module_of_its_model_holds_a_layer_and_what_joins_and_borrows_the_tables():
+    """Its norm of the end is the third of DeepSeek-V3's report; numbers of one byte, a scale for 128 x 128."""
+    plan = tpsim.plan("deepseek-v3-h100-decode", overrides=[MODULE])
+    own = plan.serve.speculation.draft_parameters_bytes
+    stacks = [[{"repeat": 3, "of": ["latent", "dense"]}, {"repeat": n, "of": ["latent", "sparse"]}] for n in (58, 59)]
+    fewer, more = (
+        tpsim.plan(
+            "deepseek-v3-h100-decode",
+            overrides=["workload.context=4097", f"model={json.dumps(model(layers=layers))}"],
+        ).memory
+        for layers in stacks
+    )
+    layer = more.parameters_bytes - fewer.parameters_bytes
+    assert own - layer == Fraction((JOINED + 7168) * 4097, 4096)
+    assert plan.memory.parameters_bytes == fewer.parameters_bytes + own
+    assert plan.serve.speculation.draft_cache_bytes == more.cache_bytes - fewer.cache_bytes
+    question = plan.serve.speculation.drafting.question
+    experts = 256 * 3 * 7168 * 2048
+    on_chip = mtp_count(plan.question.model) - experts + experts // 128
+    assert own == Fraction(on_chip * 4097, 4096)
+    assert plan.serve.speculation.draft == question.model.name == "deepseek-v3's mtp"
+
+
+def model(**fields):
+    """DeepSeek-V3 with other layers."""
+    return {"extends": "deepseek-v3", **fields, "params": None, "active": None}
+
+
+def test_a_module_of_its_model_takes_a_layer_and_the_ends_and_what_joins():
+    """As a model of one layer does, with its tables, and two products more that read 103 million weights."""
+    plan = tpsim.plan("deepseek-v3-h100-decode", overrides=[MODULE])
+    alone = [f"model={json.dumps(model(layers=[{'repeat': 1, 'of': ['latent', 'sparse']}]))}"]
+    one = tpsim.plan("deepseek-v3-h100-decode", overrides=alone)
+    more = plan.serve.speculation.draft_s - float(one.step.time_s)
+    bandwidth = one.question.machine.chip.memory.bandwidth.value
+    assert JOINED / bandwidth < more < 2.5 * JOINED / bandwidth
+    assert [row.collective for row in plan.serve.speculation.drafting.rows] == [row.collective for row in one.rows]
+
+
+@pytest.mark.parametrize("layout", [{"tp": "tensor"}, {"tp": "tensor", "cache": "batch"}])
+def test_what_a_module_drafts_on_simulated_devices_is_what_one_device_drafts(layout):
+    scenario = drafted(model="deepseek-v3", draft="mtp", layout=layout)
+    question, memo = draft_of(resolve(scenario)), Memo()
+    seen = trial(shrink(question, memo), priced(question, memo))
+    arrays = [*compared(seen.sharded, seen.whole)]
+    assert any("mtp.joined" in one.name for one in arrays)
+    assert len(arrays) > 20
+    assert all(one.difference < 1e-12 for one in arrays)
+    assert any(op.output.name == "stream" for op in seen.sharded.program.ops)

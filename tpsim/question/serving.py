@@ -91,11 +91,11 @@ def draft_of(question: Question) -> Question | None:
     were accepted, though the draft has not seen the last of them then. Its cache has as much room as the model's.
     """
     work, draft = question.workload, question.draft
-    if not isinstance(work, Inference) or draft is None or not work.drafted:
+    if not isinstance(work, Inference) or draft is None or draft.inference is None or not work.drafted:
         return None
     steps = work.drafted if work.kind == "decode" else work.steps
     attended = work.attended - (work.drafted + 1) / 2  # the mean of those of its first step, then one more each
-    alone = replace(work, seq=1, attended=attended, steps=steps, speculation=None)
+    alone = replace(work, seq=1, attended=attended, steps=steps, speculation=None, serving=draft.inference.serving)
     return replace(draft, workload=alone, machine=question.machine, planner=question.planner)
 
 

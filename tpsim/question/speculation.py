@@ -19,7 +19,7 @@ DRAFT = ("workload", "speculation", "draft")
 """The field that names it."""
 
 MTP = "mtp"
-"""What others call drafts by the modules of a model that predict tokens further on."""
+"""Instead of a model's name: the model's own module that predicts a token further on (DeepSeek-V3 2024, 2.2)."""
 
 PADDED = 0.01
 """The share by which vocabularies of one tokenizer differ at most, padded for one model and not for another."""
@@ -36,9 +36,7 @@ def with_draft(question: Question, resolved: Callable[[Document], Question]) -> 
     if ahead.draft == NO_DRAFT:
         return question
     if ahead.draft == MTP:
-        message = "modules of a model that predict further tokens are traced in training alone, and draft none yet"
-        remedy = "write one such layer as a model of its own, or draft: none"
-        raise InputError.one("not-supported-yet", message, place, remedy)
+        return replace(question, draft=_module(question, stated_layout=ahead.layout is not None))
     try:
         draft = resolved(_alone(question.stated.document, ahead))
     except InputError as error:
@@ -49,6 +47,27 @@ def with_draft(question: Question, resolved: Callable[[Document], Question]) -> 
         remedy = "a draft has its model's tokenizer: take one of the same family"
         raise InputError.one("another-vocabulary", message, place, remedy)
     return replace(question, draft=draft)
+
+
+def _module(question: Question, *, stated_layout: bool) -> Question:
+    """The question of the model's module that predicts a token further on: a layer, laid out as those of the model.
+
+    Raises InputError for a model without one, and where it has no place of its own.
+    """
+    model, work = question.model, question.inference
+    message, remedy = "", "take a model as a draft, or draft: none"
+    if model.mtp is None or work is None:
+        message = f"{model.name} has no module that predicts tokens further on"
+    elif question.schedule:
+        message = "a module that predicts tokens further on is not planned on stages yet"
+    elif stated_layout:
+        message, remedy = "a module of the model lies as its layers do", "leave workload.speculation.layout out"
+    if message or model.mtp is None or work is None:
+        raise InputError.one("not-a-draft", message, question.stated.at(*DRAFT), remedy)
+    kind = model.mtp[0]
+    alone = replace(model, name=f"{model.name}'s {MTP}", kinds={kind: model.kinds[kind]}, stack=((kind, 1),))
+    serving = replace(work.serving, further=True)
+    return replace(question, model=alone, split=(), workload=replace(work, serving=serving, speculation=None))
 
 
 def _of_draft(problem: Problem, draft: str, place: Place | None) -> Problem:
