@@ -30,6 +30,10 @@ ASKED = {
         "llama3-70b-h100-decode",
         ("workload.speculation={tokens: 2, acceptance: 0.7, draft: llama-3-8b, layout: {}}", "require.tpot=< 20 ms"),
     ),
+    "a module that drafts": (
+        "deepseek-v3-h100-decode",
+        ("workload.batch=2048", "workload.speculation={tokens: 1, acceptance: 0.85, draft: mtp}"),
+    ),
     "its own machine": (
         "llama3-8b-v5e",
         ("hardware={extends: tpu-v5e, levels: {ici: {link: {bandwidth: 50 GB/s}}}}",),
@@ -38,7 +42,15 @@ ASKED = {
 FACTORS = {"two levels": (0.01, 300.0), "compute that hides": (0.01, 300.0), "demands": (0.01, 300.0)}
 """Of a constant that moves; of the others, which take longer, ten times as much."""
 
-EVERY = {"by the book": 3, "forced": 3, "cheapest": 9, "its own machine": 3, "a reply": 2, "drafts": 3}
+EVERY = {
+    "by the book": 3,
+    "forced": 3,
+    "cheapest": 9,
+    "its own machine": 3,
+    "a reply": 2,
+    "drafts": 3,
+    "a module that drafts": 9,
+}
 """One constant in so many is moved: these ask the first case's machines, or the third's, in another way."""
 
 

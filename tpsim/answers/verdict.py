@@ -140,11 +140,15 @@ def change_text(change: FieldChange) -> str:
     old, new = change.old.memory, change.new.memory
     full, grown = old.room_bytes < 0, change.old.tokens != change.new.tokens
     batch, of = (f"{change.new.question.workload.global_batch:,} sequences", " per token") if grown else ("", "")
-    per = "token" if change.new.question.draft else "step"
-    step = f"{show(change.time_s, 'seconds')} a {per} ({signed(change.relative)}{of})"
+    step = f"{show(change.time_s, 'seconds')} a {per_what(change.new)} ({signed(change.relative)}{of})"
     peak = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
     parts = (batch, peak, step) if full else (batch, step, peak)
     return f"{change.words}: {', '.join(filter(None, parts))}"
+
+
+def per_what(plan: PlanResult) -> str:
+    """What seconds of its pace are of: a step, or where it verifies drafts a token."""
+    return "token" if plan.question.inference and plan.question.inference.drafted else "step"
 
 
 SMALL = 0.0002

@@ -201,7 +201,8 @@ def _inputs(question: Question, folder: Path) -> Inputs:
     base, own = (dict(model_facts(as_stated(side))) for side in (question.base_model.model, question.model))
     changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
     skipped = ("name", "model", "placement", CHANGES, FILES)
-    drafted = {DRAFT: model_name(question.draft, folder)} if question.draft else {}
+    draft = question.draft if question.draft and question.draft.base_model is not question.base_model else None
+    drafted = {DRAFT: model_name(draft, folder)} if draft else {}
     inputs = inputs_of(
         {
             "model": model_name(question, folder),

@@ -187,7 +187,7 @@ class Uses:
             return (), (), ()
         own = Uses(ahead.drafting, self.fact, self.lists)
         of_results, name = own.of_results(), self.fact.asked[AskedField("workload", DRAFT)]
-        fields = self.lists.called(f"{name}.{field}" for field in self.lists.lock.models[name])
+        fields = self.lists.called(f"{name}.{field}" for field in self.lists.lock.models.get(name, ()))
         held = dict.fromkeys((*of_results["peak_bytes"], *of_results["cache_bytes"]))
         return (*fields, *of_results["step_s"]), own._of_prompt(), (*fields, *held)
 

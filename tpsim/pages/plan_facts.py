@@ -211,7 +211,7 @@ def drafts_text(questions: Sequence[Question]) -> str:
         _or(draft.model.name if draft else "lookup" for _, draft in drafted),
         _or(one.acceptance for one, _ in drafted),
     )
-    return f"{tokens} tokens of every sequence by {by}, each accepted with probability {alike}"
+    return f"{tokens} token{'' if tokens == '1' else 's'} of every sequence by {by}, each accepted with probability {alike}"
 
 
 def ahead_of(question: Question) -> Speculation | None:

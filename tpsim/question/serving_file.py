@@ -84,7 +84,9 @@ class SpeculationFields(Strict):
         description="of a drafted token, where those before it are accepted; a guess", examples=[0.8]
     )
     draft: str = Field(
-        NO_DRAFT, description="the model that drafts them, one after another; none: they cost nothing, as n-grams do"
+        NO_DRAFT,
+        description="the model that drafts them, one after another; mtp: the model's own module that predicts a token "
+        "further on; none: they cost nothing, as n-grams do",
     )
     layout: DraftLayoutFields | None = Field(
         None, description="of the draft on the same mesh; none: that of the model", examples=[{"dp": "data"}]
