@@ -206,12 +206,11 @@ def drafts_text(questions: Sequence[Question]) -> str:
     drafted = [(ahead, question.draft) for question in questions if (ahead := ahead_of(question))]
     if not drafted:
         return ""
-    tokens = _or(ahead.tokens if (ahead := ahead_of(question)) else 0 for question in questions)
-    by, alike = (
-        _or(draft.model.name if draft else "lookup" for _, draft in drafted),
-        _or(one.acceptance for one, _ in drafted),
-    )
-    return f"{tokens} token{'' if tokens == '1' else 's'} of every sequence by {by}, each accepted with probability {alike}"
+    counts = _or(ahead.tokens if (ahead := ahead_of(question)) else 0 for question in questions)
+    by = _or(draft.model.name if draft else "lookup" for _, draft in drafted)
+    tokens = f"{counts} token{'' if counts == '1' else 's'}"
+    alike = _or(one.acceptance for one, _ in drafted)
+    return f"{tokens} of every sequence by {by}, each accepted with probability {alike}"
 
 
 def ahead_of(question: Question) -> Speculation | None:
