@@ -372,6 +372,16 @@ def test_a_mistake_is_shown_where_the_draft_is_named(tmp_path):
     assert "^^^^^^^^^^" in str(error.value)
 
 
+def test_a_mistake_within_a_draft_s_file_is_shown_there_and_all_others_where_it_is_named(tmp_path):
+    draft = tmp_path / "draft.json"
+    draft.write_text(json.dumps({"model_type": "llama", "hidden_size": -1}), encoding="utf-8")
+    for named, where in ((str(draft), "draft.json:1:"), ("gpt2-xl", "command line:1:")):
+        change = f"workload.speculation={{tokens: 1, acceptance: 0.5, draft: {named}}}"
+        with pytest.raises(InputError, match=f"the draft {named}: ") as error:
+            resolve("llama3-70b-h100-decode", overrides=[change])
+        assert {where in str(problem) for problem in error.value.problems} == {True}
+
+
 # What else is told of it -----------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import InputError, Place, Problem
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem
 from tpsim.question.serving_file import NO_DRAFT, SpeculationFields
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def with_draft(question: Question, resolved: Callable[[Document], Question]) -> 
     try:
         draft = resolved(_alone(question.stated.document, ahead))
     except InputError as error:
-        raise InputError([_of_draft(problem, ahead.draft, place) for problem in error.problems]) from None
+        raise InputError([_of_draft(problem, ahead.draft, place, question) for problem in error.problems]) from None
     own, other = question.model.vocab, draft.model.vocab
     if abs(own - other) > PADDED * own:
         message = f"{draft.model.name} has a vocabulary of {other:,}, {question.model.name} one of {own:,}"
@@ -70,9 +70,11 @@ def _module(question: Question, *, stated_layout: bool) -> Question:
     return replace(question, model=alone, split=(), workload=replace(work, serving=serving, speculation=None))
 
 
-def _of_draft(problem: Problem, draft: str, place: Place | None) -> Problem:
+def _of_draft(problem: Problem, draft: str, place: Place | None, question: Question) -> Problem:
     """What is wrong with a draft, where that is named unless it is in a file of its own."""
-    within = problem.place and place and problem.place.file != place.file
+    document = question.stated.document
+    asking = {document.path, *(path for path, _ in document.below), *([place.file] if place else [])}
+    within = problem.place and problem.place.file not in {*asking, COMMAND_LINE}
     there = replace(problem, message=f"the draft {draft}: {problem.message}", place=problem.place if within else place)
     if not problem.slug.endswith(NOT_DIVISIBLE):
         return there
