@@ -37,6 +37,10 @@ OUTPUTS = {
     "a plan by the book, without communication": lambda: plan(
         model="gpt-tiny", hw="tpu-v5e", batch=1, seq=16, cost_model="book"
     ),
+    "a plan with drafts": lambda: plan(
+        "llama3-70b-h100-decode",
+        overrides=["workload.speculation={tokens: 3, acceptance: 0.8, draft: llama-3-8b}"],
+    ),
     "a search": lambda: search(
         model="gpt-tiny", hw="dgx-h100", chips=4, batch=8, seq=16, vary=["pp=1", "zero=0,1"], recompute="none", top=2
     ),

@@ -724,3 +724,37 @@ def test_of_a_model_whose_layers_all_have_windows_a_long_context_is_decoded():
     assert plan.memory.cache_bytes == 16 * 4096 * 2 * 32 * 128 * 2
     assert (plan.serve.copies, plan.serve.cache_bytes_per_token) == (1, 0)
     assert page(plan, verbose=True).tables
+
+
+def test_of_a_paged_cache_the_last_block_of_a_sequence_lacks_half_in_the_mean():
+    """Of lengths as chance has them: 1, 2, ... tokens of 16 in the last block. Nothing else changes."""
+    block, work = 16, {"model": "llama-3-8b", "batch": 64, "context": 4096}
+    lacking = sum(-(-length // block) * block - length for length in range(1, block + 1)) / block
+    plain, paged = served(**work), served(**work, cache_block=block)
+    assert lacking == 7.5
+    assert paged.memory.cache_bytes * 8 == 64 * (4096 + lacking) * 131_072
+    assert paged.step.time_s == plain.step.time_s
+    assert paged.memory.parameters_bytes == plain.memory.parameters_bytes
+    assert paged.serve.largest_batch < plain.serve.largest_batch
+    assert paged.serve.copies == 1
+    assert served(**work, cache_block=1).memory == plain.memory
+    split = served(**work, cache_block=block, overrides=["layout.cache=sequence"])
+    assert split.memory.cache_bytes == paged.memory.cache_bytes
+    texts = {one.text for one in paged.assumptions}
+    assert any("blocks of 16 tokens" in text for text in texts)
+    unpaged, not_paged = (" ".join(plan.not_modelled) for plan in (plain, paged))
+    assert "workload.cache_block" in unpaged
+    assert "workload.cache_block" not in not_paged
+
+
+def test_a_window_s_cache_that_is_full_lacks_nothing_more_for_blocks():
+    """Its tokens take each other's places: of Mistral's 4,096 all stand in full blocks."""
+    plain, paged = (served("mistral-7b", context=32_000, **more).memory for more in ({}, {"cache_block": 64}))
+    assert plain.cache_bytes == paged.cache_bytes
+
+
+@pytest.mark.parametrize("block", [None, 32])
+def test_a_grid_has_room_for_as_many_sequences_as_plans_do_in_blocks_too(block):
+    plan = served(model="llama-3-8b", context=4096, batch=8, cache_block=block)
+    (row,) = tpsim.grid(plan.question.stated.document, batches=[8], contexts=[4096]).rows
+    assert row["peak_bytes"] == pytest.approx(float(plan.memory.peak_bytes), rel=1e-12)

@@ -26,6 +26,14 @@ ASKED = {
     "cheapest": (str(GUARDED / "scenarios/node.yaml"), ("planner=cheapest",)),
     "demands": ("llama3-8b-v5e", ("require={step: < 1.67 s, mfu: '> 40 %', memory: < 60 GB}",)),
     "a reply": ("llama3-70b-h100-decode", ("require={ttft: < 2 s, tpot: < 20 ms}",)),
+    "drafts": (
+        "llama3-70b-h100-decode",
+        ("workload.speculation={tokens: 2, acceptance: 0.7, draft: llama-3-8b, layout: {}}", "require.tpot=< 20 ms"),
+    ),
+    "a module that drafts": (
+        "deepseek-v3-h100-decode",
+        ("workload.batch=2048", "workload.speculation={tokens: 1, acceptance: 0.85, draft: mtp}"),
+    ),
     "its own machine": (
         "llama3-8b-v5e",
         ("hardware={extends: tpu-v5e, levels: {ici: {link: {bandwidth: 50 GB/s}}}}",),
@@ -34,7 +42,15 @@ ASKED = {
 FACTORS = {"two levels": (0.01, 300.0), "compute that hides": (0.01, 300.0), "demands": (0.01, 300.0)}
 """Of a constant that moves; of the others, which take longer, ten times as much."""
 
-EVERY = {"by the book": 3, "forced": 3, "cheapest": 9, "its own machine": 3, "a reply": 2}
+EVERY = {
+    "by the book": 3,
+    "forced": 3,
+    "cheapest": 9,
+    "its own machine": 3,
+    "a reply": 2,
+    "drafts": 3,
+    "a module that drafts": 9,
+}
 """One constant in so many is moved: these ask the first case's machines, or the third's, in another way."""
 
 
@@ -154,3 +170,30 @@ def test_seconds_of_a_prompt_are_made_with_what_its_reply_is_not():
         for quantity in ("ttft_s", "reply_s", "step_s", "require.ttft", "require.tpot")
     }
     assert [quantity for quantity, used in made.items() if launch in used] == ["ttft_s", "reply_s", "require.ttft"]
+
+
+def test_what_a_draft_is_made_with_is_known_of_its_tokens_and_not_of_the_step_that_verifies_them():
+    """Its model's fields and its program, which is another one here: no collective is in it."""
+    name, *_ = ASKED["drafts"]
+    made = {quantity: names(before("drafts"), Moved(name, None, quantity, 0, 0)) for quantity in MADE}
+    of_draft = {quantity: [use for use in used if use.startswith("llama-3-8b.")] for quantity, used in made.items()}
+    assert [quantity for quantity, used in of_draft.items() if used] == [*MADE[2:]]
+    assert "llama-3-8b.hidden" in of_draft["tpot_s"]
+
+
+def test_a_lock_notices_another_acceptance_and_another_draft():
+    """The step that verifies is the same; of another draft memory moves, too."""
+    name, overrides = ASKED["drafts"]
+    moved = {
+        change: {
+            number.quantity
+            for number in moved_in(name, before("drafts"), held(priced(resolve(name, overrides=[*overrides, change]))))
+        }
+        for change in ("workload.speculation.acceptance=0.71", "workload.speculation.layout=null")
+    }
+    acceptance, layout = moved.values()
+    assert acceptance == {"tpot_s", "reply_s"}
+    assert layout == {"tpot_s", "reply_s", "parameters_bytes", "cache_bytes", "peak_bytes"}
+
+
+MADE = ("ttft_s", "step_s", "tpot_s", "reply_s", "parameters_bytes", "cache_bytes", "peak_bytes", "require.tpot")

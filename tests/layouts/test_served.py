@@ -28,6 +28,7 @@ SERVED = {
         *({"assume": {"price_per_chip_hour": 2}}, 16),
     ),
     "as many sequences as memory has room for": ("llama-3-8b", "dgx-h100", LARGEST, {}, 8),
+    "in blocks": ("llama-3-8b", "dgx-h100", {**LARGEST, "cache_block": 256}, {}, 8),
     "experts": ("mixtral-8x7b", "dgx-h100", DECODING, {}, 16),
     "experts, as many as memory has room for": ("mixtral-8x7b", "dgx-h100", LARGEST, {}, 16),
     "windows and sinks, in blocks with scales": (

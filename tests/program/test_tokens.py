@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tpsim.program.tokens import pairs, peak, positions
+from tpsim.program.dims import STEPS
+from tpsim.program.tokens import last_pairs, pairs, peak, positions, seen_pairs
 from tpsim.reference.functions import INDEX
 
 N = 4
@@ -87,3 +88,16 @@ def test_each_mask_lets_through_its_share_of_64_by_64():
         assert Fraction(pairs(mask, s, w), s * s) == share
         assert pairs(mask, s, w) == sum(pairs_of("contiguous", s, 1, mask=mask, w=w))
     assert pairs("chunk_mask", 40, 16) == sum(pairs_of("contiguous", 40, 1, mask="chunk_mask", w=16))
+
+
+@pytest.mark.parametrize("s", [1, 4])
+@pytest.mark.parametrize("steps", [1, 45])
+@pytest.mark.parametrize(
+    ("mask", "w", "near"), [("causal_mask", 0, 0), ("window_mask", 24, 0.01), ("chunk_mask", 9, 0.02)]
+)
+def test_steps_of_several_new_tokens_each_see_what_each_of_them_does_in_the_mean(mask, w, near, s, steps):
+    """Counted step by step, each a token behind the one before. Nearly, where a mask bends within them."""
+    first = 24
+    due = Fraction(sum(last_pairs(mask, s, first + step, w) for step in range(steps)), steps)
+    dims = {"s": s, "t": Fraction(2 * first + steps - 1, 2), STEPS: steps, "w": w}
+    assert seen_pairs(mask, dims) == pytest.approx(due, rel=near if s > 1 < steps else 0)

@@ -42,7 +42,7 @@ class FieldChange(Record):
     old: PlanResult
     new: PlanResult
 
-    time_s = Of[Seconds]("new.step.time_s", "seconds of the step with it")
+    time_s = Of[Seconds]("new.step.pace_s", "seconds of the step with it, of one with drafts by the token")
 
     @property
     def words(self) -> str:
@@ -56,7 +56,7 @@ class FieldChange(Record):
     @property
     def relative(self) -> float:
         """The change of the step as a share of it, below 0 is faster; by the token where the largest batch grows."""
-        return float(self.new.step.time_s / self.old.step.time_s) * self.old.tokens / self.new.tokens - 1
+        return float(self.new.step.pace_s / self.old.step.pace_s) * self.old.tokens / self.new.tokens - 1
 
     @property
     def static_bytes(self) -> Bytes:

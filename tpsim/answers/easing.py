@@ -162,7 +162,8 @@ def _path(override: str) -> str:
 
 def _sequences(result: SearchResult) -> int:
     """Sequences of a step; where memory decides how many those are, of the layout with room for most."""
-    return max(family.tokens for family in result.evaluation.families) // result.questions[0].workload.seq
+    work = result.questions[0].workload
+    return max(family.tokens for family in result.evaluation.families) * work.global_batch // work.tokens
 
 
 def _fastest(result: SearchResult) -> Layout | None:

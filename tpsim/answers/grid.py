@@ -80,7 +80,8 @@ def _priced(question: Question, work: Inference, batch: Array, context: Array) -
     rows = price(travelling(lowered.collectives, question.mesh.axes), sizes, pricer(question))
     steps = work_of(question, lowered, sizes, rows, attributed=False)
     (chunk,) = question.stages.chunks
-    arrays = memory(lowered.program, sizes).static_bytes + highest(Courses(lowered.turnover(), sizes), chunk, "F")
+    full = replace(sizes, dims={**dims, **work.read(dims, context + (work.block - 1) / 2)})
+    arrays = memory(lowered.program, full).static_bytes + highest(Courses(lowered.turnover(), full), chunk, "F")
     peak = arrays + question.assume.memory.beside(arrays)
     seconds, peaks = (np.asarray(each + 0 * batch, dtype=np.float64) for each in (step_s(steps)[0], peak))
     return GridResult(question, batch, context, seconds, peaks)
@@ -92,6 +93,11 @@ def _check(question: Question, batch: Array, context: Array) -> Inference:
     if work is None or work.kind != "decode":
         message = f"a grid is of steps of decoding, and {question.name} is a workload {question.workload.kind}"
         raise InputError.one("unsupported-grid", message, question.stated.at("workload"), "kind: decode")
+    if work.drafted:
+        message, place = "drafts cannot be priced in arrays", question.stated.at("workload", "speculation")
+        raise InputError.one(
+            "unsupported-grid", message, place, "plan them one by one, or search --vary workload.batch"
+        )
     if question.schedule:
         message = "stages cannot be priced in arrays"
         raise InputError.one("unsupported-grid", message, question.stated.at("layout", "pp"), "plan them one by one")

@@ -185,7 +185,8 @@ class PlanResult(Answer):
     @property
     def each_in_step(self) -> tuple[ChipMemory, ...]:
         """The same over the step that is drawn: of a prompt and its reply one of decoding, whichever needs more."""
-        return tuple(chips_in_step(self.question, self.lowered)) if self.prefill else self.each
+        apart = self.prefill or self.question.draft
+        return tuple(chips_in_step(self.question, self.lowered, self.memo)) if apart else self.each
 
     @property
     def stages(self) -> list[AlikeStages] | None:

@@ -220,6 +220,15 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
         because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
         checks=CHECKS["memory"],
     )
+    drafting = result.serve and result.serve.speculation and result.serve.speculation.drafting
+    if drafting:
+        yield Derivation(
+            what=f"bytes of {part} on one chip, of the draft, beside that",
+            dimension="bytes",
+            text=f"the same of {drafting.question.model.name}, decoding by itself in as many sequences",
+            value=float(getattr(drafting.memory, f"{part}_bytes")),
+            checks=CHECKS["memory"],
+        )
 
 
 def _where_most(result: PlanResult) -> str:

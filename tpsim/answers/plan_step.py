@@ -68,7 +68,13 @@ class PlanStep(Step):
     @property
     def tokens_per_s(self) -> float:
         """Tokens per second of the whole machine."""
-        return float(self.plan.tokens / self.time_s)
+        return float(self.plan.tokens / self.pace_s)
+
+    @cached_property
+    def pace_s(self) -> Any:
+        """Seconds of the plan's tokens: of the step, or where it verifies drafts, of all these by the token."""
+        ahead = self.plan.serve and self.plan.serve.speculation
+        return ahead.step_s / ahead.expected_tokens if ahead else self.time_s
 
     @property
     def mfu(self) -> float:
@@ -250,4 +256,4 @@ def run_of(plan: PlanResult) -> TrainingRun | None:
     if plan.serve and plan.serve.reply_s is not None:
         made, of = plan.serve.reply_tokens, "tokens of replies with their prompts"
         return TrainingRun(plan.serve.reply_s, chips, made, tokens, each, of)
-    return TrainingRun(float(plan.step.time_s), chips, plan.tokens, tokens, each)
+    return TrainingRun(float(plan.step.pace_s), chips, plan.tokens, tokens, each)

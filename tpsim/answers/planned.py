@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 def outcome(plan: PlanResult) -> Outcome:
     """What that plan comes to."""
     step, memory = plan.step, plan.memory
-    took = step.time_s, step.tokens_per_s, step.compute_s, step.exposed_s, step.bubble_s, step.mfu
+    took = step.pace_s, step.tokens_per_s, step.compute_s, step.exposed_s, step.bubble_s, step.mfu
     return Outcome(plan.ok, plan.tokens, plan.chips, *took, memory.peak_bytes, memory.fits, plan.run, _parts(plan))
 
 
@@ -125,6 +125,9 @@ def _parts(plan: PlanResult) -> dict[str, float]:
         roles = dict.fromkeys(names.get(name, name) for name in axis.split(","))
         name = WORDS["dp"] if roles.keys() == SHARDS else " and ".join(roles)
         parts[name] = parts.get(name, 0) + float(row.exposed_s)
+    if ahead := plan.serve and plan.serve.speculation:
+        parts = {**parts, "drafts": ahead.tokens * ahead.draft_s}
+        return {name: seconds / ahead.expected_tokens for name, seconds in parts.items()}
     return parts
 
 

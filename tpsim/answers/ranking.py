@@ -41,7 +41,7 @@ def weigh(question: Question, memo: Memo) -> Weighed:
     if plan is None:
         return held
     paid_s = plan.run.step_s * plan.tokens / plan.run.step_tokens if plan.run else 0.0
-    return held._replace(step_s=float(plan.step.time_s), paid_s=paid_s, may_do=plan.ok)
+    return held._replace(step_s=float(plan.step.pace_s), paid_s=paid_s, may_do=plan.ok)
 
 
 def spare_bytes(question: Question) -> float:

@@ -184,7 +184,7 @@ class SearchResult(Answer):
     covered = Of[Count]("evaluation.covered", "not looked at: they split sequences that more data shards can take")
     held = Of[Mapping[str, Any]](lambda result: result.spaces[0].held, "what was held, as it is stated")
     plans = Of[Count](
-        lambda result: result.fitting if planned_alone(result.questions[0]) else result.ranked.made,
+        lambda result: result.fitting if any(map(planned_alone, result.questions)) else result.ranked.made,
         "layouts that were planned to know the best",
     )
     complete = Of[bool]("ranked.complete", "true if no layout that is not listed can be better than one that is")

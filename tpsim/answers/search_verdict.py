@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.sensitivity import memories
 from tpsim.answers.trust import idle_chips
-from tpsim.answers.verdict import percent, rates_text, waits_text
+from tpsim.answers.verdict import per_what, percent, rates_text, waits_text
 from tpsim.quantity.units import show
 from tpsim.report.numbers import counted
 from tpsim.report.table import Line
@@ -72,7 +72,7 @@ def surely(ranked: Ranked) -> str:
         return "no layout surely fits" if ranked.complete else "none was found that surely fits"
     safe = Row(1, ranked.best[0], ranked.best[0], ranked.by)
     peak = show(float(safe.peak_bytes), "bytes")
-    return f"{in_words(safe)}: {show(safe.plan.step.time_s, 'seconds')} a step, peak {peak}"
+    return f"{in_words(safe)}: {show(safe.plan.step.pace_s, 'seconds')} a {per_what(safe.plan)}, peak {peak}"
 
 
 def _why_none(result: SearchResult) -> str:

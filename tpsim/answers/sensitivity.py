@@ -178,7 +178,7 @@ def answered(
         plan = priced(replace(today.question, machine=machine), memo)
         tell = partial(told_with, progress, f"with better {part.name}")
         evaluation = evaluate([replace(space, machine=machine)], memo, weigh, workers, tell)
-        answer = Answered(part.name, part.factor, float(today.step.time_s), float(plan.step.time_s))
+        answer = Answered(part.name, part.factor, float(today.step.pace_s), float(plan.step.pace_s))
         for again in Ranking(evaluation, memo, plans, progress=tell).best(result.by, 1).best:
             other = again.candidate.layout != best.planned.candidate.layout
             layout = in_words(Row(1, again, again, result.by)) if other else None
@@ -227,10 +227,10 @@ def moves(result: SearchResult, memo: Memo, progress: Progress = unwatched) -> l
     """The best step with each figure of its machine better, of those that make a difference: what does most first."""
     if result.best is None:
         return []
-    question, today_s = result.best.plan.question, float(result.best.plan.step.time_s)
+    question, today_s = result.best.plan.question, float(result.best.plan.step.pace_s)
     moved, every = [], [*constants(question.machine)]
     for done, (constant, machine) in enumerate(every):
         progress(done, len(every), "figures of the machine made better")
-        held_s = float(priced(replace(question, machine=machine), memo).step.time_s)
+        held_s = float(priced(replace(question, machine=machine), memo).step.pace_s)
         moved.append(Moves(constant.path, constant.kind, today_s, held_s))
     return sorted((move for move in moved if abs(move.elasticity) >= LEAST), key=lambda move: -abs(move.elasticity))

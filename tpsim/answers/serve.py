@@ -19,9 +19,10 @@ from tpsim.question.serving import no_room, prefill_of, unit_of
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.speculation import Speculated
     from tpsim.cost.sizes import Sizes
     from tpsim.question.memo import Lowered, Memo
     from tpsim.question.question import Inference, Question
@@ -32,21 +33,25 @@ class Serve(Record):
     """What inference comes to.
 
     ttft_s               until a prompt is read and its first token is there; no queue before it is counted
-    tpot_s               of a step of decoding; of a whole reply their mean, at the mean of its contexts
+    tpot_s               of a step of decoding, of steps that verify drafts by the token that they give; of a whole
+                         reply their mean, at the mean of its contexts
     tokens_per_s_user    new tokens of a sequence per second of decoding, all of a step accepted
     tokens_per_s_chip    new tokens of all sequences per second and chip; of a prompt alone those that are read
     bytes_bound_share    of compute, what kernels take that are as long as their bytes: of weights and of the cache;
                          without the pauses behind kernels
     pauses_share         of compute, these pauses
     largest_batch        the sequences for which memory has room, in whole multiples of what the layout splits; 0: none
+    speculation          what drafting ahead comes to; left out where nothing is drafted
     cache_bytes_per_token  that a sequence adds, all layers and all chips together, copies not counted; to the cache of
                          a window, which holds no more, nothing
     """
 
     told: ClassVar[tuple[str, ...]] = (
         *("ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip"),
-        *("bytes_bound_share", "pauses_share", "largest_batch", "cache_bytes_per_token"),
+        *("bytes_bound_share", "pauses_share", "largest_batch", "cache_bytes_per_token", "speculation?"),
     )
+
+    late: ClassVar[Mapping[str, str]] = {"Speculated": "tpsim.answers.speculation"}
 
     plan: PlanResult
     work: Inference
@@ -60,7 +65,16 @@ class Serve(Record):
     @property
     def tpot_s(self) -> Seconds | None:
         """Of a step of decoding; left out of a prompt alone."""
-        return None if self.work.kind == "prefill" else float(self.plan.step.time_s)
+        return None if self.work.kind == "prefill" else float(self.plan.step.pace_s)
+
+    @cached_property
+    def speculation(self) -> Speculated | None:
+        """What drafting ahead comes to; left out where nothing is drafted."""
+        if self.work.speculation is None:
+            return None
+        from tpsim.answers.speculation import Speculated
+
+        return Speculated(self.plan, self.work, self.work.speculation)
 
     @property
     def reply_s(self) -> Seconds | None:
@@ -68,7 +82,8 @@ class Serve(Record):
         steps = getattr(self.plan.question.stated.file.workload, "steps", None)
         if steps is None or self.ttft_s is None or self.tpot_s is None:
             return None
-        return self.ttft_s + steps * self.tpot_s
+        read_s = self.speculation.draft_prompt_s or 0 if self.speculation and steps else 0
+        return self.ttft_s + read_s + steps * self.tpot_s
 
     @property
     def reply_tokens(self) -> int:
@@ -78,12 +93,12 @@ class Serve(Record):
     @property
     def tokens_per_s_user(self) -> Number | None:
         """New tokens of a sequence per second; left out of a prompt alone."""
-        return None if self.tpot_s is None else self.work.seq / self.tpot_s
+        return None if self.tpot_s is None else self.plan.tokens / self.work.global_batch / self.tpot_s
 
     @property
     def tokens_per_s_chip(self) -> Number:
         """Tokens of all sequences per second and chip."""
-        return self.plan.tokens / float(self.plan.step.time_s) / self.plan.chips
+        return self.plan.tokens / float(self.plan.step.pace_s) / self.plan.chips
 
     @property
     def bytes_bound_share(self) -> Number:
@@ -121,9 +136,10 @@ class Serve(Record):
     def copies(self) -> Number:
         """How many chips hold the same part of the cache."""
         plan = self.plan
-        held = total(chip.cache_bytes for chip in plan.each) * plan.chips
+        each = [*_step_alone(plan.question, plan.lowered)] if plan.question.draft else plan.each
+        held = total(chip.cache_bytes for chip in each) * plan.chips
         longest = replace(plan, sizes=sizes_of(replace(plan.question, workload=self.work.at_peak)))
-        return float(held / (len(plan.each) * cache_bytes(plan.lowered, whole_stack(longest))))
+        return float(held / (len(each) * cache_bytes(plan.lowered, whole_stack(longest))))
 
     @property
     def demanded(self) -> dict[str, float]:
@@ -162,9 +178,28 @@ def cache_bytes(lowered: Lowered, sizes: Sizes) -> Any:
 def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[ChipMemory]:
     """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
 
-    Of a prompt and its reply it is while that step runs that needs more.
+    Of a prompt and its reply it is while that step runs that needs more; with a draft it is of both.
     """
-    decoding = chips_in_step(question, lowered)
+    return _beside_draft(alone_at_most(question, lowered, memo), question, memo, peaks=True)
+
+
+def chips_in_step(question: Question, lowered: Lowered, memo: Memo) -> Iterator[ChipMemory]:
+    """What a chip of every rank holds over the step itself, of inference when the cache is full."""
+    return _beside_draft(_step_alone(question, lowered), question, memo, peaks=False)
+
+
+def _beside_draft(chips: Iterator[ChipMemory], question: Question, memo: Memo, *, peaks: bool) -> Iterator[ChipMemory]:
+    """These beside a draft, where there is one."""
+    if question.draft is None:
+        return chips
+    from tpsim.answers.speculation import beside_draft
+
+    return beside_draft(chips, question, memo, peaks=peaks)
+
+
+def alone_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[ChipMemory]:
+    """What a chip of every rank holds of one model where that is most."""
+    decoding = _step_alone(question, lowered)
     if question.workload.kind != "serve":
         return decoding
     prompt = prefill_of(question)
@@ -175,8 +210,8 @@ def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[
     )
 
 
-def chips_in_step(question: Question, lowered: Lowered) -> Iterator[ChipMemory]:
-    """What a chip of every rank holds over the step itself, of inference when the cache is full."""
+def _step_alone(question: Question, lowered: Lowered) -> Iterator[ChipMemory]:
+    """What a chip of every rank holds over a step of one model, of inference when the cache is full."""
     full = replace(question, workload=question.workload.at_peak)
     return chips(full, lowered, sizes_of(full))
 

@@ -187,7 +187,7 @@ def rate(result: PlanResult, name: str) -> Derivation:
     text = {
         "mfu": f"{useful} / ({time} x {result.chips:,} chips x {show(peak.value, peak.dimension)}); {counted}",
         "hfu": f"{run} / ({time} x {show(peak.value, peak.dimension)}); {counted}",
-        "tokens_per_s": f"{tokens} / {time}",
+        "tokens_per_s": f"{tokens} / {show(float(result.step.pace_s), 'seconds')}",
         "breakeven_tokens_per_chip": _turning(result),
     }[name]
     return Derivation(
@@ -255,20 +255,49 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
             checks=CHECKS["memory"],
         )
         return
+    ahead = served.speculation
     yield Derivation(
-        what=noun, dimension=dimension, text=_text(result)[rest], value=float(value), checks=CHECKS["compute"]
+        what="seconds of a token, drafts and verification together" if ahead and rest == "tpot_s" else noun,
+        dimension=dimension,
+        text=_text(result)[rest],
+        value=float(value),
+        because=(EXPECTED,) if ahead and rest in PACED else (),
+        checks=CHECKS["compute"],
     )
 
 
+PACED = ("tpot_s", "reply_s", "tokens_per_s_user", "tokens_per_s_chip")
+"""What of it hangs on how many drafts are accepted."""
+
+EXPECTED = (
+    "a step gives drafts up to the first that is rejected and a token of the model's own: 1 + a + ... + a^d in the "
+    "mean, where each is accepted with probability a (Leviathan et al. 2023, equation 1)"
+)
+"""Why tokens of a step that verifies d drafts are what they are."""
+
+
+def _drafted(result: PlanResult) -> str:
+    """Seconds of a token, where a step verifies drafts."""
+    ahead = result.serve and result.serve.speculation
+    if not ahead:
+        return _texts(result)["time_s"]
+    draft, verification = (show(seconds, "seconds") for seconds in (ahead.draft_s, ahead.verification_s))
+    drafts = f"{ahead.tokens} x draft {draft} + " if ahead.draft else ""
+    return f"({drafts}verification {verification}) / {ahead.expected_tokens:.6g} tokens"
+
+
 def _text(result: PlanResult) -> dict[str, str]:
-    step, chips, work = show(float(result.step.time_s), "seconds"), result.chips, result.question.workload
+    step, chips, work = show(float(result.step.pace_s), "seconds"), result.chips, result.question.workload
     prompt, steps = result.prefill or result, getattr(result.question.stated.file.workload, "steps", 0)
+    ahead = result.serve and result.serve.speculation
+    prompts_s = (prompt.step.time_s, ahead.draft_prompt_s if ahead and steps else None)
+    read = [show(float(seconds), "seconds") for seconds in prompts_s if seconds]
     room = f"the most with peak and overheads within {show(result.memory.capacity_bytes, 'bytes')}, cache full"
     return {
         "ttft_s": f"the prompt's {_texts(prompt)['time_s']}",
-        "tpot_s": _texts(result)["time_s"],
-        "reply_s": f"{show(float(prompt.step.time_s), 'seconds')} + {steps} x {step}, the mean of the steps",
-        "tokens_per_s_user": f"{work.seq}/{step}",
+        "tpot_s": _drafted(result),
+        "reply_s": f"{' + '.join(read)} + {steps} x {step}, the mean of the steps",
+        "tokens_per_s_user": f"{result.tokens // work.global_batch}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",
     }

@@ -57,11 +57,15 @@ NO_NORM = "the norm of all gradients, a sum over all chips that stages wait for:
 NOT_SERVED = (
     SLOWED,
     "jitter, stragglers, failures",
-    "memory that stands in no list of arrays: what a library works in, graphs, blocks of a cache that are not full",
-    "queues, prompts and decoding in one step, speculation, sequences of unlike lengths",
+    "memory that stands in no list of arrays: what a library works in, graphs",
+    "queues, prompts and decoding in one step, sequences of unlike lengths",
     DISTURBED,
 )
 """The same of a plan of inference."""
+
+UNPAGED = "blocks of a paged cache that are not full: workload.cache_block states their tokens"
+
+SPECULATED = "drafts as trees, acceptance that falls from draft to draft, what draws and compares their probabilities"
 
 RETURNED = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
 
@@ -97,7 +101,9 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     casts = CASTS if question.inference else NARROWED
     narrow = (casts.format(question.products),) if question.products in IN_LAYERS else ()
     if question.inference:
-        return (*NOT_SERVED, *host, *forwarded, *narrow, *([RETURNED] if question.schedule else []))
+        paged = question.inference.block > 1
+        beside = {UNPAGED: not paged, RETURNED: question.schedule, SPECULATED: question.inference.drafted}
+        return (*NOT_SERVED, *host, *forwarded, *narrow, *(text for text, there in beside.items() if there))
     late = () if question.machine.chip.interruption else (NO_STRAGGLERS,)
     norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
     return (*NOT_MODELLED, *host, *late, *norm, *forwarded, *narrow, *_reach(question))

@@ -9,6 +9,7 @@ from tpsim.answers.trust import idle_chips
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.requirements import BANDED
+from tpsim.report.numbers import counted
 from tpsim.report.table import Bar, Line
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     about_band = "".join(broken.pop(end, "") for end in BANDED)
     if serve := plan.serve:
         text = inference_text(plan, serve)
-        brief = f"{waits_text(plan, serve)}, bound by {_bound_of_inference(plan, serve)}"
+        brief = f"{waits_text(plan, serve)}, {_bound_of_inference(plan, serve)}"
     else:
         text, brief = time_text(plan), f"{show(plan.step.time_s, 'seconds')} a step, bound by {_bound(plan)}"
     yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
@@ -70,7 +71,7 @@ TOLD = 0.05
 def inference_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
     rates = f"{rates_text(serve)}; largest batch {serve.largest_batch:,}"
-    return f"{waits_text(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
+    return f"{waits_text(plan, serve)}: {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
 
 
 def rates_text(serve: Serve) -> str:
@@ -80,21 +81,23 @@ def rates_text(serve: Serve) -> str:
 
 
 def waits_text(plan: PlanResult, serve: Serve) -> str:
-    """Seconds until the first token, and of a step of decoding."""
+    """Seconds until the first token, and of a step of decoding, or with drafts of a token."""
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
-    step = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
+    per = f"token with {counted(serve.work.drafted, 'draft')}" if serve.work.drafted else "step of decoding"
+    step = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a {per}"
     return ", then ".join(filter(None, (first, step))) + (" if it fitted" if plan.memory.fits is False else "")
 
 
 def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:
-    """What of compute sets the pace, with its share; else what does."""
+    """What of compute sets the pace, with its share; else what does; of a step that verifies drafts."""
+    what = "verification bound by" if serve.work.drafted else "bound by"
     if plan.step.bound_by != "compute":
-        return IN_TURN.get(plan.step.bound_by, _bound(plan))
+        return f"{what} {IN_TURN.get(plan.step.bound_by, _bound(plan))}"
     by_bytes, paused = serve.bytes_bound_share, serve.pauses_share
     shares = {"reading weights and cache": by_bytes, "matrix products": 1 - by_bytes - paused, PAUSES: paused}
     bound, compute = max(shares, key=lambda name: shares[name]), plan.compute.time_s / plan.step.time_s
     beside = f", {PAUSES} {percent(paused * compute)}" if bound != PAUSES and paused * compute > TOLD else ""
-    return f"{bound} ({percent(shares[bound] * compute)}{beside})"
+    return f"{what} {bound} ({percent(shares[bound] * compute)}{beside})"
 
 
 IN_TURN = {"bubble": "stages that work one after the other"}
@@ -137,10 +140,15 @@ def change_text(change: FieldChange) -> str:
     old, new = change.old.memory, change.new.memory
     full, grown = old.room_bytes < 0, change.old.tokens != change.new.tokens
     batch, of = (f"{change.new.question.workload.global_batch:,} sequences", " per token") if grown else ("", "")
-    step = f"{show(change.new.step.time_s, 'seconds')} a step ({signed(change.relative)}{of})"
+    step = f"{show(change.time_s, 'seconds')} a {per_what(change.new)} ({signed(change.relative)}{of})"
     peak = "" if old.peak_bytes == new.peak_bytes else f"peak {show(float(new.peak_bytes), 'bytes')}"
     parts = (batch, peak, step) if full else (batch, step, peak)
     return f"{change.words}: {', '.join(filter(None, parts))}"
+
+
+def per_what(plan: PlanResult) -> str:
+    """What seconds of its pace are of: a step, or where it verifies drafts a token."""
+    return "token" if plan.question.inference and plan.question.inference.drafted else "step"
 
 
 SMALL = 0.0002

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from math import lcm, prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh, sized
 from tpsim.algebra.sharding import Sharding, flat_dim
@@ -149,7 +149,8 @@ def shrink(question: Question, memo: Memo | None = None) -> Question:
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
         tokens = dims["t"]
-        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, steps=1, fills=False)
+        one: dict[str, Any] = {"steps": 1, "fills": False, "block": 1, "speculation": None}
+        workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, **one)
     return replace(
         question,
         stated=_balanced(question, {of: turned_copies(dims, parts) for of, parts in goals.items()}),

@@ -138,7 +138,7 @@ def standing(program: Program, alive: Callable[[Program], Lifetimes] = lifetimes
     wide: dict[Array, Where] = {}
     for op in program.ops:
         x = op.output
-        if isinstance(op, Leaf) or x in buffers:
+        if (isinstance(op, Leaf) and x.name not in program.borrowed) or x in buffers:
             arrays["gradient" if x in buffers else x.role][x] = op.where.outside("microbatches")
         if x.role == "activation" and {"b", "v"} <= {*x.dims}:
             wide[x] = op.where

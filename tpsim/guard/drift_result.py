@@ -177,6 +177,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     **{name.removesuffix("_s"): ((name,), "seconds") for name in WAITS},
     "first token": (("ttft_s",), "seconds"),
     "prompt and reply": (("reply_s",), "seconds"),
+    "token": (("tpot_s",), "seconds"),
     "states": (HELD, "bytes"),
     "kept": (("kept_bytes",), "bytes"),
     "peak": (("peak_bytes",), "bytes"),

@@ -28,7 +28,7 @@ from tpsim.guard.lock_parts import (
     SwitchFacts,
 )
 from tpsim.guard.moved_numbers import HELD, STATES_FIT, WAITS
-from tpsim.guard.uses import Lists, Uses, machine_facts, program_name
+from tpsim.guard.uses import DRAFT, Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model import as_stated
@@ -39,7 +39,7 @@ from tpsim.question.requirements import BANDED
 from tpsim.question.resolved import CHANGES, FILES
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
-from tpsim.question.serving import prefill_of
+from tpsim.question.serving import draft_of, prefill_of
 from tpsim.report.record import plain
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
     """The lock of these plans; without formulas, which do not differ between two plans of one tpsim."""
     questions = [plan.question for plan in plans.values()]
     machines = {machine_name(question, folder): question.base_machine for question in questions}
-    models = {model_name(question, folder): question.base_model.model for question in questions}
+    with_drafts = [*questions, *(question.draft for question in questions if question.draft)]
+    models = {model_name(question, folder): question.base_model.model for question in with_drafts}
     lists = Lists(
         Lock.empty(
             constants={name: dict(machine_facts(machine)) for name, machine in machines.items()},
@@ -148,8 +149,9 @@ def _formulas(
     for (model, key), machine in machines.items():
         before = known.seconds.get(model, {}).get(key, {})
         seconds.setdefault(model, {})[key] = sampled(seconds_formulas(machine, model), before)
-    prompts = [prefill_of(question) for question in questions if question.workload.kind == "serve"]
-    programs = {program_name(question): memo.lowered(question) for question in (*questions, *prompts)}
+    several = [*questions, *filter(None, map(draft_of, questions))]
+    several += [prefill_of(question) for question in several if question.workload.kind == "serve"]
+    programs = {program_name(question): memo.lowered(question) for question in several}
     return FormulaFacts(
         wire=sampled(move_formulas(), known.wire),
         form=sampled(form_formulas(), known.form),
@@ -199,7 +201,9 @@ def _inputs(question: Question, folder: Path) -> Inputs:
     base, own = (dict(model_facts(as_stated(side))) for side in (question.base_model.model, question.model))
     changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
     skipped = ("name", "model", "placement", CHANGES, FILES)
-    return inputs_of(
+    draft = question.draft if question.draft and question.draft.base_model is not question.base_model else None
+    drafted = {DRAFT: model_name(draft, folder)} if draft else {}
+    inputs = inputs_of(
         {
             "model": model_name(question, folder),
             MODEL_CHANGES: changes,
@@ -209,6 +213,8 @@ def _inputs(question: Question, folder: Path) -> Inputs:
             CHANGES: question.resolved.get(CHANGES, {}),
         }
     )
+    work = inputs["workload"]
+    return {**inputs, "workload": {**work, **drafted}} if isinstance(work, dict) else inputs
 
 
 def inputs_of(resolved: Mapping[str, Any]) -> Inputs:
@@ -253,8 +259,11 @@ def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[
 
 
 def replied(served: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's."""
-    return {name: served[name] for name in REPLY} if served and served.get("reply_s") is not None else {}
+    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's; with drafts of a token."""
+    if not served:
+        return {}
+    names = (*(REPLY if served.get("reply_s") is not None else ()), *(("tpot_s",) if served.get("speculation") else ()))
+    return {name: served[name] for name in names}
 
 
 def _best(question: Question) -> dict[str, bool]:

@@ -86,6 +86,9 @@ def program_name(question: Question) -> str:
     return hashlib.sha256(repr(structure(question)).encode()).hexdigest()[:8]
 
 
+DRAFT = "speculation.draft"
+"""What of a scenario's workload names the model that drafts."""
+
 PLACING = ("place", "topology", "shape", "wrap", "slices")
 """Properties of levels that decide which wires carry which mesh axis: of all levels, for one fills up after another."""
 
@@ -147,11 +150,13 @@ class Uses:
         order = self.lists.called(self._orders())
         late = self._of_machine(["chip.interruption"] if self.plan.pacing.stragglers_s else [])
         step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
-        prompt = self._of_prompt() or step
+        prompt, (drafts, read, held) = self._of_prompt() or step, self._of_draft()
+        tokens, memory = (*dict.fromkeys((*step, *drafts)),), (*memory, *held)
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory.capacity.value))
         demands = {
-            "best": (*room, *step, *memory),
-            **dict.fromkeys(("step", "exposed", "bubble", "mfu", "tokens_per_s", "tpot", "tokens_per_s_user"), step),
+            "best": (*room, *tokens, *memory),
+            **dict.fromkeys(("step", "exposed", "bubble", "mfu"), step),
+            **dict.fromkeys(("tokens_per_s", "tpot", "tokens_per_s_user"), tokens),
             "memory": memory,
             "peak": (*memory, *flops, *order),
             "ttft": prompt,
@@ -160,10 +165,11 @@ class Uses:
             **dict.fromkeys(("step_s", "exposed_s", *WAITS), step),
             "compute_s": compute,
             "ttft_s": prompt,
-            "reply_s": (*prompt, *step),
+            "tpot_s": tokens,
+            "reply_s": (*dict.fromkeys((*prompt, *read, *tokens)),) if read else (*prompt, *tokens),
             "flops": flops,
-            **{f"{part}_bytes": names for part, names in zip(HELD, states, strict=True)},
-            f"{CACHE}_bytes": cache,
+            **{f"{part}_bytes": (*names, *held) for part, names in zip(HELD, states, strict=True)},
+            f"{CACHE}_bytes": (*cache, *held),
             **dict.fromkeys(("kept_bytes", "peak_bytes"), demands["peak"]),
             "placement": self._of_machine(self._properties(())),
             STATES_FIT: (*room, *memory),
@@ -173,6 +179,17 @@ class Uses:
     def _of_prompt(self) -> Names:
         """Of a prompt and its reply the seconds of the prompt, which is a program of its own."""
         return Uses(self.plan.prefill, self.fact, self.lists).of_results()["step_s"] if self.plan.prefill else ()
+
+    def _of_draft(self) -> tuple[Names, Names, Names]:
+        """Of a model that drafts, a program of its own, its seconds, those of its prompts, and what its chips hold."""
+        ahead = self.plan.serve and self.plan.serve.speculation
+        if not ahead or not ahead.drafting:
+            return (), (), ()
+        own = Uses(ahead.drafting, self.fact, self.lists)
+        of_results, name = own.of_results(), self.fact.asked[AskedField("workload", DRAFT)]
+        fields = self.lists.called(f"{name}.{field}" for field in self.lists.lock.models.get(name, ()))
+        held = dict.fromkeys((*of_results["peak_bytes"], *of_results["cache_bytes"]))
+        return (*fields, *of_results["step_s"]), own._of_prompt(), (*fields, *held)
 
     def _orders(self) -> Iterator[str]:
         """The schedule of its pipeline, if it has one."""
@@ -198,7 +215,7 @@ class Uses:
     def _weighed(self) -> Iterator[str]:
         """What a planner looks at that weighs every way: any of it may decide which one is taken."""
         question = self.plan.question
-        read = self._read(lambda plan: priced(plan.question).step.time_s)
+        read = self._read(lambda plan: priced(plan.question).step.pace_s)
         levels = [level.name for level in question.machine.levels]
         curves = (curve.path for curve in question.machine.measured)
         yield from self._of_machine([*read, *curves, *self._properties(levels)])

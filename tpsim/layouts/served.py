@@ -184,9 +184,9 @@ class Served:
 
 
 def planned_alone(question: Question) -> bool:
-    """True of inference where only a plan tells: which paths are taken, or whether a forced algorithm can be."""
-    forced = question.force.algorithm is not None and question.cost_model != "book"
-    return bool(question.inference) and (forced or question.planner == "cheapest")
+    """True of inference where a plan alone tells: which paths are taken, whether a forced algorithm can be, drafts."""
+    work, forced = question.inference, question.force.algorithm is not None and question.cost_model != "book"
+    return work is not None and (forced or question.planner == "cheapest" or bool(work.drafted))
 
 
 def _may_do(question: Question, step_s: Any, prompt_s: Any) -> Any:

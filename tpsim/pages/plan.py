@@ -186,7 +186,8 @@ def _notes(result: PlanResult, *, verbose: bool) -> Iterator[str]:
     step = result.step
     compute, busy, exposed = (show(float(s), "seconds") for s in (step.compute_s, step.communication_s, step.exposed_s))
     whole = show(float(step.time_s), "seconds")
-    yield f"step {whole} = compute {compute} + exposed communication {exposed} of {busy}{step.all_waits}"
+    name = "verification" if result.serve and result.serve.work.drafted else "step"
+    yield f"{name} {whole} = compute {compute} + exposed communication {exposed} of {busy}{step.all_waits}"
     if result.pipeline:
         yield f"pipeline: {result.pipeline.formula}, on the critical path"
     rank = f" on rank {result.memory.peak_rank}" if result.pipeline else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ from tpsim.report.table import Column
 if TYPE_CHECKING:
     from tpsim.answers.memory import ChipMemory
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.speculation import Speculated
     from tpsim.program.layout import Layout
     from tpsim.program.schedules import PipelineSchedule
-    from tpsim.question.question import Question
+    from tpsim.question.question import Question, Speculation
     from tpsim.report.record import Bytes
 
 ASSUMPTIONS = (Column("kind", "kind"), Column("text", "assumed"))
@@ -41,6 +42,8 @@ def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]
     yield "model", model_text(question)
     parts = "" if served else f" in {counted(question.workload.microbatches, 'microbatch')}"
     yield "work", f"{work_text(question)}{parts}"
+    if drafts := drafts_text([question]):
+        yield "drafts", drafts
     yield "dtypes", _served_dtypes(question) if served else _dtypes(result)
     yield "machine", f"{question.machine.name}, {counted(result.chips, 'chip')}: {sized(question.mesh.axes)}"
     yield "placement", in_one_line(question.placement.describe()) or "one chip"
@@ -189,12 +192,34 @@ def inference_text(question: Question, batch: str = "") -> str:
     if isinstance(work, DecodeFields):
         new = counted(work.tokens, "new token")
         return f"a step of decoding: {new} of {batch} with {work.context:,} tokens each"
-    if not isinstance(work, ServeFields):
+    if not isinstance(work, ServeFields) or not question.inference:
         raise TypeError(work)
-    mean = float(question.workload.dims(question.model)["t"])
-    steps = counted(work.steps, "step")
-    reply = f"replies of {work.output:,}: {steps} of decoding behind the first token, at {mean:,.1f} tokens in the mean"
+    mean = float(question.inference.plain.dims(question.model)["t"])
+    steps = f"{counted(work.steps, 'step')} of decoding behind the first token"
+    steps = f"{counted(work.steps, 'token')} behind the first" if ahead_of(question) else steps
+    reply = f"replies of {work.output:,}: {steps}, at {mean:,.1f} tokens in the mean"
     return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
+
+
+def drafts_text(questions: Sequence[Question]) -> str:
+    """``3 tokens of every sequence by llama-3-8b, each accepted with probability 0.8``; "" where nothing is drafted."""
+    drafted = [(ahead, question.draft) for question in questions if (ahead := ahead_of(question))]
+    if not drafted:
+        return ""
+    counts = _or(ahead.tokens if (ahead := ahead_of(question)) else 0 for question in questions)
+    by = _or(draft.model.name if draft else "lookup" for _, draft in drafted)
+    tokens = f"{counts} token{'' if counts == '1' else 's'}"
+    alike = _or(one.acceptance for one, _ in drafted)
+    return f"{tokens} of every sequence by {by}, each accepted with probability {alike}"
+
+
+def ahead_of(question: Question) -> Speculation | None:
+    """What a question drafts ahead."""
+    return question.inference.speculation if question.inference else None
+
+
+def _or(values: Iterable[float | str]) -> str:
+    return " or ".join(dict.fromkeys(value if isinstance(value, str) else f"{value:g}" for value in values))
 
 
 def memory_lines(memory: ChipMemory, *, inference: bool) -> Mapping[str, Bytes]:
@@ -227,8 +252,33 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
         whole, compute, exposed = (show(float(part), "seconds") for part in parts)
         made_of = f"compute {compute} + exposed communication {exposed}{prompt.step.all_waits}"
         yield f"prompts {whole} = {made_of}; all are read at once"
+    yield from _speculated(serve.speculation) if serve.speculation else ()
     if serve.reply_s:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"
     if serve.copies > 1:
         yield f"every part of the cache is held by {serve.copies:g} chips: layout.cache=sequence, or batch, splits them"
     yield f"cache {show(float(serve.cache_bytes_per_token), 'bytes')} per token of a sequence, all chips together"
+
+
+def _speculated(ahead: Speculated) -> Iterator[str]:
+    """What drafts cost and bring, and what their model holds and reads beside the other one."""
+    draft, verification, step, plain, each = (
+        show(seconds, "seconds")
+        for seconds in (
+            *(ahead.draft_s, ahead.verification_s, ahead.step_s, ahead.plain_s),
+            ahead.step_s / ahead.expected_tokens,
+        )
+    )
+    drafts = f"{counted(ahead.tokens, 'draft')} x {draft} + " if ahead.draft else ""
+    made_of = f"{drafts}verification {verification} = {step} for {ahead.expected_tokens:.4g} tokens, {each} each"
+    least = ahead.breakeven_acceptance
+    even = "no acceptance makes up for it" if least is None else f"as fast at an acceptance of {least:.3g}"
+    times = ahead.speedup if ahead.speedup >= 1 else 1 / ahead.speedup
+    yield f"{made_of}: {times:.3g} times {'faster' if ahead.speedup >= 1 else 'SLOWER'} than {plain} without; {even}"
+    if ahead.draft:
+        weights, cache = (
+            show(float(size or 0), "bytes") for size in (ahead.draft_parameters_bytes, ahead.draft_cache_bytes)
+        )
+        read = ahead.draft_prompt_s
+        behind = f"; it reads prompts in {show(read, 'seconds')}, behind the first token" if read else ""
+        yield f"of the draft a chip holds weights of {weights} and a cache of {cache}{behind}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.cell import COLUMNS, SERVED
 from tpsim.answers.layout_row import Row, as_written, in_texts
 from tpsim.answers.sensitivity import FACTOR
-from tpsim.pages.plan_facts import inference_practice, model_text, practice_text, telling, work_text
+from tpsim.pages.plan_facts import drafts_text, inference_practice, model_text, practice_text, telling, work_text
 from tpsim.report.numbers import counted
 from tpsim.report.table import Column, Page, Table
 
@@ -202,7 +202,10 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
     yield "model", _either(model_text(question) for question in questions)
     sizes = dict.fromkeys(question.workload.global_batch for question in questions)
     batch = " or ".join(f"{size:,}" for size in sizes) if len(sizes) > 1 else ""
-    yield "work", _either(work_text(question, batch) for question in questions)
+    plain = (replace(one, workload=one.inference.plain) if one.inference else one for one in questions)
+    yield "work", _either(work_text(question, batch) for question in plain)
+    if drafts := drafts_text(questions):
+        yield "drafts", drafts
     chips = (space.chips or question.mesh.devices for space, question in zip(result.spaces, questions, strict=True))
     machines = zip((question.machine.name for question in questions), chips, strict=True)
     yield "machine", _either(f"{name}, {counted(count, 'chip')}" for name, count in machines)

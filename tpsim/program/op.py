@@ -302,6 +302,7 @@ class Program:
     ahead    layers whose weights are gathered before they are needed
     units    of gathered weights, which are freed at once, as `Practice.units` has them
     plain    True if products of attention are kernels of their own, as `Practice.attention` has it
+    borrowed  names of parameters that stand for another program already
     """
 
     ops: tuple[Op, ...]
@@ -313,6 +314,7 @@ class Program:
     ahead: int = 1
     units: Literal["arrays", "root", "ends"] = "arrays"
     plain: bool = False
+    borrowed: tuple[str, ...] = ()
 
     @property
     def sharing(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from tpsim.algebra.sharding import Sharding, ShardingError
 from tpsim.program.blocks.attention import headed, weights
 from tpsim.program.blocks.norm import norm
-from tpsim.program.blocks.vocabulary import head
+from tpsim.program.blocks.vocabulary import embedded, further, further_parameters, head
 from tpsim.program.dims import HELD
 from tpsim.program.kinds import ALIKE, Layers, model_kind
 from tpsim.program.lower import ROOT, leaves_of, stacks_of
@@ -42,11 +42,13 @@ class Serving:
     phase     prefill: of a prompt, whose last token is sampled from; decode: of new tokens, all of which are
     cached    True if earlier tokens are in the cache, which attention then reads; False for a prompt from nothing
     sampling  how the next token is found over a split vocabulary
+    further   True of the module that predicts a token further on, alone: it drafts from the stream of its model
     """
 
     phase: Literal["prefill", "decode"]
     cached: bool = True
     sampling: Sampling = "gather"
+    further: bool = False
 
 
 def lower_serving(
@@ -66,9 +68,10 @@ def lower_serving(
     Raises ShardingError if the layout asks for what the algebra forbids, with the reason in the notation.
     """
     trace, practice = Trace(layout, order, ROOT, path=path), practice.under(layout)
-    model = replace(model, dropout=0.0, mtp=None)  # what predicts further tokens is for training
+    joining = _joining(trace, model, dtypes) if serving.further else {}
+    model = replace(model, dropout=0.0, mtp=None)  # what predicts further tokens is no layer of its own
     stacks = stacks_of(layers, practice, model)
-    leaves = leaves_of(trace, model, practice, dtypes, stacks)
+    leaves = {**leaves_of(trace, model, practice, dtypes, stacks), **joining}
     served = Served(
         trace,
         model,
@@ -80,12 +83,36 @@ def lower_serving(
         serving=serving,
     )
     with trace.at(ROOT.inside("microbatches", 0)):
-        results = {"sampled": forward(served, stacks, sampled)}
+        begin = joined if serving.further else embedded
+        results = {"sampled": forward(served, stacks, sampled, begin)}
     results |= {f"cache.{layer}.{name}": array for (name, layer), array in served.appended.items()}
     kinds = [kind for stack in stacks for kind in stack]
     traced = {**Counter(kinds), ALIKE: len(kinds), "microbatches": 1, "chunks": max(1, len(stacks) - 1)}
     plain = practice.attention == "plain"
-    return Program(tuple(trace.ops), order, traced, layout.table, results, plain=plain)
+    borrowed = BORROWED if serving.further else ()
+    return Program(tuple(trace.ops), order, traced, layout.table, results, plain=plain, borrowed=borrowed)
+
+
+BORROWED = ("E", "O")
+"""Tables that a module which predicts a token further on has from its model."""
+
+
+def _joining(trace: Trace, model: Model, dtypes: Dtypes) -> dict[tuple[str, int | None], Array]:
+    """The parameters that join a token's embedding to the stream of its model; the norm of the end stands anyway."""
+    leaves: dict[tuple[str, int | None], Array] = {}
+    with trace.at(ROOT.but(place="embedding")):
+        for parameter in further_parameters(model):
+            if not parameter.name.endswith("mtp_final"):
+                leaf = trace.leaf(parameter.name, parameter.dims, "stored", dtypes.weights_of(parameter.block), "param")
+                leaves[parameter.name, None] = leaf
+    return leaves
+
+
+def joined(text: Served) -> Array:
+    """What a module that predicts a token further on begins with: the model's stream and the last token's embedding."""
+    with text.inside("mlp", "residual"):
+        stream = text.trace.leaf("stream", ("b", "s", "h"), "residual", text.dtypes.activations, "activation")
+    return further(text, stream, embedded(text))
 
 
 def _caches(

@@ -89,9 +89,13 @@ def longest(dims: Mapping[str, Any]) -> Any:
 
 
 def seen_pairs(mask: str, dims: Mapping[str, Any]) -> Any:
-    """Pairs that a mask lets through of a step's new tokens and all; of several steps, of a token each, their mean."""
-    steps = dims.get(STEPS, 1)
-    return over(last_pairs(mask, dims["s"] * steps, longest(dims), dims.get("w", 0)), steps)
+    """Pairs that a mask lets through of a step's new tokens and all; of several steps, a token apart, their mean.
+
+    Of several steps of several tokens it is that of all tokens that any of them has new, as if each were in as many.
+    """
+    s, steps = dims["s"], dims.get(STEPS, 1)
+    among = s + steps - 1
+    return over(s * last_pairs(mask, among, longest(dims), dims.get("w", 0)), among)
 
 
 def wide_keys(mask: str, dims: Mapping[str, Any]) -> Any:

@@ -77,15 +77,21 @@ def unwritten(model: Model) -> Iterator[str]:
                 yield f"blocks that differ in {DIMS[dim].meaning}"
 
 
-def forward(text: Text, stacks: Sequence[Sequence[str]], end: Callable[[Any, Array], Array] | None = None) -> Array:
+def forward(
+    text: Text,
+    stacks: Sequence[Sequence[str]],
+    end: Callable[[Any, Array], Array] | None = None,
+    begin: Callable[[Any], Array] = vocabulary.embedded,
+) -> Array:
     """One microbatch from token ids to its loss, a scalar that may still owe a sum over the data axes.
 
     stacks  the kind of every layer of each chunk; the stream is sent from one chunk to the next
     end     what is made of the stream behind the last layer, instead of the loss
+    begin   what the stream is made of in front of the first one
     """
     trace, start = text.trace, text.trace.where
     with trace.at(replace(start, place="embedding", block="embedding")):
-        x = vocabulary.embedded(text)
+        x = begin(text)
     numbers = count()
     for chunk, stack in enumerate(stacks):
         here = replace(start, chunks=(chunk,))

@@ -51,6 +51,8 @@ def assumptions(question: Question) -> Iterator[Assumption]:
     elif question.force.launch and not file.collectives.launch:
         yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
     yield from _formats(question)
+    yield from _blocks(question)
+    yield from _drafts(question)
     for field, noun in left_open(question).items():
         yield Assumption(f"{noun}: {field} is not stated", "guess")
     if usual := _usual(file):
@@ -70,6 +72,29 @@ def _formats(question: Question) -> Iterator[Assumption]:
     if question.inference is None and DTYPE_BYTES[of] == 1:
         hint = "workload.dtype: fp8_128 has products of layers in fp8 alone"
         yield Assumption(f"all arrays in {of}, the stream among them: {hint}", "stated")
+
+
+def _blocks(question: Question) -> Iterator[Assumption]:
+    """What of a paged cache is empty."""
+    if (work := question.inference) and work.block > 1:
+        text = f"a cache in blocks of {work.block} tokens, of which the last of a sequence lacks half in the mean"
+        yield Assumption(text, "stated")
+
+
+def _drafts(question: Question) -> Iterator[Assumption]:
+    """How many drafts are accepted, and what is taken for their model."""
+    ahead, draft = question.inference and question.inference.speculation, question.draft
+    if ahead:
+        text = f"a drafted token is accepted with probability {ahead.acceptance:g}, whatever was drafted before it"
+        yield Assumption(f"{text}: workload.speculation.acceptance", "guess")
+    if ahead and draft:
+        text = (
+            f"{draft.model.name} drafts on the same chips, in the same number formats, a token of every sequence a step"
+        )
+        yield Assumption(text, "model")
+        if draft.model.vocab != question.model.vocab:
+            words = f"vocabularies of {question.model.vocab:,} and {draft.model.vocab:,} are of one tokenizer, padded"
+            yield Assumption(words, "guess")
 
 
 def _known(kind: Kind) -> Literal["stated", "derived", "guess"]:

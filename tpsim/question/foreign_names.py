@@ -72,6 +72,10 @@ _NAMES = {
         "max_num_seqs",
         "max_running_requests",
     ),
+    "workload.speculation, of inference": ("speculative_config", "speculative_decoding"),
+    "workload.speculation.tokens, of inference": ("num_speculative_tokens", "speculative_num_steps", "max_draft_len"),
+    "workload.speculation.draft, of inference": ("speculative_model", "speculative_draft_model_path", "draft_model"),
+    "workload.speculation.layout, of inference": ("draft_tensor_parallel_size",),
     "workload.microbatches": (
         "gas",
         "grad_accum",
@@ -177,6 +181,7 @@ _OF_ANOTHER_UNIT = {
         "dcn_fsdp_parallelism",
         "fsdp_size",
     ),
+    "workload.cache_block, of inference": ("page_size", "tokens_per_block", "kv_block_size"),
     "workload.cache_dtype, of inference": ("kv_cache_dtype", "kv_cache_quant_algo"),
     "workload.global_batch, which is chips x it": ("per_device_batch_size",),
     "chips, which is nodes x chips of one": ("nodes", "nnodes", "n_nodes", "num_nodes", "node_count"),

@@ -122,7 +122,7 @@ def _cut_by_roles(
             *(context_problems(file, model, workload, mesh, at, cp=cp, inside=(*tp, *heads) if heads else ())),
             *expert_problems(model, mesh, at, ep=ep, etp=etp),
             *table_problems(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
-            *cache_problems(cached, mesh, sizes, at),
+            *cache_problems(cached, mesh, _even(model, workload, sizes), at),
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
@@ -143,6 +143,13 @@ def _cut_by_roles(
         *latent_notes(parts, mesh, over),
     )
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
+
+
+def _even(model: Model, workload: Workload, sizes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Sizes of which a cache's parts are equal: drafts, and what blocks lack, are as even as they can be."""
+    if not isinstance(workload, Inference) or workload.even == workload:
+        return sizes
+    return {**sizes, **workload.even.at_peak.dims(model), "b": sizes["b"]}
 
 
 def _laid_out(

@@ -10,6 +10,7 @@ from tpsim.program.dims import HELD, STEPS
 from tpsim.program.schedules import DEFAULT, Blocking, PipelineSchedule, forward_only, pipeline_schedule
 from tpsim.program.stages import Stages, linear
 from tpsim.program.tokens import held_keys
+from tpsim.quantity.size import over
 from tpsim.question.inputs import inputs
 from tpsim.report.record import Of
 
@@ -69,6 +70,29 @@ class Workload:
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Tokens of every sequence that a draft is ahead of its model, which verifies them in one step.
+
+    acceptance  the probability that one is accepted where those before it are
+    """
+
+    tokens: int
+    acceptance: float
+
+    @property
+    def expected(self) -> float:
+        """Tokens of a sequence that a step gives: drafts up to the first that is rejected, and one of the model's own.
+
+        With as much for every token it is (1 - a^(d + 1))/(1 - a) (Leviathan et al. 2023, equation 1).
+        """
+        return self.expected_at(self.acceptance)
+
+    def expected_at(self, acceptance: float) -> float:
+        """The same at another acceptance."""
+        return sum(acceptance**drafts for drafts in range(self.tokens + 1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inference(Workload):
     """What one step of inference computes: seq counts the tokens of a sequence that are new in it.
@@ -78,6 +102,8 @@ class Inference(Workload):
     longest   tokens of a sequence that its cache has room for
     serving   what steers the structure of the step
     fills     True while it is not known how many sequences memory has room for
+    block     tokens of a block of its cache, the last of which is filled by chance
+    speculation  of a step that verifies drafts: of what is new in it all but one token
     """
 
     attended: Any
@@ -85,6 +111,18 @@ class Inference(Workload):
     serving: Serving
     steps: int = 1
     fills: bool = False
+    block: int = 1
+    speculation: Speculation | None = None
+
+    @property
+    def drafted(self) -> int:
+        """Tokens of a sequence that a step verifies."""
+        return self.speculation.tokens if self.speculation else 0
+
+    @property
+    def tokens(self) -> int:
+        """Those of which seconds are told: all that are new, or of steps that verify drafts one of every sequence."""
+        return self.global_batch * (1 if self.speculation else self.seq)
 
     def dims(self, model: Model) -> Mapping[str, Any]:
         """As of training, but that keys are more than queries, and a window's cache holds no more than it reads."""
@@ -99,9 +137,20 @@ class Inference(Workload):
         return dims
 
     @property
+    def plain(self) -> Inference:
+        """A step of the same replies without drafts."""
+        attended, longest = (tokens - self.drafted for tokens in (self.attended, self.longest))
+        return replace(self, seq=1, attended=attended, longest=longest, speculation=None) if self.drafted else self
+
+    @property
     def at_peak(self) -> Inference:
-        """The same where the cache is full."""
-        return replace(self, attended=self.longest, steps=1)
+        """The same where the cache is full: as many tokens as there is room for, and what last blocks lack of these."""
+        return replace(self, attended=self.longest + over(self.block - 1, 2), steps=1)
+
+    @property
+    def even(self) -> Inference:
+        """The same as far as a cache is split evenly: drafts and blocks lie where there is room."""
+        return replace(self.plain, block=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +184,7 @@ class Question:
     schedule      the orders of the ranks of a pipeline; None without one
     split         the layers of each of its chunks, in order of execution
     tell          makes what it tells of itself, when that is asked for, of the question as it is then
+    draft         of a model that drafts tokens ahead, as if it decoded by itself
     """
 
     stated: Stated = field(repr=False, compare=False)
@@ -156,6 +206,7 @@ class Question:
     schedule: PipelineSchedule | None
     split: tuple[int, ...]
     tell: Callable[[Question], Told] = field(repr=False, compare=False)
+    draft: Question | None = None
 
     assumptions = Of[tuple["Assumption", ...]]("told.assumptions", "see `Told`")
     guesses = Of[int]("told.guesses", "see `Told`")
@@ -196,7 +247,8 @@ class Question:
     @property
     def inputs(self) -> list[tuple[str, str]]:
         """(path, sha256) of every file read."""
-        return inputs(self.stated.document, self.base_model.document, self.machine)
+        models = [question.base_model.document for question in (self, self.draft) if question]
+        return inputs(self.stated.document, *models, self.machine)
 
     @cached_property
     def stages(self) -> Stages:

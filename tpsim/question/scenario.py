@@ -62,7 +62,12 @@ def resolve(
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     memo = memo or Memo()
-    return _balanced(_stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo), memo)
+    question = _balanced(_stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo), memo)
+    if not question.inference or not question.inference.drafted:
+        return question
+    from tpsim.question.speculation import with_draft
+
+    return with_draft(question, partial(resolve, memo=memo))
 
 
 def _told(question: Question) -> Told:

@@ -10,8 +10,8 @@ from tpsim.program.dims import HELD
 from tpsim.program.practice import Overlap, Practice, Rows
 from tpsim.quantity.errors import At, InputError, Problem
 from tpsim.question.divisibility import nearest
-from tpsim.question.question import Inference, Question, Workload
-from tpsim.question.serving_file import DecodeFields, PrefillFields, ServeFields
+from tpsim.question.question import Inference, Question, Speculation, Workload
+from tpsim.question.serving_file import DecodeFields, DecodingFields, PrefillFields, ServeFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
     fills = fields.batch == "largest"
     common: dict[str, Any] = {"kind": fields.kind, "fills": fills, "global_batch": fields.batch}
     common |= {"global_batch": mesh.devices} if fills else {}
+    common |= {"block": fields.cache_block or 1}
     from tpsim.program.serving import Serving
 
     decoding = Serving(phase="decode", sampling=fields.sampling)
@@ -47,13 +48,28 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
         _check_fewer(cached, prompt - 1, "cached", f"a prompt of {prompt} tokens", read.at)
         reading = replace(decoding, phase="prefill", cached=cached > 0)
         return Inference(**common, seq=prompt - cached, attended=prompt, longest=prompt, serving=reading)
+    common |= {"speculation": (ahead := _speculation(fields, read)), "serving": decoding}
+    drafted = ahead.tokens if ahead else 0
     if isinstance(fields, DecodeFields):
         context, tokens = fields.context, fields.tokens
         _check_fewer(tokens, context, "tokens", f"a context of {context} tokens", read.at)
-        return Inference(**common, seq=tokens, attended=context, longest=context, serving=decoding)
+        return Inference(**common, seq=tokens + drafted, attended=context + drafted, longest=context + drafted)
     prompt, steps = fields.prompt, max(fields.steps, 1)
     mean, room = prompt + (steps + 1) / 2, prompt + fields.output  # the mean of prompt + 1 .. prompt + steps
-    return Inference(**common, seq=1, attended=mean, longest=room, serving=decoding, steps=steps)
+    return Inference(**common, seq=1 + drafted, attended=mean + drafted, longest=room + drafted, steps=steps)
+
+
+def _speculation(fields: DecodingFields, read: Stated) -> Speculation | None:
+    """What is drafted ahead, if anything is. Raises InputError where tokens are stated, too."""
+    stated = fields.speculation
+    if stated is None or not stated.tokens:
+        return None
+    if getattr(fields, "tokens", 1) > 1:
+        message = (
+            f"a step that verifies {stated.tokens} drafts has {stated.tokens + 1} new tokens, whatever tokens says"
+        )
+        raise InputError.one("stated-twice", message, read.at("workload", "tokens"), "leave workload.tokens out")
+    return Speculation(stated.tokens, stated.acceptance)
 
 
 def prefill_of(question: Question) -> Question:
@@ -63,8 +79,24 @@ def prefill_of(question: Question) -> Question:
         raise TypeError(work)
     serving = replace(work.serving, phase="prefill", cached=False)
     prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, steps=1, serving=serving)
+    prompt = replace(prompt, speculation=None)
     force = question.force if question.stated.file.collectives.launch else question.force._replace(launch=None)
     return replace(question, workload=prompt, force=force)
+
+
+def draft_of(question: Question) -> Question | None:
+    """The question of a mean step of its draft, of one whose step verifies what a model drafts; else None.
+
+    It takes a token of every sequence at a time, as many times as tokens are drafted: also behind a step of which all
+    were accepted, though the draft has not seen the last of them then. Its cache has as much room as the model's.
+    """
+    work, draft = question.workload, question.draft
+    if not isinstance(work, Inference) or draft is None or draft.inference is None or not work.drafted:
+        return None
+    steps = work.drafted if work.kind == "decode" else work.steps
+    attended = work.attended - (work.drafted + 1) / 2  # the mean of those of its first step, then one more each
+    alone = replace(work, seq=1, attended=attended, steps=steps, speculation=None, serving=draft.inference.serving)
+    return replace(draft, workload=alone, machine=question.machine, planner=question.planner)
 
 
 def unit_of(question: Question) -> int:

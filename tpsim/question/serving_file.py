@@ -9,13 +9,16 @@ from pydantic import Field
 
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import unknown
-from tpsim.quantity.spec import Count, Document, Strict
+from tpsim.quantity.spec import Count, Document, Part, Strict
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN
-from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Products, ScenarioFile
+from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Axes, Products, ScenarioFile
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
+
+MOST_DRAFTED = 1000
+"""No draft runs so far ahead: it is a slip of the keyboard."""
 
 NUMBERS = ("dtype", *DTYPE_FIELDS.values())
 """Fields that are number formats, which say nothing of what is computed."""
@@ -31,6 +34,11 @@ class InferenceFields(Strict):
     expert_dtype: Stored | None = Field(None, description="of the parameters of experts; none: that of the others")
     vocab_dtype: Stored | None = Field(None, description="of embedding and output; none: that of other parameters")
     cache_dtype: Stored | None = Field(None, description="of keys and values in the cache; none: that of activations")
+    cache_block: Count | None = Field(
+        None,
+        description="tokens of a block of a paged cache: of a sequence the last is half empty; none: none is",
+        examples=[16],
+    )
     sampling: Literal["gather", "argmax"] = Field(
         "gather", description="how the next token is found where the vocabulary is split"
     )
@@ -38,7 +46,7 @@ class InferenceFields(Strict):
     @property
     def computed(self) -> dict[str, Any]:
         """What is computed, field by field."""
-        return {name: value for name, value in self if name not in NUMBERS}
+        return self.model_dump(exclude={*NUMBERS}, exclude_none=True)
 
 
 class PrefillFields(InferenceFields):
@@ -51,7 +59,47 @@ class PrefillFields(InferenceFields):
     cached: Annotated[int, Field(strict=True, ge=0)] = Field(0, description="tokens of it that the cache has already")
 
 
-class DecodeFields(InferenceFields):
+NO_DRAFT = "none"
+"""Instead of a model's name: tokens are drafted for nothing, as by looking them up in the prompt."""
+
+
+class DraftLayoutFields(Strict):
+    """Which axes of the same mesh split a draft and its sequences; over the others it is the same on all chips."""
+
+    noun: ClassVar[str] = "a layout of a draft"
+
+    tp: Axes = ()
+    dp: Axes = ()
+
+
+class SpeculationFields(Strict):
+    """Tokens drafted ahead of a model, which verifies all of them in one step."""
+
+    noun: ClassVar[str] = "speculation"
+
+    tokens: Annotated[int, Field(strict=True, ge=0, le=MOST_DRAFTED)] = Field(
+        description="drafted of a sequence in a step; 0: none, as if nothing were stated", examples=[3]
+    )
+    acceptance: Part = Field(
+        description="of a drafted token, where those before it are accepted; a guess", examples=[0.8]
+    )
+    draft: str = Field(
+        NO_DRAFT,
+        description="the model that drafts them, one after another; mtp: the model's own module that predicts a token "
+        "further on; none: they cost nothing, as n-grams do",
+    )
+    layout: DraftLayoutFields | None = Field(
+        None, description="of the draft on the same mesh; none: that of the model", examples=[{"dp": "data"}]
+    )
+
+
+class DecodingFields(InferenceFields):
+    """New tokens of every sequence, drafted ahead or one by one."""
+
+    speculation: SpeculationFields | None = None
+
+
+class DecodeFields(DecodingFields):
     """One step of decoding: new tokens of every sequence, against those in its cache."""
 
     noun: ClassVar[str] = "a workload that decodes"
@@ -63,7 +111,7 @@ class DecodeFields(InferenceFields):
     tokens: Count = Field(1, description="new tokens of a sequence in a step")
 
 
-class ServeFields(InferenceFields):
+class ServeFields(DecodingFields):
     """A prompt and its reply: the prompt, read at once, gives the first token, a step each of the others."""
 
     noun: ClassVar[str] = "a workload of prompts and replies"

@@ -90,6 +90,10 @@ class Stated:
                 data[key] = {**value, "extends": self._named_in(folder, value["extends"], key, "extends")}
             else:
                 data[key] = self._named_in(folder, str(value), key)
+        work = data["workload"]
+        if isinstance(ahead := work.get("speculation"), Mapping) and "draft" in ahead:
+            draft = self._named_in(folder, str(ahead["draft"]), "workload", "speculation", "draft")
+            data["workload"] = {**work, "speculation": {**ahead, "draft": draft}}
         return {**({"name": self.stem} if self.stem else {}), **data}
 
     def _named_in(self, folder: Path, text: str, *keys: str) -> str:

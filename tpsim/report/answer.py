@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from inspect import get_annotations, getattr_static, getdoc
 from operator import attrgetter
 from types import SimpleNamespace, UnionType
@@ -231,7 +232,7 @@ def _field(kind: type[Record], name: str, named: dict[str, Schema]) -> Schema:
     return _sorted({**shape, **title, **description})
 
 
-def _declared(kind: type, name: str) -> tuple[Any, str]:
+def _declared(kind: type[Record], name: str) -> tuple[Any, str]:
     """The type of an attribute and its meaning: a docstring, or the class's line."""
     attribute = getattr_static(kind, name, None)
     if isinstance(attribute, Of):
@@ -239,7 +240,8 @@ def _declared(kind: type, name: str) -> tuple[Any, str]:
     function = {property: "fget", cached_property: "func"}.get(type(attribute))
     if function:
         declared = getattr(attribute, function)
-        return get_type_hints(declared, include_extras=True)["return"], _paragraph(getdoc(declared) or "")
+        late = {name: getattr(import_module(module), name) for name, module in kind.late.items()}
+        return get_type_hints(declared, None, late, include_extras=True)["return"], _paragraph(getdoc(declared) or "")
     owner = next(base for base in kind.__mro__ if name in get_annotations(base))
     alone = SimpleNamespace(__annotations__={name: re.sub(r"^ClassVar\[(.*)\]$", r"\1", get_annotations(owner)[name])})
     types = get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)

@@ -42,12 +42,14 @@ class Record(Mapping[str, Any]):
 
     told  these names, in order, each an attribute with its type and its meaning; of a dataclass its fields, unless it
           says otherwise. A name that ends in ``?`` is left out while its attribute is None.
+    late  types of these that are loaded where they are asked for -> their modules
     An attribute is as exact as it was computed, an item is a number that JSON has; neither is made before it is asked
     for, so that a formula costs nothing where nobody reads it.
     """
 
     __slots__ = ()
     told: ClassVar[tuple[str, ...]] = ()
+    late: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A dataclass would print all its fields, of a plan 70 kB; it leaves alone what a class has of its own."""

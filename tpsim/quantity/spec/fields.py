@@ -201,7 +201,10 @@ class Quantity:
         rule = RULES[self.dimension]
         units = "|".join(sorted(map(re.escape, rule.spellings()), key=lambda unit: (len(unit), unit)))
         text = {"type": "string", "pattern": f"^{NUMBER} *({units})$", "examples": list(rule.examples)}
-        number = {"type": "number", **({"exclusiveMinimum": 0, "maximum": 1} if self.share else {})}
+        number = {
+            "type": "number",
+            **({"minimum" if self.zero else "exclusiveMinimum": 0, "maximum": 1} if self.share else {}),
+        }
         return text if rule.usual else {"anyOf": [number, text]}
 
 
@@ -210,6 +213,7 @@ BytesPerSecond = Annotated[float, Quantity("bytes_per_s")]
 Seconds = Annotated[float, Quantity("seconds", zero=True)]
 FlopsPerSecond = Annotated[float, Quantity("flops_per_s")]
 Share = Annotated[float, Quantity("ratio", share=True)]
+Part = Annotated[float, Quantity("ratio", zero=True, share=True)]
 
 MOST = 10**9
 """No size is larger: it is a slip of the keyboard."""
