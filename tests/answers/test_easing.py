@@ -86,9 +86,9 @@ def test_a_smaller_batch_is_named_where_none_that_fits_meets_what_is_required_of
     assert shlex.split(printed[-1])[3:] == [*LATE[:3], "--batch", smaller, *LATE[3:], *batch[2:], *TO_SAVE]
 
 
-@pytest.mark.parametrize(("limit", "batch"), [("12.5 ms", 32), ("12.1 ms", 32), ("12.03 ms", 32), ("11.2 ms", 2)])
+@pytest.mark.parametrize(("limit", "batch"), [("12.9 ms", 32), ("12.3 ms", 32), ("12.25 ms", 32), ("11.4 ms", 2)])
 def test_the_batch_that_is_named_is_the_first_half_by_which_any_mesh_does(limit, batch):
-    """At 512 tp 8 x dp 2 is the fastest mesh, from 32 on tp 16: 12.02 ms a step."""
+    """At 512 tp 8 x dp 2 is the fastest mesh, from 32 on tp 16: 12.24 ms a step."""
     asked = {"chips": 16, "overrides": [f"require.tpot=< {limit}"]}
     found = tpsim.search("llama3-70b-h100-decode", batch=512, **asked)
     assert found.lines[1].text.startswith(f"--batch {batch}: tp 16, dp 1, ")

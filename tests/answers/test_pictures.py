@@ -150,5 +150,5 @@ def test_a_difference_is_drawn_side_by_side_with_its_sums():
     for picture, key in ((step, "step_s"), (memory, "peak_bytes")):
         ends = [lane[-1].end for lane in picture.lanes.values()]
         assert ends == [pytest.approx(fact.result(key)) for fact in (old, new)]
-    assert [span.name for span in step.lanes["new"]] == ["7.59 s", "4.518 s", "1.552 s"]
+    assert [span.name for span in step.lanes["new"]] == ["7.608 s", "4.518 s", "1.548 s"]
     assert diff("llama3-70b-h100", "llama3-70b-h100").pictures == ()

@@ -168,18 +168,18 @@ def test_a_demand_on_the_peak_is_held_against_all_arrays(answers):
 
 def test_what_bounds_a_step_stands_with_its_share_and_what_is_lost_with_its_collective(answers):
     assert lines(answers["fitting"])["time"] == (
-        "9.672 s a step: bound by compute (78.5 %), 19.6 % lost to exposed communication, "
-        "mostly all_gather over tensor (10 %); 216,826 tokens/s, MFU 38.5 %"
+        "9.689 s a step: bound by compute (78.5 %), 19.6 % lost to exposed communication, "
+        "mostly all_gather over tensor (10 %); 216,439 tokens/s, MFU 38.4 %"
     )
     assert (
-        ": bound by communication, 54.6 % lost to exposed "
-        "communication, mostly all_reduce over data (50.9 %);" in (lines(answers["bound by communication"])["time"])
+        ": bound by communication, 54.3 % lost to exposed "
+        "communication, mostly all_reduce over data (50.5 %);" in (lines(answers["bound by communication"])["time"])
     )
 
 
 def test_communication_that_hides_and_yet_sets_the_pace_is_named(answers):
     said = lines(answers["outlasting"])["time"]
-    assert ": bound by communication (reduce_scatter over data outlasts the compute beside it), 26.8 % lost to " in said
+    assert ": bound by communication (reduce_scatter over data outlasts the compute beside it), 28.2 % lost to " in said
 
 
 def test_without_communication_nothing_is_lost(answers):
@@ -241,8 +241,8 @@ def test_a_change_of_what_a_flag_states_is_said_by_the_flag():
     """Appended to the same command line, --set would contradict it; of a flag that is given twice the last holds."""
     by_flag, by_set = plan("qwen2-7b-h100", zero=3), plan("qwen2-7b-h100", overrides=["layout.zero=3"])
     assert by_flag.change.set == by_set.change.set == "layout.zero=0"
-    assert lines(by_flag)["change"].startswith("--zero 0: 1.927 s a step ")
-    assert lines(by_set)["change"].startswith("--set layout.zero=0: 1.927 s a step ")
+    assert lines(by_flag)["change"].startswith("--zero 0: 1.935 s a step ")
+    assert lines(by_set)["change"].startswith("--set layout.zero=0: 1.935 s a step ")
     for words, change in (("--sp", "layout.sequence_parallel=true"), ("--recompute full", "recompute=full")):
         stated = plan("qwen2-7b-h100", sp=False, recompute="none")
         assert replace(by_flag.change, old=stated, set=change).words == words
@@ -252,8 +252,8 @@ def test_a_change_of_what_a_flag_states_is_said_by_the_flag():
 def test_what_does_not_fit_is_bettered_by_what_makes_it_fit():
     short = {**TIGHT, "seq": 256}
     change = plan(**short).change
-    assert change.set == "layout.zero=1"
-    assert lines(change.old)["change"].startswith(f"--set layout.zero=1: peak {show(change.peak_bytes, 'bytes')}, ")
+    assert change.set == "layout.zero=2"
+    assert lines(change.old)["change"].startswith(f"--set layout.zero=2: peak {show(change.peak_bytes, 'bytes')}, ")
     assert change.old.memory.room_bytes < 0 <= change.new.memory.room_bytes
 
 

@@ -58,8 +58,8 @@ def test_a_longer_prompt_moves_the_seconds_until_its_first_token(tpsim, tmp_path
     assert tpsim("plan", asked[0], "-o", old, "-q").code == tpsim("plan", *asked, "-o", new, "-q").code == 0
     for sides in (asked, (old, new)):
         out = tpsim("diff", *sides).out
-        assert "first token: 1.462 s -> 2.952 s (+102 %)" in out
-        assert "prompt and reply: 4.801 s -> 6.424 s (+33.8 %)" in out
+        assert "first token: 1.469 s -> 2.967 s (+102 %)" in out
+        assert "prompt and reply: 4.907 s -> 6.544 s (+33.4 %)" in out
 
 
 def test_swapping_the_sides_turns_new_into_gone(tpsim, saved):

@@ -99,7 +99,7 @@ def test_stragglers_are_told_and_explained_and_what_is_left_out_is_worded_by_wha
     plan = sharded(256)
     (told,) = tpsim.explain("step.stragglers_s", "llama3-8b-b200-fsdp").derivations
     assert told.value == tpsim.plan("llama3-8b-b200-fsdp").step.stragglers_s > 0
-    assert any("chip.interruption 1.45 us" in source for source in told.sources)
+    assert any("chip.interruption 1.44 us" in source for source in told.sources)
     assert any(name.startswith("stragglers ") for name, _ in plan.bars[0].parts)
     missing = "stragglers: no figure of the chip says how late they come"
     assert not any(text.startswith(missing) for text in plan.not_modelled)
