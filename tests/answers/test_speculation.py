@@ -223,6 +223,19 @@ def test_the_largest_batch_has_room_for_both_and_one_more_sequence_has_none(scen
     assert filled.serve.tokens_per_s_chip == pytest.approx(batch / filled.serve.tpot_s / 8)
 
 
+def test_a_largest_batch_is_one_that_a_draft_splits_evenly_too():
+    """Eight chips share out the draft's sequences, and two its model's: 598 of these would have room."""
+    scenario = replies(more={"layout": {"dp": ["data", "tensor"]}}, batch="largest", param_dtype="int8", acceptance=0.7)
+    scenario |= {"mesh": {"data": 2, "tensor": 4}, "layout": {"dp": "data", "tp": "tensor"}}
+    plan = tpsim.plan(scenario)
+    batch = plan.question.workload.global_batch
+    assert batch == plan.serve.largest_batch > 8
+    assert batch % 8 == 0
+    again, more = (tpsim.plan(scenario, overrides=[f"workload.batch={some}"]) for some in (batch, batch + 8))
+    assert again.memory.room_bytes >= 0 > more.memory.room_bytes
+    assert again.serve.tpot_s == plan.serve.tpot_s
+
+
 # Where it pays ---------------------------------------------------------------------------------------------------
 
 

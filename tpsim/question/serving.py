@@ -100,8 +100,9 @@ def draft_of(question: Question) -> Question | None:
 
 
 def unit_of(question: Question) -> int:
-    """What its layout splits sequences into: a batch is a multiple of that."""
-    return lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
+    """What its layout, and that of its draft, split sequences into: a batch is a multiple of that."""
+    own = lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
+    return lcm(own, unit_of(question.draft)) if question.draft else own
 
 
 def no_room(question: Question) -> InputError:
