@@ -379,3 +379,27 @@ def test_the_memory_of_inference_is_drawn_as_weights_and_what_is_beside_them():
     found = diff("llama3-70b-h100-decode", overrides=["workload.batch=16"])
     memory = next(picture for picture in found.pictures if picture.title == "Memory, side by side")
     assert {tuple(span.sort for span in spans) for spans in memory.lanes.values()} == {("weights", "cache and working")}
+
+
+DRAFTED = "workload.speculation={tokens: 3, acceptance: 0.8, draft: llama-3-8b}"
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["plans", "saved plans"])
+def test_what_a_token_takes_is_told_where_one_side_alone_has_drafts(saved):
+    """The step that verifies is longer than one of decoding: that was all that was said of a step of decoding."""
+    sides = [plan("llama3-70b-h100-decode", overrides=overrides) for overrides in ([], [DRAFTED])]
+    ms = [f"{side.serve.tpot_s * 1e3:.4g} ms" for side in sides]
+    given = [side.to_json() for side in sides] if saved else sides
+    assert f"token {ms[0]} -> {ms[1]} (-33.3 %)" in diff(*given).verdict
+    assert f"token {ms[1]} -> {ms[0]} (+50 %)" in diff(*reversed(given)).verdict
+
+
+@pytest.mark.parametrize(
+    ("layout", "causes"), [("{}", [("workload.speculation.layout.tp", "tensor", None)]), ("{tp: tensor}", [])]
+)
+def test_where_a_draft_lies_is_a_cause(layout, causes):
+    """Whole on every chip, it was said to be code of tpsim; where its model lies is where it lies anyway."""
+    base, new = ([DRAFTED, *more] for more in ([], [f"workload.speculation.layout={layout}"]))
+    plans = [plan("llama3-70b-h100-decode", overrides=overrides) for overrides in (base, new)]
+    for sides in (plans, [side.to_json() for side in plans]):
+        assert [(cause.name, cause.old, cause.new) for cause in diff(*sides).causes] == causes

@@ -8,8 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.guard.causes import CauseOfDrift, Fixed
-from tpsim.guard.lock_parts import AskedField, ScenarioFact
-from tpsim.guard.moved_numbers import HELD, WAITS, change, few, is_outcome, outcome, relative
+from tpsim.guard.moved_numbers import HELD, KIND, TPOT, WAITS, change, few, is_outcome, outcome, relative, result
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
@@ -19,6 +18,7 @@ from tpsim.report.record import Of, Record
 
 if TYPE_CHECKING:
     from tpsim.guard.drift import Drift
+    from tpsim.guard.lock_parts import ScenarioFact
 
 SIGN = "changes are new - old: + is more bytes or more seconds"
 
@@ -177,7 +177,7 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     **{name.removesuffix("_s"): ((name,), "seconds") for name in WAITS},
     "first token": (("ttft_s",), "seconds"),
     "prompt and reply": (("reply_s",), "seconds"),
-    "token": (("tpot_s",), "seconds"),
+    "token": ((TPOT,), "seconds"),
     "states": (HELD, "bytes"),
     "kept": (("kept_bytes",), "bytes"),
     "peak": (("peak_bytes",), "bytes"),
@@ -191,8 +191,9 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
     moved = {number.quantity for number in drift.moved if number.scenario == name and number.part is None}
     sides = [lock.scenarios[name] for lock in (drift.old, drift.new)]
     for quantity, (keys, dimension) in SIZES.items():
-        if moved & {*keys} and all(key in side.results or key in WAITS for side in sides for key in keys):
-            old, new = (total(side.result(key) or 0 for key in keys) for side in sides)
+        known = [{key: result(side, key) for key in keys} for side in sides]
+        if moved & {*keys} and all(value is not None or key in WAITS for side in known for key, value in side.items()):
+            old, new = (total(value or 0 for value in side.values()) for side in known)
             share = change(old, new)
             texts[quantity] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
     return texts
@@ -239,9 +240,6 @@ def _memory(fact: ScenarioFact) -> dict[str, float]:
     rest = float(fact.result("peak_bytes") or 0) - states - kept
     trains = fact.asked.get(KIND) in (None, "train")  # an old result does not say
     return {STATES: states, KEPT: kept, WORKING: rest} if trains else {WEIGHTS: states, CACHED: rest}
-
-
-KIND = AskedField("workload", "kind")
 
 
 def _spans(parts: Mapping[str, float], kind: Dimension) -> list[Span]:

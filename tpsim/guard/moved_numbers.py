@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpsim.answers.verdict import signed
+from tpsim.guard.lock_parts import AskedField
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,16 +77,26 @@ def moved_in(name: str, old: Lock, new: Lock) -> Iterator[Moved]:
     """The numbers of one scenario that moved."""
     before, after = old.scenarios[name], new.scenarios[name]
     for key in keys(before.results, after.results):
-        values = _result(before, key), _result(after, key)
+        values = result(before, key), result(after, key)
         if not same(*values, old.tolerance if key.endswith("_s") else 0):
             yield Moved(name, None, key, *values)
     for call in keys(before.calls, after.calls):
         yield from _moved_calls(name, call, old, new)
 
 
-def _result(fact: ScenarioFact, key: str) -> Any:
-    """A result; a demand that is not made holds."""
-    return fact.result(key) if key in fact.results or not is_outcome(key) else True
+def result(fact: ScenarioFact, key: str) -> Any:
+    """A result; a demand that is not made holds, and a step of decoding without drafts is what a token takes."""
+    if key in fact.results:
+        return fact.result(key)
+    decodes = key == TPOT and fact.asked.get(KIND) in ("decode", "serve")
+    return fact.result("step_s") if decodes else is_outcome(key) or None
+
+
+TPOT = "tpot_s"
+"""Seconds of a token, which a lock has of steps that verify drafts."""
+
+KIND = AskedField("workload", "kind")
+"""What of a scenario says whether it trains."""
 
 
 STATES_FIT = "states_fit"

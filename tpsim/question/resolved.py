@@ -65,11 +65,22 @@ def resolved(question: Question) -> dict[str, Any]:
 
 
 def computed(question: Question) -> dict[str, Any]:
-    """What a step computes: of inference as it is stated, with the batch that it comes to."""
+    """What a step computes: of inference as it is stated, with the batch and the draft's layout that it comes to."""
     stated: Any = question.stated.file.workload
     if work := question.inference:
-        return {**stated.computed, "batch": stated.batch if work.fills else work.global_batch}
+        data = {**stated.computed, "batch": stated.batch if work.fills else work.global_batch}
+        laid = _draft(question)
+        return {**data, "speculation": {**data["speculation"], "layout": laid}} if laid else data
     return asdict(question.workload)
+
+
+def _draft(question: Question) -> dict[str, Any]:
+    """Which axes split a draft, and what of its cache: that of its model unless it is stated; empty without one."""
+    if not question.draft:
+        return {}
+    roles, laid = question.draft.layout.roles, question.draft.stated.file.layout
+    own = {role: list(axes) for role, axes in roles.items() if axes or role in ("tp", "dp")}
+    return {**own, **({"cache": laid.cache} if laid.cache else {})}
 
 
 def _assumed(question: Question) -> dict[str, Any]:
