@@ -361,6 +361,14 @@ WRONG = {
         },
         ("not planned on stages yet",),
     ),
+    "a layout of nothing": (
+        drafted(draft="none", more={"layout": {"tp": "tensor"}}),
+        ("nothing drafts: workload.speculation.draft is none", "leave workload.speculation.layout out"),
+    ),
+    "in capitals": (drafted(draft="MTP"), ('did you mean "mtp"?', "none: tokens are looked up")),
+    "another way to draft": (drafted(draft="ngram"), ("is not a model", "none: tokens are looked up")),
+    "vLLM's name": (drafted(more={"model": DRAFT}), ("tpsim calls this workload.speculation.draft",)),
+    "vLLM's name of blocks": (asked(block_size=16), ("tpsim calls this workload.cache_block",)),
     "no acceptance": (
         asked() | {"workload": {**asked()["workload"], "speculation": {"tokens": 2}}},
         ("acceptance",),
@@ -383,6 +391,19 @@ def test_a_mistake_is_shown_where_the_draft_is_named(tmp_path):
         resolve(path)
     assert '"draft": "mistral-7b"' in str(error.value)
     assert "^^^^^^^^^^" in str(error.value)
+
+
+@pytest.mark.parametrize(("layout", "carets"), [("{tp: tensr}", "tensr"), ("{tp: tensor, dp: tensor}", "tensor")])
+def test_a_mistake_in_a_draft_s_layout_is_shown_there(tmp_path, layout, carets):
+    path = tmp_path / "drafted.yaml"
+    text = json.dumps(drafted())[:-3] + f', "layout": {layout}' + "}}}"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="the draft llama-3-8b: ") as error:
+        resolve(path)
+    (problem,) = error.value.problems
+    at = problem.place.column - 1
+    assert problem.place.text[at : at + problem.place.width] == carets
+    assert at > text.index('"layout": {tp')
 
 
 def test_a_mistake_within_a_draft_s_file_is_shown_there_and_all_others_where_it_is_named(tmp_path):

@@ -27,6 +27,8 @@ NUMBERS = ("dtype", *DTYPE_FIELDS.values())
 class InferenceFields(Strict):
     """What a step of inference computes, and in which number formats."""
 
+    foreign: ClassVar[Mapping[str, str]] = {"block_size": "workload.cache_block"}  # of vLLM, not of a training loop
+
     # `Inference` is a class of its own: all kinds come to the tokens that are new and those that attention reads.
     batch: Count | Literal["largest"] = Field(1, description="sequences; largest: as many as memory has room for")
     dtype: Products | None = Field(None, description=PRODUCTS)
@@ -76,6 +78,7 @@ class SpeculationFields(Strict):
     """Tokens drafted ahead of a model, which verifies all of them in one step."""
 
     noun: ClassVar[str] = "speculation"
+    foreign: ClassVar[Mapping[str, str]] = {"model": "workload.speculation.draft"}  # of vLLM's speculative_config
 
     tokens: Annotated[int, Field(strict=True, ge=0, le=MOST_DRAFTED)] = Field(
         description="drafted of a sequence in a step; 0: none, as if nothing were stated", examples=[3]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpsim.quantity import spec
-from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem
+from tpsim.quantity.errors import COMMAND_LINE, InputError, Place, Problem, did_you_mean
 from tpsim.question.serving_file import NO_DRAFT, SpeculationFields
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 DRAFT = ("workload", "speculation", "draft")
 """The field that names it."""
+
+LAID = (*DRAFT[:-1], "layout")
+"""The field that says which axes split it."""
 
 MTP = "mtp"
 """Instead of a model's name: the model's own module that predicts a token further on (DeepSeek-V3 2024, 2.2)."""
@@ -33,6 +36,10 @@ def with_draft(question: Question, resolved: Callable[[Document], Question]) -> 
     """
     fields: Any = question.stated.file.workload  # of decoding
     ahead, place = fields.speculation, question.stated.at(*DRAFT)
+    if ahead.draft == NO_DRAFT and ahead.layout:
+        message = f"nothing drafts: {'.'.join(DRAFT)} is {NO_DRAFT}"
+        remedy = f"name a model there, or leave {'.'.join(LAID)} out"
+        raise InputError.one("not-a-draft", message, question.stated.at(*LAID), remedy)
     if ahead.draft == NO_DRAFT:
         return question
     if ahead.draft == MTP:
@@ -61,7 +68,7 @@ def _module(question: Question, *, stated_layout: bool) -> Question:
     elif question.schedule:
         message = "a module that predicts tokens further on is not planned on stages yet"
     elif stated_layout:
-        message, remedy = "a module of the model lies as its layers do", "leave workload.speculation.layout out"
+        message, remedy = "a module of the model lies as its layers do", f"leave {'.'.join(LAID)} out"
     if message or model.mtp is None or work is None:
         raise InputError.one("not-a-draft", message, question.stated.at(*DRAFT), remedy)
     kind = model.mtp[0]
@@ -71,15 +78,23 @@ def _module(question: Question, *, stated_layout: bool) -> Question:
 
 
 def _of_draft(problem: Problem, draft: str, place: Place | None, question: Question) -> Problem:
-    """What is wrong with a draft, where that is named unless it is in a file of its own."""
+    """What is wrong with a draft, where that is named unless it is in its layout, or in a file of its own."""
     document = question.stated.document
     asking = {document.path, *(path for path, _ in document.below), *([place.file] if place else [])}
-    within = problem.place and problem.place.file not in {*asking, COMMAND_LINE}
+    laid = {document.place(*LAID, name) for name in document.value(*DRAFT[:-1]).get(LAID[-1]) or ()}
+    within = problem.place and (problem.place in laid or problem.place.file not in {*asking, COMMAND_LINE})
     there = replace(problem, message=f"the draft {draft}: {problem.message}", place=problem.place if within else place)
+    if problem.slug == "unknown-model":
+        remedy = did_you_mean(draft.lower(), (MTP, NO_DRAFT), problem.remedy)
+        return replace(there, remedy=remedy, note=f"{problem.note}; {WORDS}")
     if not problem.slug.endswith(NOT_DIVISIBLE):
         return there
-    remedy = "take one that divides, or say what splits it: workload.speculation.layout"
+    remedy = f"take one that divides, or say what splits it: {'.'.join(LAID)}"
     return replace(there, remedy=remedy, note=problem.remedy)
+
+
+WORDS = f"{MTP}: a module of the model drafts; {NO_DRAFT}: tokens are looked up, as n-grams are"
+"""What may stand instead of a model's name."""
 
 
 NOT_DIVISIBLE = "not-divisible"
@@ -90,11 +105,14 @@ def _alone(document: Document, ahead: SpeculationFields) -> Document:
     """The scenario of a draft that decodes by itself: one token of a sequence, which no sequence parallelism splits."""
     data = {name: value for name, value in document.data.items() if name not in ("require", "pipeline")}
     data["workload"] = {name: value for name, value in data["workload"].items() if name != DRAFT[1]}
-    laid = document.data["workload"][DRAFT[1]].get("layout")
-    if laid is not None:
-        data = {**{name: value for name, value in data.items() if name != "shardings"}, "layout": laid}
+    own = document.value(*DRAFT[:-1]).get(LAID[-1])
+    if (laid := own) is not None:
+        data = {**{name: value for name, value in data.items() if name != "shardings"}, "layout": {}}
     elif laid := data.get("layout"):
         data["layout"] = {name: value for name, value in laid.items() if name != "sequence_parallel"}
     if (cut := document.data.get("pipeline")) and "pp" in (laid or {}):
         data["pipeline"] = {name: value for name, value in cut.items() if name != "layers"}
-    return spec.with_value(spec.with_data(document, data), ("model",), ahead.draft, document.place(*DRAFT))
+    alone = spec.with_value(spec.with_data(document, data), ("model",), ahead.draft, document.place(*DRAFT))
+    for name, axes in (own or {}).items():
+        alone = spec.with_value(alone, ("layout", name), axes, document.place(*LAID, name))
+    return alone

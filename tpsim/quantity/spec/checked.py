@@ -220,7 +220,8 @@ def _unknown(
     message = f'"{name}" is not a field of {noun(owner)}'
     fields = list(owner.model_fields) if owner else []
     note = f"fields here: {', '.join(fields)}" if fields else ""
-    if path := foreign.get(name) or foreign.get(name.replace("-", "_").lower()):
+    known = {**foreign, **getattr(owner, "foreign", {})}
+    if path := known.get(name) or known.get(name.replace("-", "_").lower()):
         field = path.partition(",")[0]
         inside = (*here, field.rpartition(".")[2])
         same = next((other for other in missing if _path(other.keys) == field or other.keys == inside), None)

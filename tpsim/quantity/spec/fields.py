@@ -113,11 +113,13 @@ class Strict(BaseModel):
     """A map of a file: unknown fields are errors, numbers are finite, nothing changes after reading.
 
     `noun` is what messages call it ("a link"); it is made from the class name when not given.
+    `foreign` is what others call a field in such a map, and elsewhere something else -> the path that tpsim has for it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     noun: ClassVar[str] = ""
+    foreign: ClassVar[Mapping[str, str]] = {}
 
 
 class Value(Strict):
