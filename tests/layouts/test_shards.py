@@ -72,3 +72,23 @@ def test_copies_are_looked_at_only_where_that_is_asked_for_and_of_one_size_where
     saved = tmp_path / "best.yaml"
     saved.write_text(some.best.scenario(tmp_path))
     assert float(tpsim.plan(saved).step.time_s) == some.best.step_s > usual.best.step_s
+
+
+@pytest.mark.parametrize(
+    ("vary", "held", "wrong", "could_be"),
+    [
+        ("shards=3", {}, 3, "2,4,8,16"),
+        ("shards=8,32", {}, 32, "2,4,8,16"),
+        ("shards=1", {}, 1, "2,4,8,16"),
+        ("layout.zero_over=8", {"tp": 4}, 8, "2,4"),
+        ("shards=8", {"tp": 16}, 8, ""),
+    ],
+)
+def test_a_part_of_the_data_shards_that_no_mesh_has_is_refused(vary, held, wrong, could_be):
+    """It was answered with layouts that shard nothing, and called held."""
+    with pytest.raises(InputError) as error:
+        search(asked_of(DENSE, CHIPS), chips=CHIPS, vary=[vary], **held)
+    (problem,) = error.value.problems
+    assert f"ZeRO over {wrong} " in problem.message
+    assert problem.remedy == (f"search others: --vary shards={could_be}" if could_be else "leave it out")
+    assert problem.place.text == f"--vary {vary}"

@@ -10,6 +10,7 @@ from tpsim.layouts.layout import MESH, SHARDS, Layout, Ways
 from tpsim.layouts.reason import Reason, reason_of
 from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.layouts.vary import NAMES
+from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import divisors
 from tpsim.question.divisibility import tp_problems, workload_problems
 from tpsim.question.edits import EXPERTS, STAGES
@@ -57,12 +58,28 @@ def nowhere(*_keys: str) -> None:
 
 def hybrid(space: Space, ways: Ways) -> Iterator[Ways]:
     """A mesh with ZeRO over all data shards; or over each part of them that is looked at, with copies on the others."""
-    every, few = ways.dp * ways.cp, ways.ep * ways.cp
+    every = ways.dp * ways.cp
     if every == ALONE or SHARDS not in space.only:
         yield ways
         return
-    asked = space.only[SHARDS] or (few * n for n in divisors(every // few))
-    yield from (ways._replace(shards=n if n < every else 0) for n in asked if n > ALONE and not (every % n or n % few))
+    asked = space.only[SHARDS]
+    yield from (ways._replace(shards=n if n < every else 0) for n in _shards(ways) if n in (asked or (n,)))
+
+
+def _shards(ways: Ways) -> Iterator[int]:
+    """Over how many devices ZeRO can shard: experts and the tokens of a sequence lie within these."""
+    few = ways.ep * ways.cp
+    yield from (few * n for n in divisors(ways.dp * ways.cp // few) if few * n > ALONE)
+
+
+def refuse_no_shards(space: Space, base: Question) -> None:
+    """Refuse numbers of devices to shard over that no mesh has. Raises InputError."""
+    asked = space.only.get(SHARDS) or ()
+    known = sorted({n for ways in meshes(space, base) for n in _shards(ways)}) if asked else []
+    for n in (n for n in asked if n not in known):
+        message = f"no mesh of {space.chips} chips that is searched has ZeRO over {n} of its devices"
+        remedy = f"search others: --vary {SHARDS}={','.join(map(str, known))}" if known else "leave it out"
+        raise InputError.one("no-mesh", message, space.places.get(".".join(NAMES[SHARDS])), remedy)
 
 
 def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:
