@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 import tpsim
 from tpsim.answers.search import search
+from tpsim.guard.lock_of_plans import asked_facts
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import divisors
 
@@ -92,3 +94,30 @@ def test_a_part_of_the_data_shards_that_no_mesh_has_is_refused(vary, held, wrong
     assert f"ZeRO over {wrong} " in problem.message
     assert problem.remedy == (f"search others: --vary shards={could_be}" if could_be else "leave it out")
     assert problem.place.text == f"--vary {vary}"
+
+
+@pytest.mark.parametrize(("required", "holds"), [(8, True), (4, False)])
+def test_the_part_of_the_data_shards_can_be_required_of_the_best_layout(required, holds):
+    """Eight have links of their own here, two such nodes a slow network."""
+    asked = asked_of(DENSE, CHIPS) | {"hardware": "p4d-a100", "require": {"best": {"shards": required}}}
+    found = search(asked, chips=CHIPS, vary=["shards"], zero=3, top=1, tp=1, pp=1, cp=1)
+    assert (found.best.shards, found.ok) == (8, holds)
+    assert not search(asked, chips=CHIPS, zero=3, top=1, tp=1, pp=1, cp=1).ok
+
+
+def test_check_looks_at_copies_where_a_part_of_the_data_shards_is_required(monkeypatch):
+    """No scenario states what is varied."""
+    varied = []
+
+    def seen(*args, vary=(), **more):
+        varied.append(list(vary))
+        return search(*args, vary=vary, **more)
+
+    monkeypatch.setattr("tpsim.answers.search.search", seen)
+    asked = asked_of(DENSE, CHIPS) | {"mesh": {"data": CHIPS}, "layout": {"dp": "data"}}
+    for best in ({"shards": 8}, {"tp": 1}):
+        plan = tpsim.plan({**asked, "require": {"best": best}})
+        fact = asked_facts({"asked": plan}, Path()).scenarios["asked"]
+        due = search({**asked, "require": {"best": best}}, chips=CHIPS, vary=varied[-1], top=1).ok
+        assert fact.result("require.best") is due
+    assert varied == [["shards"], []]

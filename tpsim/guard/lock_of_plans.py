@@ -267,12 +267,14 @@ def replied(served: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _best(question: Question) -> dict[str, bool]:
-    """Whether the best layout of so many chips is the one that the scenario requires."""
-    if question.stated.file.require.best is None:
+    """Whether the best layout of so many chips is as required; copies are looked at where a part of dp is."""
+    required = question.stated.file.require.best
+    if required is None:
         return {}
     from tpsim.answers.search import search  # loads numpy, which few scenarios need
 
-    best = search(question.stated.document, chips=question.mesh.devices, top=1)
+    copies = ["shards"] if required.shards else []
+    best = search(question.stated.document, chips=question.mesh.devices, top=1, vary=copies)
     return {"require.best": bool(best.require) and best.ok}
 
 

@@ -34,6 +34,7 @@ class BestFields(Strict):
     microbatches: Size | None = None
     microbatch_size: Size | None = None
     zero: Annotated[int, Field(strict=True, ge=0, le=3)] | None = None
+    shards: Size | None = Field(None, description="devices that ZeRO shards over, the others hold copies")
     sequence_parallel: Annotated[bool, Field(strict=True)] | None = None
     recompute: Literal["none", "selective", "full"] | None = None
     cache: Literal["heads", "batch", "sequence"] | None = None
