@@ -304,6 +304,19 @@ def test_what_a_layout_loses_by_adds_up_to_what_its_token_takes():
     assert sum(found.ranked.best[0].outcome.parts.values()) == pytest.approx(found.best.tpot_s, rel=1e-12)
 
 
+@pytest.mark.parametrize("draft", [DRAFT, "none"])
+def test_what_a_row_says_a_token_is_made_of_adds_up_to_it(draft):
+    """Stages wait, too. Compute and communication were those of the step that verifies, which is longer than it all."""
+    found = search(drafted(draft=draft), chips=8, top=30, vary=["pp=1,2"])
+    assert {row.pp for row in found.rows} == {1, 2}
+    for row in found.rows:
+        assert row.compute_s + row.exposed_s + row.bubble_s == pytest.approx(row.tpot_s, rel=1e-9)
+    ahead = found.best.plan.serve.speculation
+    kernels = float(found.best.plan.step.compute_s)
+    kernels += 3 * float(ahead.drafting.step.compute_s) if ahead.drafting else 0
+    assert found.best.compute_s == pytest.approx(kernels / 2.952, rel=1e-9)
+
+
 def test_what_a_better_part_of_the_machine_brings_is_told_of_the_token():
     """Drafts read weights, too: a faster memory shortens them as it does their verification."""
     found = search(drafted(), chips=8, top=1, vary=["tp=8"], sensitivity=True)

@@ -48,8 +48,21 @@ class Outcome(NamedTuple):
 def outcome(plan: PlanResult) -> Outcome:
     """What that plan comes to."""
     step, memory = plan.step, plan.memory
-    took = step.pace_s, step.tokens_per_s, step.compute_s, step.exposed_s, step.bubble_s, step.mfu
+    took = step.pace_s, step.tokens_per_s, *_spent(plan), step.mfu
     return Outcome(plan.ok, plan.tokens, plan.chips, *took, memory.peak_bytes, memory.fits, plan.run, _parts(plan))
+
+
+def _spent(plan: PlanResult) -> tuple[Any, Any, Any]:
+    """Seconds of kernels, of exposed communication, and of waiting for stages; with drafts by the token, theirs too."""
+    spent = plan.step.compute_s, plan.step.exposed_s, plan.step.bubble_s
+    ahead = plan.serve and plan.serve.speculation
+    if not ahead:
+        return spent
+    drafts = _spent(ahead.drafting) if ahead.drafting else (0, 0, 0)
+    compute, exposed, bubble = (
+        (one + ahead.tokens * other) / ahead.expected_tokens for one, other in zip(spent, drafts, strict=True)
+    )
+    return compute, exposed, bubble
 
 
 @dataclass(frozen=True)
