@@ -14,6 +14,7 @@ import pytest
 import tpsim
 from tpsim.answers.explain import explain
 from tpsim.answers.plan import priced
+from tpsim.answers.plan_derivations import names_in
 from tpsim.answers.search import search
 from tpsim.answers.sensitivity import FACTOR
 from tpsim.claims.shrink import shrink
@@ -453,6 +454,41 @@ def test_its_seconds_are_explained_by_their_parts():
     assert rate.value == pytest.approx(32 / 10.16e-3, rel=1e-3)
     of_cache = [float(one.value) for one in explain("memory.cache", scenario=drafted()).derivations]
     assert sum(of_cache) == tpsim.plan(drafted()).memory.cache_bytes
+
+
+@pytest.mark.parametrize("draft", [DRAFT, "none"])
+def test_whatever_is_told_of_drafts_is_explained(draft):
+    """Each number by its own name, with the value that a plan has; what is stated is not."""
+    plan = tpsim.plan(replies(draft=draft))
+    told = {name: value for name, value in plan.serve.speculation.items() if name not in STATED}
+    assert len(told) == {DRAFT: 10, "none": 7}[draft]
+    listed = {name for name in names_in(plan) if name.startswith("serve.speculation.")}
+    assert listed == {f"serve.speculation.{name}" for name in told}
+    for name, value in told.items():
+        (derivation,) = explain(f"serve.speculation.{name}", scenario=replies(draft=draft)).derivations
+        assert derivation.value == value
+        assert derivation.text
+        assert "None" not in derivation.text
+
+
+STATED = ("tokens", "acceptance", "draft")
+
+
+def test_the_parts_of_an_explanation_come_to_what_it_explains():
+    texts = {
+        name: explain(f"serve.speculation.{name}", scenario=drafted()).derivations[0].text
+        for name in ("expected_tokens", "step_s", "speedup", "breakeven_acceptance")
+    }
+    ahead = tpsim.plan(drafted()).serve.speculation
+    draft, verification, step, plain = (
+        f"{seconds * 1e3:.4g} ms" for seconds in (ahead.draft_s, ahead.verification_s, ahead.step_s, ahead.plain_s)
+    )
+    assert texts == {
+        "expected_tokens": "1 + a + ... + a^3, with a = 0.8",
+        "step_s": f"3 x draft {draft} + verification {verification}",
+        "speedup": f"2.952 tokens x {plain} without drafts / {step}",
+        "breakeven_acceptance": f"the a of which 1 + a + ... + a^3 is {step} / {plain} without drafts",
+    }
 
 
 def test_a_draft_of_a_file_is_found_from_where_the_scenario_is_saved(tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "peak": ("tests/cost/test_peak.py", "tests/claims/test_verify.py"),
     "compute": ("tests/cost/test_compute.py", "tests/cost/test_step.py", "tests/cost/test_timeline.py"),
     "stragglers": ("tests/cost/test_stragglers.py",),
+    "speculation": ("tests/answers/test_speculation.py",),
     "constant": ("tpsim hw validate",),
 }
 """What holds a kind of number against something that does not know its formula."""

@@ -70,6 +70,11 @@ def step(result: PlanResult, rest: str) -> Iterator[Derivation]:
         yield _flops(result)
 
 
+def made_of(result: PlanResult) -> str:
+    """What the step's seconds are the sum of, in words."""
+    return _texts(result)["time_s"]
+
+
 def _texts(result: PlanResult) -> dict[str, str]:
     """How the step's seconds are made, each in words."""
     step, paused = result.step, " + kernel_pause" if result.question.machine.chip.kernel_pause else ""
@@ -239,8 +244,12 @@ SERVED: Mapping[str, tuple[str, Dimension]] = {
 
 
 def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
-    """One of `SERVED`; of a plan of training none."""
-    served = result.serve
+    """One of `SERVED`, or of what drafts come to; of a plan of training none."""
+    served, (part, _, name) = result.serve, rest.partition(".")
+    if served and served.speculation and part == "speculation":
+        from tpsim.answers.speculation_derivations import speculated
+
+        yield from speculated(served.speculation, name)
     if served is None or rest not in SERVED or (value := getattr(served, rest)) is None:
         return
     noun, dimension = SERVED[rest]
@@ -257,17 +266,20 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
         return
     ahead = served.speculation
     yield Derivation(
-        what="seconds of a token, drafts and verification together" if ahead and rest == "tpot_s" else noun,
+        what=TPOT if ahead and rest == "tpot_s" else noun,
         dimension=dimension,
         text=_text(result)[rest],
         value=float(value),
         because=(EXPECTED,) if ahead and rest in PACED else (),
-        checks=CHECKS["compute"],
+        checks=(*CHECKS["compute"], *(CHECKS["speculation"] if ahead else ())),
     )
 
 
 PACED = ("tpot_s", "reply_s", "tokens_per_s_user", "tokens_per_s_chip")
 """What of it hangs on how many drafts are accepted."""
+
+TPOT = "seconds of a token, drafts and verification together"
+"""What TPOT is where steps verify drafts."""
 
 EXPECTED = (
     "a step gives drafts up to the first that is rejected and a token of the model's own: 1 + a + ... + a^d in the "
