@@ -35,7 +35,7 @@ class Serve(Record):
     ttft_s               until a prompt is read and its first token is there; no queue before it is counted
     tpot_s               of a step of decoding, of steps that verify drafts by the token that they give; of a whole
                          reply their mean, at the mean of its contexts
-    tokens_per_s_user    new tokens of a sequence per second of decoding, all of a step accepted
+    tokens_per_s_user    new tokens of a sequence per second of decoding, of drafts those that are accepted
     tokens_per_s_chip    new tokens of all sequences per second and chip; of a prompt alone those that are read
     bytes_bound_share    of compute, what kernels take that are as long as their bytes: of weights and of the cache;
                          without the pauses behind kernels
