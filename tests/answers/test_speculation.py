@@ -142,6 +142,21 @@ def test_a_draft_is_on_the_machine_that_is_asked_about():
     assert plans[1].serve.speculation.draft_s < plans[0].serve.speculation.draft_s
 
 
+def test_a_draft_without_experts_drafts_for_a_model_that_has_some():
+    """What is stated of experts, their number format and where they lie, says nothing of it."""
+    small, mesh = "tests/data/hf/qwen3-8b.json", {"mesh": {"data": 2, "tensor": 4}}
+    laid = {"dp": "data", "ep": "data"}
+    scenario = drafted(model="tests/data/hf/qwen3-30b.json", draft=small, layout=laid, expert_dtype="fp8") | mesh
+    scenario |= {"assume": {"routing": {"load": "uniform"}}}
+    ahead = tpsim.plan(scenario).serve.speculation
+    alone = [tpsim.plan(asked(small, layout={"dp": "data"}, context=CONTEXT + n) | mesh) for n in range(3)]
+    assert ahead.draft_s == pytest.approx(sum(float(plan.step.time_s) for plan in alone) / 3, rel=1e-9)
+    assert ahead.draft_parameters_bytes == alone[0].memory.parameters_bytes
+    experts = drafted(model="tests/data/hf/qwen3-32b.json", draft="tests/data/hf/qwen3-30b.json", expert_dtype="fp8")
+    with pytest.raises(InputError, match="qwen3-32b has none"):
+        resolve(experts)
+
+
 def test_drafts_for_nothing_cost_no_more_than_their_verification():
     plan = tpsim.plan(drafted(draft="none"))
     verification = seconds(TARGET, context=CONTEXT + 3, tokens=4)

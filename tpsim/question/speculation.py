@@ -45,7 +45,7 @@ def with_draft(question: Question, resolved: Callable[[Document], Question]) -> 
     if ahead.draft == MTP:
         return replace(question, draft=_module(question, stated_layout=ahead.layout is not None))
     try:
-        draft = resolved(_alone(question.stated.document, ahead))
+        draft = _resolved(_alone(question.stated.document, ahead), resolved)
     except InputError as error:
         raise InputError([_of_draft(problem, ahead.draft, place, question) for problem in error.problems]) from None
     own, other = question.model.vocab, draft.model.vocab
@@ -54,6 +54,23 @@ def with_draft(question: Question, resolved: Callable[[Document], Question]) -> 
         remedy = "a draft has its model's tokenizer: take one of the same family"
         raise InputError.one("another-vocabulary", message, place, remedy)
     return replace(question, draft=draft)
+
+
+def _resolved(alone: Document, resolved: Callable[[Document], Question]) -> Question:
+    """The question of a draft; of one without experts, whatever is stated of those of its model."""
+    try:
+        return resolved(alone)
+    except InputError as error:
+        if {problem.slug for problem in error.problems} != {"no-experts"}:
+            raise
+    for keys in OF_EXPERTS:
+        if isinstance(section := alone.data.get(keys[0]), dict) and keys[1] in section:
+            alone = spec.with_value(alone, keys, None, None)
+    return resolved(alone)
+
+
+OF_EXPERTS = (("layout", "ep"), ("layout", "etp"), ("workload", "expert_dtype"), ("assume", "routing"))
+"""What says nothing of a model without experts, and is refused of it."""
 
 
 def _module(question: Question, *, stated_layout: bool) -> Question:
