@@ -471,6 +471,28 @@ def test_its_seconds_are_explained_by_their_parts():
     assert sum(of_cache) == tpsim.plan(drafted()).memory.cache_bytes
 
 
+TABLE = "llama3-70b-v5e-decode"
+
+
+def test_a_table_that_splits_a_cache_by_tokens_splits_drafts_and_blocks_as_layout_cache_does():
+    """8,192 tokens and 3 more over two chips were refused, and half a block ended as a mistake of tpsim."""
+    plain = tpsim.plan(TABLE)
+    one = float(plain.memory.cache_bytes) / 8192
+    blocks = tpsim.plan(TABLE, overrides=["workload.cache_block=16"])
+    assert float(blocks.memory.cache_bytes) == pytest.approx(one * 8199.5, rel=1e-12)
+    assert blocks.step.time_s == plain.step.time_s
+    ahead = [f"workload.speculation={{tokens: 3, acceptance: 0.8, draft: {draft}}}" for draft in ("none", DRAFT)]
+    alone, drafted_for = (tpsim.plan(TABLE, overrides=[change]) for change in ahead)
+    assert float(alone.memory.cache_bytes) == pytest.approx(one * 8195, rel=1e-12)
+    of_draft = drafted_for.memory.cache_bytes - alone.memory.cache_bytes
+    assert float(of_draft / alone.memory.cache_bytes) == pytest.approx(PER_TOKEN[DRAFT] / PER_TOKEN[TARGET], rel=1e-12)
+    told = drafted_for.resolved["workload"]["speculation"]["layout"]
+    assert told["cache"] == {"t": ["halves"], "r": []}
+    assert verify(TABLE, overrides=[ahead[1], "workload.cache_block=16"]).ok
+    with pytest.raises(InputError, match=r"8193 .* not divisible by halves 2"):
+        resolve(TABLE, overrides=["workload.context=8193"])
+
+
 @pytest.mark.parametrize("draft", [DRAFT, "none"])
 def test_whatever_is_told_of_drafts_is_explained(draft):
     """Each number by its own name, with the value that a plan has; what is stated is not."""

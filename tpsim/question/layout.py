@@ -7,7 +7,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.fabric.placement import place
-from tpsim.program.dims import DIMS
+from tpsim.program.dims import DIMS, HELD
 from tpsim.program.layout import REGIONS, Layout, cache_row, layout
 from tpsim.quantity.errors import At, InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
@@ -296,7 +296,9 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     shards, cp = mesh.size(*layout.roles["dp"]), layout.roles.get("cp", ())
     problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
     shared = context_problems(file, model, workload, mesh, at, cp=cp)
-    _raise_all((*problems, *shared, *table_problems(table, mesh, sizes, at)))
+    even = _even(model, workload, sizes)
+    parted = {**sizes, **{dim: even[dim] for dim in ("t", HELD) if dim in even}}
+    _raise_all((*problems, *shared, *table_problems(table, mesh, parted, at)))
     return Cut(mesh, {}, layout, ())
 
 

@@ -75,12 +75,17 @@ def computed(question: Question) -> dict[str, Any]:
 
 
 def _draft(question: Question) -> dict[str, Any]:
-    """Which axes split a draft, and what of its cache: that of its model unless it is stated; empty without one."""
+    """Which axes split a draft, and what of its cache: as its model unless it is stated; empty without one.
+
+    Of a table of shardings it is that.
+    """
     if not question.draft:
         return {}
-    roles, laid = question.draft.layout.roles, question.draft.stated.file.layout
+    roles, file = question.draft.layout.roles, question.draft.stated.file
+    if file.shardings is not None:
+        return {region: {dim: list(axes) for dim, axes in dims.items()} for region, dims in file.shardings.items()}
     own = {role: list(axes) for role, axes in roles.items() if axes or role in ("tp", "dp")}
-    return {**own, **({"cache": laid.cache} if laid.cache else {})}
+    return {**own, **({"cache": file.layout.cache} if file.layout and file.layout.cache else {})}
 
 
 def _assumed(question: Question) -> dict[str, Any]:
