@@ -259,7 +259,8 @@ def test_a_bucket_and_a_distance_can_be_stated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "layers", "elements"), [("{layers: 2}", 2, None), ("{layers: 2, elements: 9}", 2, 9), ("{}", 1, 50_000_000)]
+    ("ahead", "layers", "elements"),
+    [("{layers: 2}", 2, None), ("{layers: 2, elements: 9}", 2, 9), ("{}", 1, 50_000_000)],
 )
 def test_layers_ahead_stand_instead_of_a_bundle_s_elements(
     tmp_path: Path, ahead: str, layers: int, elements: int | None
