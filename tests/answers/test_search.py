@@ -539,4 +539,5 @@ def test_what_a_better_part_brings_is_told_in_what_layouts_are_ranked_by():
     assert more.relative == pytest.approx(today.serve.tokens_per_s_chip / then.serve.tokens_per_s_chip - 1)
     assert -0.2 < more.relative < -0.01 < 0.01 < more.best_elasticity < 1
     said = page(found, verbose=False).tables[1].columns
+    assert [(one.factor, one.unlocks) for one in found.sensitivity if one.unlocks] == [(1.2, "batch 722")]
     assert {column.key: column.header for column in said}["elasticity"] == "chip time of a token % per %\nlayout held"

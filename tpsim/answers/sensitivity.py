@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.planned import By, Planned
     from tpsim.answers.search import SearchResult
+    from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.family import Family
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
@@ -207,22 +208,39 @@ def unlocked(
     """The least memory that a shipped machine has in which a layout is better that does not fit today, and the best."""
     if result.best is None or result.by == "memory":
         return None
-    today, space = result.best.planned, result.best.planned.candidate.space
-    machine = today.plan.question.machine
-    capacity = float(machine.chip.memory.capacity.value)
-    sizes = [capacity, *(size for size in memories() if size > capacity)]
-    most = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
+    today = result.best.planned
     tell = partial(told_with, progress, f"with more {CAPACITY}")
-    evaluation = evaluate([replace(space, machine=most)], memo, weigh, workers, tell)
-    for before, size in pairwise(sizes):
-        families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]
-        ranking = Ranking(replace(evaluation, families=families), memo, plans, progress=tell)
+    for factor, evaluation in _with_more(result, memo, workers, tell):
+        ranking = Ranking(evaluation, memo, plans, progress=tell)
         for again in ranking.best(result.by, 1, under=today.value(result.by) * (1 - LEAST)).best:
             row, now = Row(1, again, again, result.by), worth(today, result.by)
             steps = float(today.outcome.step_s), worth(again, result.by), float(again.outcome.step_s)
-            words = in_words(row), otherwise(row, result.best)
-            return Answered(CAPACITY, size / capacity, now, now, *steps, *words)
+            return Answered(CAPACITY, factor, now, now, *steps, in_words(row), otherwise(row, result.best))
     return None
+
+
+def _with_more(
+    result: SearchResult, memo: Memo, workers: int, progress: Progress
+) -> Iterator[tuple[float, Evaluation]]:
+    """For memories of shipped machines, the least first: by how much they are more, and what fits in none before.
+
+    Layouts are evaluated once, in the most; where each has as many sequences as there is room for, in every one.
+    """
+    space, question = result.best.planned.candidate.space, result.best.plan.question  # type: ignore[union-attr]
+    capacity = float(question.machine.chip.memory.capacity.value)
+    sizes = [capacity, *(size for size in memories() if size > capacity)]
+
+    def evaluated(size: float) -> Evaluation:
+        larger = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", size / capacity).better(question.machine)
+        return evaluate([replace(space, machine=larger)], memo, weigh, workers, progress)
+
+    if any(asked.inference and asked.inference.fills for asked in result.questions):
+        yield from ((size / capacity, evaluated(size)) for size in sizes[1:])
+        return
+    evaluation = evaluated(sizes[-1])
+    for before, size in pairwise(sizes):
+        families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]
+        yield size / capacity, replace(evaluation, families=families)
 
 
 def _fitting_first(family: Family, least: float, most: float) -> Family:
