@@ -100,6 +100,10 @@ def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated
     least  the fewest that each may be stated with: what stands beside all arrays is no part of them
     """
     for name, per_element in asked.items():
+        if name == GRADIENTS and name not in least:
+            message = "products make no gradients beside those that are added up: microbatches scatter what they make"
+            remedy = "leave it out, or write gradients: per_step"
+            raise InputError.one("no-spare-gradients", message, read.at_key("practice", "keeps", name), remedy)
         if name not in least:
             raise unknown(name, "array of the program with bytes", least, read.at_key("practice", "keeps", name))
         if per_element < least[name]:
