@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.changes import FieldChange
     from tpsim.answers.plan import PlanResult
-    from tpsim.answers.serve import Serve
+    from tpsim.answers.serve import Serve, Servers
 
 
 def verdict_lines(plan: PlanResult) -> Iterator[Line]:
@@ -33,6 +33,8 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
     memory, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(memory.verdict + about_memory, "memory", holds, memory.brief + about_memory)
+    if plan.serve and plan.serve.servers:
+        yield from _servers_lines(plan.serve.servers)
     if plan.band:
         yield Line(plan.band.text + about_band, "band", not about_band)
     if plan.run:
@@ -71,6 +73,17 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token and of each that follows, what bounds them, and the rates that follow."""
     rates = f"{rates_text(serve)}; largest batch {serve.largest_batch:,}"
     return f"{waits_text(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
+
+
+def _servers_lines(servers: Servers) -> Iterator[Line]:
+    """What a server of prompts holds and sends, and how many of them keep up with those that decode."""
+    held, moved = servers.prompt_memory, show(float(servers.transfer_bytes), "bytes")
+    full = f"ports {percent(servers.port_share)} full"
+    sent = f"; a cache of {moved} moves in {show(servers.transfer_s, 'seconds')}, {full}"
+    yield Line(held.verdict + sent, "prompts", held.fits is not False, held.brief)
+    both = f"{servers.prompt_servers:,} of prompts and {servers.decode_servers:,} that decode"
+    near = f"{servers.ratio:.3g} of prompts for each that decodes; {both} lose {percent(servers.lost_share)}"
+    yield Line(f"{near}; {servers.tokens_per_s_chip:,.0f} tokens/s per chip of all", "servers")
 
 
 def rates_text(serve: Serve) -> str:

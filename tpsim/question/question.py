@@ -135,6 +135,7 @@ class Question:
     schedule      the orders of the ranks of a pipeline; None without one
     split         the layers of each of its chunks, in order of execution
     tell          makes what it tells of itself, when that is asked for, of the question as it is then
+    prompts       of prompts and replies the question of servers that read prompts alone; None: these do both
     """
 
     stated: Stated = field(repr=False, compare=False)
@@ -156,6 +157,7 @@ class Question:
     schedule: PipelineSchedule | None
     split: tuple[int, ...]
     tell: Callable[[Question], Told] = field(repr=False, compare=False)
+    prompts: Question | None = None
 
     assumptions = Of[tuple["Assumption", ...]]("told.assumptions", "see `Told`")
     guesses = Of[int]("told.guesses", "see `Told`")

@@ -33,6 +33,7 @@ from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
 from tpsim.question.scenario_file import DTYPE_FIELDS, ScenarioFile, WorkloadFields
 from tpsim.question.serving import inference_of, served, usual_launch
+from tpsim.question.serving_file import PROMPTS
 from tpsim.question.stated import Source, Stated, stated
 from tpsim.question.zero import gathered_once, staged
 
@@ -62,7 +63,17 @@ def resolve(
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     memo = memo or Memo()
-    return _balanced(_stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo), memo)
+    question = _checked(stated(scenario, overrides, flags or {}, memo.scenario), memo)
+    if not getattr(question.stated.file, PROMPTS, None):
+        return question
+    from tpsim.question.prompts import connected, server_of
+
+    return connected(replace(question, prompts=_checked(server_of(question.stated), memo)))
+
+
+def _checked(read: Stated, memo: Memo) -> Question:
+    """What is asked of servers that are alike, if that can be answered."""
+    return _balanced(_stated_question(read, memo), memo)
 
 
 def _told(question: Question) -> Told:

@@ -1,0 +1,72 @@
+"""Servers that read prompts for others, which decode: what is asked of one, and the wires between the two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from tpsim.fabric.wires import Segment, capacity
+from tpsim.quantity import spec
+from tpsim.quantity.errors import InputError
+from tpsim.question.prices import PAIR
+from tpsim.question.serving_file import PROMPTS, PrefillScenario, PromptServer
+
+if TYPE_CHECKING:
+    from tpsim.fabric.wires import Route
+    from tpsim.question.question import Question
+    from tpsim.question.stated import Stated
+
+OWN = tuple(name for name in PromptServer.model_fields if name not in ("hardware", "batch"))
+"""What says how a server is cut: of the scenario's own, which is cut otherwise, nothing is taken over."""
+
+REPLIES = ("output", "batch")
+"""Of a workload of prompts and replies what a prompt has not, or may have otherwise."""
+
+
+def server_of(read: Stated) -> Stated:
+    """What a scenario states of the servers that read its prompts, as a scenario of these alone, place by place."""
+    whole = read.document
+    section = spec.part(whole, PROMPTS)
+    own = {name: value for name, value in section.data.items() if value is not None}
+    batch, work = own.pop("batch", None), whole.data["workload"]
+    read_at_once = work.get("batch") if batch is None else batch
+    workload = {name: value for name, value in work.items() if name not in REPLIES}
+    workload |= {"kind": "prefill", **({} if read_at_once is None else {"batch": read_at_once})}
+    left = {name: value for name, value in whole.data.items() if name not in (*OWN, PROMPTS, "require")}
+    spots = {at: spot for at, spot in whole.spots.items() if at[:1] not in [(name,) for name in (*own, *OWN)]}
+    spots |= {at: spot for at, spot in section.spots.items() if at[:1] != ("batch",)}
+    spots |= {("workload", *at): spot for at, spot in section.spots.items() if at[:1] == ("batch",) and batch}
+    document = spec.with_data(whole, {**left, **own, "workload": workload}, spots)
+    file, document = spec.read(document, PrefillScenario)
+    return replace(read, file=file, document=document)
+
+
+def connected(question: Question) -> Question:
+    """The question, if both of its servers are on a network.
+
+    Raises InputError for a machine that has none, or none with room for both.
+    """
+    sides = (question, question.prompts) if question.prompts else (question,)
+    for side in sides:
+        machine, outermost = side.machine, side.machine.levels[-1]
+        rooms = [capacity(level) for level in machine.levels]
+        chips = sum(other.mesh.devices for other in sides if other.machine == machine)
+        full = None not in rooms and prod(room for room in rooms if room) < chips
+        if outermost.topology != "switch" or full:
+            why = f"{outermost.name} joins {prod(map(int, rooms))} chips" if full else f"{outermost.name} is no switch"
+            message = f"caches go from servers to servers over a network, and {machine.name} has none: {why}"
+            remedy = "name hardware with one, or let the same servers do both: remove prefill"
+            raise InputError.one("no-network", message, question.stated.at(PROMPTS), remedy)
+    return question
+
+
+def way_out(question: Question) -> Route:
+    """The wires from a chip of its mesh to one of another mesh: the outermost level, by the chip's own port there.
+
+    All chips of a node send at once; where they share a way into that level, they share it.
+    """
+    placement, level = question.placement, question.machine.levels[-1]
+    pieces = (piece for pieces in placement.pieces.values() for piece in pieces)
+    inside = prod(piece.n for piece in pieces if placement.levels[placement.carriers[piece.carrier].level] != level.name)
+    return (Segment(level.name, level.name, "switch", PAIR, sharing=inside if level.shared else None),)
