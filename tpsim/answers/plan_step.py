@@ -249,5 +249,5 @@ def run_of(plan: PlanResult) -> TrainingRun | None:
     each, chips = price and price.value, int(plan.chips / plan.question.placement.share)
     if plan.serve and plan.serve.reply_s is not None:
         made, of = plan.serve.reply_tokens, "tokens of replies with their prompts"
-        return TrainingRun(plan.serve.reply_s, chips, made, tokens, each, of)
+        return TrainingRun(plan.serve.paid_s, chips, made, tokens, each, of)
     return TrainingRun(float(plan.step.time_s), chips, plan.tokens, tokens, each)

@@ -81,6 +81,19 @@ class Serve(Record):
         return servers_of(self.plan, prompt)
 
     @property
+    def paid_s(self) -> Seconds | None:
+        """Seconds that its chips are paid for of a batch of replies with their prompts; left out of either alone.
+
+        Where other servers read prompts those are in it, at what they cost: as many as keep up.
+        """
+        if self.servers is None:
+            return self.reply_s
+        from tpsim.question.prompts import weight
+
+        each = 1 / self.servers.decode_requests_per_s + weight(self.plan.question) / self.servers.prompt_requests_per_s
+        return self.work.global_batch * each
+
+    @property
     def reply_tokens(self) -> int:
         """Of the replies of all sequences; 0 where none are asked for."""
         return self.work.global_batch * getattr(self.plan.question.stated.file.workload, "output", 0)
@@ -212,6 +225,14 @@ def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[
         replace(chip, peak=peak, peak_action=f"prefill, {action}") if peak.total > chip.peak.total else chip
         for chip, (peak, action) in zip(decoding, read, strict=True)
     )
+
+
+def prompt_memory(question: Question, memo: Memo) -> ChipMemory | None:
+    """What a chip of servers that read prompts alone holds at most; None where there are none."""
+    if question.prompts is None:
+        return None
+    prompt = filled_up(prefill_of(question), memo)
+    return fullest(chips_at_most(prompt, memo.lowered(prompt), memo))
 
 
 def chips_in_step(question: Question, lowered: Lowered) -> Iterator[ChipMemory]:

@@ -96,7 +96,13 @@ def waits_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token, and of a step of decoding."""
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
     step = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a step of decoding"
-    return ", then ".join(filter(None, (first, step))) + (" if it fitted" if plan.memory.fits is False else "")
+    return ", then ".join(filter(None, (first, step))) + (" if it fitted" if _outgrown(plan) else "")
+
+
+def _outgrown(plan: PlanResult) -> bool:
+    """True if a chip of any server surely holds too much."""
+    servers = plan.serve and plan.serve.servers
+    return plan.memory.fits is False or bool(servers and servers.prompt_memory.fits is False)
 
 
 def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:

@@ -18,10 +18,12 @@ from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Level, Machine, Watched, changed
 from tpsim.question.memo import structure
 from tpsim.question.prices import route_over
+from tpsim.question.serving_file import PROMPTS
 
 if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.guard.lock import Lock
+    from tpsim.machine.timing import Timing
     from tpsim.question.question import Question
 
 PROFILE = "profile"
@@ -160,7 +162,8 @@ class Uses:
             **dict.fromkeys(("step_s", "exposed_s", *WAITS), step),
             "compute_s": compute,
             "ttft_s": prompt,
-            "reply_s": (*prompt, *step),
+            **self._of_servers(),
+            "reply_s": (*prompt, *step, *self._of_servers().get("transfer_s", ())),
             "flops": flops,
             **{f"{part}_bytes": names for part, names in zip(HELD, states, strict=True)},
             f"{CACHE}_bytes": cache,
@@ -172,7 +175,34 @@ class Uses:
 
     def _of_prompt(self) -> Names:
         """Of a prompt and its reply the seconds of the prompt, which is a program of its own."""
-        return Uses(self.plan.prefill, self.fact, self.lists).of_results()["step_s"] if self.plan.prefill else ()
+        return prompt.of_results()["step_s"] if (prompt := self._prompt) else ()
+
+    @property
+    def _prompt(self) -> Uses | None:
+        """What the plan of the prompt is made with, which may be one on another machine."""
+        if self.plan.prefill is None:
+            return None
+        machine = self.fact.inputs.get(PROMPTS, self.fact.inputs)["hardware"]
+        fact = self.fact.but(inputs={**self.fact.inputs, "hardware": machine})
+        return Uses(self.plan.prefill, fact, self.lists)
+
+    def _of_servers(self) -> dict[str, Names]:
+        """Of servers that read prompts alone what they send and hold."""
+        if not (self.plan.question.prompts and self.plan.prefill and (prompt := self._prompt)):
+            return {}
+        from tpsim.answers.servers import moved
+
+        sends, takes = moved(self.plan, self.plan.prefill)
+        cache = self.lists.called([prompt._program(CACHE)])  # noqa: SLF001 - it is one, too
+        ways = (*prompt._of_timing(sends), *self._of_timing(takes))  # noqa: SLF001 - likewise
+        held = prompt.of_results()["peak_bytes"]
+        return {"transfer_bytes": cache, "transfer_s": (*ways, *cache), "prompt_peak_bytes": held}
+
+    def _of_timing(self, timing: Timing) -> Names:
+        """Of what moves over a way between servers: what its timing reads."""
+        levels = {segment.level for segment in timing.asked.route} if timing.asked else set()
+        constants, formulas = self._named(timing)
+        return (*self._of_machine([*constants, *self._properties(levels)]), *self.lists.called(formulas))
 
     def _orders(self) -> Iterator[str]:
         """The schedule of its pipeline, if it has one."""
@@ -208,17 +238,18 @@ class Uses:
     @cached_property
     def _timed(self) -> dict[int, tuple[Names, Names]]:
         """Constants and formulas of every timing; rows of equal shape share one."""
+        timings = {id(row.timing): row.timing for row in self.plan.collectives}
+        return {key: self._named(timing) for key, timing in timings.items()}
+
+    def _named(self, timing: Timing) -> tuple[Names, Names]:
+        """Constants and formulas of a timing, by their names in a lock."""
         question = self.plan.question
         model, own = question.cost_model, question.machine
         called = {
             f"seconds.{model}.{own.name}.{level.name}": f"seconds.{model}.{self._machine}.{level.name}"
             for level in own.levels
         }  # a timing calls the machine by its name, and the lock perhaps by its file
-        timings = {id(row.timing): row.timing for row in self.plan.collectives}
-        return {
-            key: (timing.constants, tuple(called.get(name, name) for name in timing.formulas))
-            for key, timing in timings.items()
-        }
+        return timing.constants, tuple(called.get(name, name) for name in timing.formulas)
 
     @cached_property
     def _stated(self) -> set[str]:

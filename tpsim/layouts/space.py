@@ -26,7 +26,7 @@ from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, Edit, Keys, edited
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import ScenarioFile
 from tpsim.question.serving import NOT_SERVED
-from tpsim.question.serving_file import format_of, served_as
+from tpsim.question.serving_file import PROMPTS, format_of, served_as
 from tpsim.question.stated import Source, changed, opened
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ def _held(
     data: Mapping[str, Any], only: Mapping[str, tuple[Any, ...] | None], varied: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     """What is stated and not searched, of the fields that a search could vary."""
-    tables = {"mesh": ("mesh",), "placement": ("placement",), "shardings": ("shardings",), "cp": SHARED}
+    tables = {"mesh": ("mesh",), "placement": ("placement",), "shardings": ("shardings",), "cp": SHARED, PROMPTS: (PROMPTS,)}
     for name, keys in {**tables, **_keys(data)}.items():
         path = ".".join(keys)
         if name not in only and path not in varied and not (name == "mesh" and "tp" in only) and stands(data, keys):

@@ -26,8 +26,8 @@ REPLIES = ("output", "batch")
 
 def server_of(read: Stated) -> Stated:
     """What a scenario states of the servers that read its prompts, as a scenario of these alone, place by place."""
-    whole = read.document
-    section = spec.part(whole, PROMPTS)
+    whole, section = read.document, spec.part(read.document, PROMPTS)
+    _refuse_nothing_sent(read)
     own = {name: value for name, value in section.data.items() if value is not None}
     batch, work = own.pop("batch", None), whole.data["workload"]
     read_at_once = work.get("batch") if batch is None else batch
@@ -40,6 +40,21 @@ def server_of(read: Stated) -> Stated:
     document = spec.with_data(whole, {**left, **own, "workload": workload}, spots)
     file, document = spec.read(document, PrefillScenario)
     return replace(read, file=file, document=document)
+
+
+def _refuse_nothing_sent(read: Stated) -> None:
+    """Refuse replies that a prompt makes alone, and as many prompts at once as replies fill a memory that is another's.
+
+    Raises InputError.
+    """
+    file = read.file
+    if not file.workload.steps:  # type: ignore[attr-defined]  # of prompts and replies
+        message = "a reply of one token is the prompt's own: nothing is left for servers that decode"
+        remedy = "ask of the prompts alone: workload.kind prefill"
+        raise InputError.one("nothing-to-decode", message, read.at("workload", "output"), remedy)
+    if file.workload.batch == "largest" and file.prefill.batch is None:  # type: ignore[attr-defined]  # likewise
+        message = "workload.batch: largest is of servers that decode, and nothing says how many prompts are read at once"
+        raise InputError.one("missing-batch", message, read.at_key(PROMPTS), f"add {PROMPTS}.batch: 1")
 
 
 def connected(question: Question) -> Question:
@@ -70,3 +85,11 @@ def way_out(question: Question) -> Route:
     pieces = (piece for pieces in placement.pieces.values() for piece in pieces)
     inside = prod(piece.n for piece in pieces if placement.levels[placement.carriers[piece.carrier].level] != level.name)
     return (Segment(level.name, level.name, "switch", PAIR, sharing=inside if level.shared else None),)
+
+
+def weight(question: Question) -> float:
+    """What a second of a server of prompts costs in seconds of one that decodes: it may have more chips, or dearer."""
+    sides = (question.prompts or question, question)
+    prices = [side.price.value if side.price else 1 for side in sides]
+    own, other = (price * side.mesh.devices / side.placement.share for price, side in zip(prices, sides, strict=True))
+    return float(own / other)

@@ -198,7 +198,8 @@ class Question:
     @property
     def inputs(self) -> list[tuple[str, str]]:
         """(path, sha256) of every file read."""
-        return inputs(self.stated.document, self.base_model.document, self.machine)
+        others = [self.prompts.machine] if self.prompts else []
+        return inputs(self.stated.document, self.base_model.document, self.machine, *others)
 
     @cached_property
     def stages(self) -> Stages:
@@ -234,8 +235,9 @@ class Question:
 
     @property
     def price(self) -> PriceFields | Constant | None:
-        """Of a chip hour: as assumed, else the machine's; None if neither states one."""
-        return self.assume.price_per_chip_hour or self.machine.chip.price_per_hour
+        """Of a chip hour: as assumed, else the machine's; None if neither states one, or none of other servers."""
+        own = self.assume.price_per_chip_hour or self.machine.chip.price_per_hour
+        return own if self.prompts is None or self.prompts.price else None
 
     @property
     def matmul_efficiency(self) -> float | None:

@@ -78,8 +78,15 @@ def _checked(read: Stated, memo: Memo) -> Question:
 
 def _told(question: Question) -> Told:
     """What a question tells of itself."""
-    taken, opened = tuple(assumptions(question)), tuple(left_open(question))
-    return Told(taken, guesses(question, taken), opened, tuple(remarks(question)), resolved(question))
+    taken, opened, noted = tuple(assumptions(question)), tuple(left_open(question)), tuple(remarks(question))
+    guessed = guesses(question, taken)
+    if prompts := question.prompts:
+        others = [one for one in prompts.assumptions if one not in taken]
+        guessed += sum(one.kind == "guess" for one in others)
+        guessed += guesses(prompts, ()) if prompts.machine != question.machine else 0
+        taken += tuple(replace(one, text=f"{PROMPTS}: {one.text}") for one in others)
+        noted += tuple(f"{PROMPTS}: {text}" for text in prompts.remarks if text not in noted)
+    return Told(taken, guessed, opened, noted, resolved(question))
 
 
 def _stated_question(read: Stated, memo: Memo) -> Question:

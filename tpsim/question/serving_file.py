@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tpsim.program.dtypes import Dtype
-from tpsim.quantity.errors import unknown
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.spec import Count, Document, Strict
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN
@@ -141,6 +141,14 @@ def refuse_unknown_kind(document: Document) -> None:
 
 
 TRAIN = "train"
+
+
+def refuse_no_replies(document: Document) -> None:
+    """Refuse servers that read prompts for others where nobody replies. Raises InputError."""
+    if document.data.get(PROMPTS) is not None and format_of(document.data) is not ServeScenario:
+        message = f"{PROMPTS} says which servers read the prompts of replies, and nothing here replies to any"
+        remedy = "write workload: {kind: serve, prompt: .., output: ..}, or remove it"
+        raise InputError.one("no-replies", message, document.key_place(PROMPTS), remedy)
 
 
 def _kind(data: Mapping[str, Any]) -> str:
