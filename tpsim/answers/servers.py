@@ -88,7 +88,7 @@ def moved(plan: PlanResult, prompt: PlanResult) -> tuple[Timing, Timing]:
     """What the caches of a batch of prompts take at the fullest port that sends them, and at that which takes them."""
     work: Any = prompt.question.inference
     taken, sender = taken_bytes(plan, work.global_batch, work.attended), prompt.question
-    return _port(sender, sender, sent_bytes(prompt)), _port(plan.question, sender, taken)
+    return _port(sender, sender, sent_bytes(plan, prompt)), _port(plan.question, sender, taken)
 
 
 def done(prompts: int, decoding: int, reads: Side, decodes: Side) -> float:
@@ -115,11 +115,14 @@ def whole(reads: Side, decodes: Side) -> tuple[int, int]:
     return next(both for both in map(nearest, count(1)) if lost(*both, reads, decodes) <= NEAR)
 
 
-def sent_bytes(prompt: PlanResult) -> Any:
-    """Bytes that a chip sends of the caches of a batch: what its stage has, each part once, in equal shares."""
-    question, sizes = prompt.question, sizes_of(prompt.question)
+def sent_bytes(plan: PlanResult, prompt: PlanResult) -> Any:
+    """Bytes that a chip sends of the caches of a batch, to each chip that holds a part of them what that holds.
+
+    Chips of a stage send as much as each other, those that have the same part share it.
+    """
+    question, sizes, copies = prompt.question, sizes_of(prompt.question), plan.serve.copies  # type: ignore[union-attr]  # of inference
     each = (cache_bytes(prompt.lowered, sizes.of_stage(loops)) for loops in map(question.stages.loops, _ranks(question)))
-    return max(over(some * question.stages.ranks, question.mesh.devices) for some in each)
+    return max(over(some * question.stages.ranks, question.mesh.devices) for some in each) * copies
 
 
 def taken_bytes(plan: PlanResult, requests: int, tokens: int) -> Any:
@@ -199,5 +202,5 @@ def _texts(plan: PlanResult, prompt: PlanResult, servers: Servers) -> dict[str, 
 def _ends(plan: PlanResult, prompt: PlanResult) -> Iterator[str]:
     """What either end of the way takes for the caches of prompts that are read at once."""
     taken = taken_bytes(plan, prompt.question.workload.global_batch, prompt.question.workload.at_peak.attended)  # type: ignore[attr-defined]  # inference
-    for verb, bytes_, timing in zip(("sends", "takes"), (sent_bytes(prompt), taken), moved(plan, prompt), strict=True):
+    for verb, bytes_, timing in zip(("sends", "takes"), (sent_bytes(plan, prompt), taken), moved(plan, prompt), strict=True):
         yield f"{show(float(timing.time_s), 'seconds')} in which a chip {verb} {show(float(bytes_), 'bytes')}"

@@ -80,7 +80,7 @@ def _servers_lines(servers: Servers) -> Iterator[Line]:
     held, moved = servers.prompt_memory, show(float(servers.transfer_bytes), "bytes")
     full = f"ports {percent(servers.port_share)} full"
     sent = f"; a cache of {moved} moves in {show(servers.transfer_s, 'seconds')}, {full}"
-    yield Line(held.verdict + sent, "prompts", held.fits is not False, held.brief)
+    yield Line(held.verdict + sent, "prompts", held.fits is not False, f"servers of prompts: {held.brief}")
     both = f"{servers.prompt_servers:,} of prompts and {servers.decode_servers:,} that decode"
     near = f"{servers.ratio:.3g} of prompts for each that decodes; {both} lose {percent(servers.lost_share)}"
     yield Line(f"{near}; {servers.tokens_per_s_chip:,.0f} tokens/s per chip of all", "servers")
