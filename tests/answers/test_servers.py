@@ -10,7 +10,7 @@ from math import prod
 import pytest
 
 import tpsim
-from tpsim.answers.servers import NEAR, Side, lost, sent_bytes, taken_bytes, whole
+from tpsim.answers.servers import NEAR, Both, Side, lost, whole
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Leaf
 from tpsim.question.save import scenario_text
@@ -72,15 +72,14 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("model", "prompt"), [("llama-3-8b", 64), ("mistral-7b", 8192), ("deepseek-v3", 64)])
-@pytest.mark.parametrize(("decoding", "reading", "requests", "copies"), ENDS.values(), ids=ENDS.keys())
-def test_bytes_at_either_port_are_those_of_blocks_counted_chip_by_chip(
-    decoding, reading, requests, copies, model, prompt
-):
+@pytest.mark.parametrize("case", ENDS)
+def test_bytes_at_either_port_are_those_of_blocks_counted_chip_by_chip(case, model, prompt):
     """A cache of a window of 4,096 tokens among them, and latents, which every chip of tp has whole."""
+    decoding, reading, requests, copies = ENDS[case]
     plan = served(decoding, {**reading, "batch": requests}, model=model, prompt=prompt, batch=16)
     sent, taken = counted(plan, requests)
-    assert max(sent.values()) == sent_bytes(plan, plan.prefill)
-    assert max(taken.values()) == taken_bytes(plan, requests, prompt)
+    assert max(sent.values()) == Both(plan, plan.prefill).sent_bytes
+    assert max(taken.values()) == Both(plan, plan.prefill).taken_bytes(requests)
     if model == "llama-3-8b":
         assert sum(taken.values()) == requests * copies * 32 * 2 * 8 * 128 * 2 * prompt
     assert plan.serve.servers.transfer_s == max(*sent.values(), *taken.values()) / 50e9
@@ -93,7 +92,9 @@ def counted(plan, requests):
     send as much of it.
     """
     sent, taken, dims = defaultdict(Fraction), defaultdict(Fraction), plan.prefill.sizes.dims
-    for leaf in {op.output.name for op in plan.lowered.program.ops if isinstance(op, Leaf) and op.output.role == "cache"}:
+    for leaf in {
+        op.output.name for op in plan.lowered.program.ops if isinstance(op, Leaf) and op.output.role == "cache"
+    }:
         (array, have), (_, want) = blocks(plan.prefill, leaf), blocks(plan, leaf)
         each = prod(dims[dim] for dim in array.dims if dim != "b") * DTYPE_BYTES[array.dtype]
         for (chip, asked), (block, chips) in product(want.items(), grouped(have).items()):
@@ -119,7 +120,9 @@ def blocks(plan, leaf):
                 here, ways = here * axes[axis] + at[axis], ways * axes[axis]
             parts[dim] = here, ways
         first = sum(layers[: parts["stage"][0]])
-        stretches = [(Fraction(n, ways), Fraction(n + 1, ways)) for dim, (n, ways) in parts.items() if dim in array.dims[1:]]
+        stretches = [
+            (Fraction(n, ways), Fraction(n + 1, ways)) for dim, (n, ways) in parts.items() if dim in array.dims[1:]
+        ]
         have[places] = parts["b"], (first, first + layers[parts["stage"][0]]), *stretches
     return array, have
 

@@ -26,6 +26,7 @@ ASKED = {
     "cheapest": (str(GUARDED / "scenarios/node.yaml"), ("planner=cheapest",)),
     "demands": ("llama3-8b-v5e", ("require={step: < 1.67 s, mfu: '> 40 %', memory: < 60 GB}",)),
     "a reply": ("llama3-70b-h100-decode", ("require={ttft: < 2 s, tpot: < 20 ms}",)),
+    "servers of prompts": ("llama3-70b-h100-disaggregated", ("require={ttft: < 2 s, tpot: < 20 ms}",)),
     "its own machine": (
         "llama3-8b-v5e",
         ("hardware={extends: tpu-v5e, levels: {ici: {link: {bandwidth: 50 GB/s}}}}",),
@@ -34,7 +35,7 @@ ASKED = {
 FACTORS = {"two levels": (0.01, 300.0), "compute that hides": (0.01, 300.0), "demands": (0.01, 300.0)}
 """Of a constant that moves; of the others, which take longer, ten times as much."""
 
-EVERY = {"by the book": 3, "forced": 3, "cheapest": 9, "its own machine": 3, "a reply": 2}
+EVERY = {"by the book": 3, "forced": 3, "cheapest": 9, "its own machine": 3, "a reply": 2, "servers of prompts": 2}
 """One constant in so many is moved: these ask the first case's machines, or the third's, in another way."""
 
 
@@ -70,7 +71,8 @@ def perturbed(case, path, factor):
 
     question = plan_of(case).question
     machines = {name: changed(getattr(question, name), larger) for name in ("machine", "base_machine")}
-    return priced(replace(question, **machines), plan_of(case).memo)
+    prompts = replace(question.prompts, **machines) if question.prompts else None
+    return priced(replace(question, **machines, prompts=prompts), plan_of(case).memo)
 
 
 def names(lock, moved):
@@ -103,6 +105,22 @@ def test_no_constant_moves_a_number_that_is_not_made_with_it(case):
         left = [one for one in moved if name not in names(before(case), one)]
         after = held(plan) if left else before(case)  # what a constant brings is made with it afterwards
         assert [one for one in left if name not in names(after, one)] == [], path
+
+
+def test_what_servers_of_prompts_come_to_is_made_with_the_figures_of_their_own_machine():
+    question = resolve(
+        "llama3-70b-h100-disaggregated", overrides=["prefill.hardware=dgx-a100", "prefill.mesh.tensor=8"]
+    )
+    plan = priced(question)
+    lock, machine = held(plan), question.prompts.machine
+    assert {*lock.constants} == {"dgx-h100", "dgx-a100"}
+    for path, quantity in (("levels.network.link.bandwidth", "transfer_s"), ("chip.memory.bandwidth", "ttft_s")):
+        slower = changed(machine, lambda one, path=path: one.but(value=one.value / 10) if one.path == path else one)
+        again = priced(replace(question, prompts=replace(question.prompts, machine=slower)), plan.memo)
+        moved = {one.quantity: one for one in moved_in(question.name, recorded(plan), recorded(again))}
+        assert {quantity, "reply_s"} == {*moved}
+        assert all(f"dgx-a100.{path}" in names(lock, one) for one in moved.values())
+        assert all(f"dgx-h100.{path}" not in names(lock, moved[quantity]) for _ in [0] if quantity == "ttft_s")
 
 
 NOT_TAKEN = ("pat", "in-switch", "tree", "flat-ring", "ll128")

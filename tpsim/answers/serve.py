@@ -76,9 +76,9 @@ class Serve(Record):
         prompt = self.plan.prefill if self.plan.question.prompts else None
         if prompt is None:
             return None
-        from tpsim.answers.servers import servers_of
+        from tpsim.answers.servers import Both, servers_of
 
-        return servers_of(self.plan, prompt)
+        return servers_of(Both(self.plan, prompt))
 
     @property
     def paid_s(self) -> Seconds | None:

@@ -5,8 +5,8 @@ A cache goes when its prompt has been read, beside the prompts and the steps of 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,25 +49,94 @@ class Side(NamedTuple):
         return self.requests / max(self.busy_s, self.port_s)
 
 
-def sides_of(plan: PlanResult, prompt: PlanResult) -> tuple[Side, Side]:
-    """A server that reads prompts, and one that decodes."""
-    fields: Any = plan.question.stated.file.workload
-    at_once, batch = (side.question.workload.global_batch for side in (prompt, plan))
-    filled_s = _port(plan.question, prompt.question, taken_bytes(plan, batch, fields.prompt)).bandwidth_s
-    reads = Side(prompt.chips, at_once, float(prompt.step.time_s), float(moved(plan, prompt)[0].bandwidth_s))
-    return reads, Side(plan.chips, batch, fields.steps * float(plan.step.time_s), float(filled_s))
+@dataclass(frozen=True)
+class Both:
+    """A server that decodes, with the plan of one that reads its prompts."""
+
+    plan: PlanResult
+    prompt: PlanResult
+
+    @property
+    def asked(self) -> Any:
+        """The workload as it is stated: of prompts and replies."""
+        return self.plan.question.stated.file.workload
+
+    @property
+    def at_once(self) -> int:
+        """Prompts that are read at once, whose caches go at once, to one server."""
+        return self.prompt.question.workload.global_batch
+
+    @property
+    def of_one(self) -> Sizes:
+        """The sizes of one prompt on all stages."""
+        return replace(whole_stack(self.prompt), dims={**self.prompt.sizes.dims, "b": 1})
+
+    @property
+    def sent_bytes(self) -> Any:
+        """Bytes of these that a chip sends at most: to each chip that holds a part of a cache what that holds.
+
+        Chips of a stage send as much as each other; those that have the same part share it.
+        """
+        question, stages, serve = self.prompt.question, self.prompt.question.stages, self.plan.serve
+        sizes, lowered = sizes_of(question), self.prompt.lowered
+        each = (cache_bytes(lowered, sizes.of_stage(stages.loops(rank))) for rank in range(stages.ranks))
+        return over(max(each) * stages.ranks, question.mesh.devices) * (serve.copies if serve else 1)
+
+    def taken_bytes(self, requests: int) -> Any:
+        """Bytes that a chip takes at most of the caches of so many prompts: all that it holds of them.
+
+        Requests are spread over the chips that have sequences of their own.
+        """
+        question, stages, work = self.plan.question, self.plan.question.stages, self.plan.question.inference
+        ways = question.mesh.size(*question.layout.type_in(("b",), "cache").axes("b"))
+        spread: dict[str, Any] = {
+            "global_batch": -(-requests // ways) * ways,
+            "attended": self.asked.prompt,
+            "steps": 1,
+        }
+        sizes = sizes_of(replace(question, workload=replace(work, **spread)))  # type: ignore[type-var]  # inference
+        standing = self.plan.lowered.standing
+        held = (
+            standing.on(partial(stages.runs, rank=rank)).memory(sizes.of_stage(stages.loops(rank)))
+            for rank in range(stages.ranks)
+        )
+        return max(memory.cache_bytes for memory in held)
+
+    @cached_property
+    def sends(self) -> Timing:
+        """What the fullest port takes that sends caches of prompts that are read at once."""
+        return self._port(self.prompt.question, self.sent_bytes)
+
+    @cached_property
+    def takes(self) -> Timing:
+        """What the fullest port takes that gets them."""
+        return self._port(self.plan.question, self.taken_bytes(self.at_once))
+
+    def _port(self, question: Question, bytes_: Any) -> Timing:
+        """What so many bytes take at the port of a chip, launched by those that send them: no graph of steps does."""
+        return sent(replace(question, force=self.prompt.question.force), way_out(question), bytes_)
+
+    @cached_property
+    def reads(self) -> Side:
+        """A server of prompts."""
+        return Side(self.prompt.chips, self.at_once, float(self.prompt.step.time_s), float(self.sends.bandwidth_s))
+
+    @cached_property
+    def decodes(self) -> Side:
+        """A server that decodes."""
+        batch, steps_s = self.plan.question.workload.global_batch, self.asked.steps * float(self.plan.step.time_s)
+        filled = self._port(self.plan.question, self.taken_bytes(batch))
+        return Side(self.plan.chips, batch, steps_s, float(filled.bandwidth_s))
 
 
-def servers_of(plan: PlanResult, prompt: PlanResult) -> Servers:
+def servers_of(both: Both) -> Servers:
     """What servers that decode, and those that read their prompts, come to together."""
-    fields: Any = plan.question.stated.file.workload
-    (sends, takes), (reads, decodes) = moved(plan, prompt), sides_of(plan, prompt)
+    reads, decodes = both.reads, both.decodes
     several = whole(reads, decodes)
-    chips = several[0] * reads.chips + several[1] * decodes.chips
     return Servers(
-        prompt_memory=prompt.memory,
-        transfer_bytes=cache_bytes(prompt.lowered, of_one(prompt)),
-        transfer_s=max(float(sends.time_s), float(takes.time_s)),
+        prompt_memory=both.prompt.memory,
+        transfer_bytes=cache_bytes(both.prompt.lowered, both.of_one),
+        transfer_s=max(float(end.time_s) for end in (both.sends, both.takes)),
         port_share=max(side.port_s / side.busy_s for side in (reads, decodes)),
         prompt_requests_per_s=reads.per_s,
         decode_requests_per_s=decodes.per_s,
@@ -75,20 +144,8 @@ def servers_of(plan: PlanResult, prompt: PlanResult) -> Servers:
         prompt_servers=several[0],
         decode_servers=several[1],
         lost_share=lost(*several, reads, decodes),
-        tokens_per_s_chip=fields.output * done(*several, reads, decodes) / chips,
+        tokens_per_s_chip=both.asked.output * done(*several, reads, decodes) / chips(*several, reads, decodes),
     )
-
-
-def of_one(prompt: PlanResult) -> Sizes:
-    """The sizes of one prompt on all stages."""
-    return replace(whole_stack(prompt), dims={**prompt.sizes.dims, "b": 1})
-
-
-def moved(plan: PlanResult, prompt: PlanResult) -> tuple[Timing, Timing]:
-    """What the caches of a batch of prompts take at the fullest port that sends them, and at that which takes them."""
-    work: Any = prompt.question.inference
-    taken, sender = taken_bytes(plan, work.global_batch, work.attended), prompt.question
-    return _port(sender, sender, sent_bytes(plan, prompt)), _port(plan.question, sender, taken)
 
 
 def done(prompts: int, decoding: int, reads: Side, decodes: Side) -> float:
@@ -96,11 +153,20 @@ def done(prompts: int, decoding: int, reads: Side, decodes: Side) -> float:
     return min(prompts * reads.per_s, decoding * decodes.per_s)
 
 
+def chips(prompts: int, decoding: int, reads: Side, decodes: Side) -> int:
+    """Chips of so many servers."""
+    return prompts * reads.chips + decoding * decodes.chips
+
+
+def request_s(reads: Side, decodes: Side) -> float:
+    """Chip seconds of a request where neither kind waits."""
+    return reads.chips / reads.per_s + decodes.chips / decodes.per_s
+
+
 def lost(prompts: int, decoding: int, reads: Side, decodes: Side) -> float:
     """The share of what their chips could do, if none of them waited, that so many servers do not."""
-    chips = prompts * reads.chips + decoding * decodes.chips
-    least = reads.chips / reads.per_s + decodes.chips / decodes.per_s  # chip seconds of a request
-    return max(0.0, 1 - done(prompts, decoding, reads, decodes) * least / chips)
+    several = prompts, decoding, reads, decodes
+    return max(0.0, 1 - done(*several) * request_s(reads, decodes) / chips(*several))
 
 
 def whole(reads: Side, decodes: Side) -> tuple[int, int]:
@@ -115,41 +181,7 @@ def whole(reads: Side, decodes: Side) -> tuple[int, int]:
     return next(both for both in map(nearest, count(1)) if lost(*both, reads, decodes) <= NEAR)
 
 
-def sent_bytes(plan: PlanResult, prompt: PlanResult) -> Any:
-    """Bytes that a chip sends of the caches of a batch, to each chip that holds a part of them what that holds.
-
-    Chips of a stage send as much as each other, those that have the same part share it.
-    """
-    question, sizes, copies = prompt.question, sizes_of(prompt.question), plan.serve.copies  # type: ignore[union-attr]  # of inference
-    each = (cache_bytes(prompt.lowered, sizes.of_stage(loops)) for loops in map(question.stages.loops, _ranks(question)))
-    return max(over(some * question.stages.ranks, question.mesh.devices) for some in each) * copies
-
-
-def taken_bytes(plan: PlanResult, requests: int, tokens: int) -> Any:
-    """Bytes that a chip takes at most of the caches of so many prompts, which come to one server: all that it holds.
-
-    Requests are spread over the chips that have sequences of their own.
-    """
-    question, stages = plan.question, plan.question.stages
-    ways = question.mesh.size(*question.layout.type_in(("b",), "cache").axes("b"))
-    spread = -(-requests // ways) * ways
-    work = replace(question.workload, global_batch=spread, attended=tokens, steps=1)  # type: ignore[call-arg]  # inference
-    sizes, lowered = sizes_of(replace(question, workload=work)), plan.lowered
-    held = (
-        lowered.standing.on(partial(stages.runs, rank=rank)).memory(sizes.of_stage(stages.loops(rank)))
-        for rank in _ranks(question)
-    )
-    return max(memory.cache_bytes for memory in held)
-
-
-def _ranks(question: Question) -> range:
-    return range(question.stages.ranks)
-
-
-def _port(question: Question, sender: Question, bytes_: Any) -> Timing:
-    """What so many bytes take at the port of a chip, launched by those that send them: no graph of steps has them."""
-    return sent(replace(question, force=sender.force), way_out(question), bytes_)
-
+# Explained --------------------------------------------------------------------------------------------------------
 
 NOUNS: Mapping[str, tuple[str, Dimension]] = {
     "transfer_bytes": ("bytes of the cache of one prompt that go from server to server", "bytes"),
@@ -165,42 +197,36 @@ NOUNS: Mapping[str, tuple[str, Dimension]] = {
 
 
 def explained(plan: PlanResult, name: str) -> Iterator[Derivation]:
-    """One of `NOUNS`; none of another name."""
-    prompt, servers = plan.prefill, plan.serve and plan.serve.servers
-    if name not in NOUNS or prompt is None or not servers:
+    """One of `NOUNS`; none of another name, or where the same servers do both."""
+    servers = plan.serve and plan.serve.servers
+    if name not in NOUNS or plan.prefill is None or not servers:
         return
-    noun, dimension = NOUNS[name]
+    (noun, dimension), both = NOUNS[name], Both(plan, plan.prefill)
     if name == "transfer_bytes":
-        lowered, one = prompt.lowered, replace(prompt, sizes=of_one(prompt), pipeline=None)
-        checks = CHECKS["memory"]
-        yield derived(one, noun, dimension, lambda sizes: cache_bytes(lowered, sizes), checks=checks)
+        lowered, one = both.prompt.lowered, replace(both.prompt, sizes=both.of_one, pipeline=None)
+        yield derived(one, noun, dimension, lambda sizes: cache_bytes(lowered, sizes), checks=CHECKS["memory"])
         return
-    text, value = _texts(plan, prompt, servers)[name], float(servers[name])
+    text, value = _texts(both, servers)[name], float(servers[name])
     yield Derivation(what=noun, dimension=dimension, text=text, value=value, checks=("tests/answers/test_servers.py",))
 
 
-def _texts(plan: PlanResult, prompt: PlanResult, servers: Servers) -> dict[str, str]:
+def _texts(both: Both, servers: Servers) -> dict[str, str]:
     """How each but the bytes is made, in words with its figures."""
-    reads, decodes = sides_of(plan, prompt)
-    both = (servers.prompt_servers, servers.decode_servers)
-    chips = both[0] * reads.chips + both[1] * decodes.chips
-    output = plan.question.stated.file.workload.output  # type: ignore[union-attr]  # of replies
-    per_s = done(*both, reads, decodes)
+    reads, decodes = both.reads, both.decodes
+    several = (servers.prompt_servers, servers.decode_servers, reads, decodes)
+    per_s, of = f"{done(*several):.4g} requests per second", f"{chips(*several):,} chips"
     busy, full = ([show(one, "seconds") for one in side] for side in zip(reads[2:], decodes[2:], strict=True))
+    ends = {"sends": (both.sends, both.sent_bytes), "takes": (both.takes, both.taken_bytes(both.at_once))}
+    moved = (
+        f"{show(float(end.time_s), 'seconds')} in which a chip {verb} {show(float(size), 'bytes')}"
+        for verb, (end, size) in ends.items()
+    )
     return {
-        "transfer_s": "the longer of " + " and ".join(_ends(plan, prompt)),
+        "transfer_s": f"the longer of {' and '.join(moved)}",
         "port_share": f"the larger of {full[0]}/{busy[0]} of prompts and {full[1]}/{busy[1]} of replies",
         "prompt_requests_per_s": f"{reads.requests}/the longer of {busy[0]} and {full[0]} at a port",
         "decode_requests_per_s": f"{decodes.requests}/the longer of {busy[1]} and {full[1]} at a port",
         "ratio": f"{decodes.per_s:.4g}/{reads.per_s:.4g} requests per second",
-        "lost_share": f"1 - {per_s:.4g} requests per second of {both[0]} and {both[1]} servers, {chips} chips,"
-        f" x {reads.chips / reads.per_s + decodes.chips / decodes.per_s:.4g} chip seconds of a request/{chips}",
-        "tokens_per_s_chip": f"{output} tokens x {per_s:.4g} requests per second/{chips} chips",
+        "lost_share": f"1 - {per_s} x {request_s(reads, decodes):.4g} chip seconds of a request/{of}",
+        "tokens_per_s_chip": f"{both.asked.output} tokens x {per_s}/{of}",
     }
-
-
-def _ends(plan: PlanResult, prompt: PlanResult) -> Iterator[str]:
-    """What either end of the way takes for the caches of prompts that are read at once."""
-    taken = taken_bytes(plan, prompt.question.workload.global_batch, prompt.question.workload.at_peak.attended)  # type: ignore[attr-defined]  # inference
-    for verb, bytes_, timing in zip(("sends", "takes"), (sent_bytes(plan, prompt), taken), moved(plan, prompt), strict=True):
-        yield f"{show(float(timing.time_s), 'seconds')} in which a chip {verb} {show(float(bytes_), 'bytes')}"

@@ -190,11 +190,11 @@ class Uses:
         """Of servers that read prompts alone what they send and hold."""
         if not (self.plan.question.prompts and self.plan.prefill and (prompt := self._prompt)):
             return {}
-        from tpsim.answers.servers import moved
+        from tpsim.answers.servers import Both
 
-        sends, takes = moved(self.plan, self.plan.prefill)
+        both = Both(self.plan, self.plan.prefill)
         cache = self.lists.called([prompt._program(CACHE)])  # noqa: SLF001 - it is one, too
-        ways = (*prompt._of_timing(sends), *self._of_timing(takes))  # noqa: SLF001 - likewise
+        ways = (*prompt._of_timing(both.sends), *self._of_timing(both.takes))  # noqa: SLF001 - likewise
         held = prompt.of_results()["peak_bytes"]
         return {"transfer_bytes": cache, "transfer_s": (*ways, *cache), "prompt_peak_bytes": held}
 

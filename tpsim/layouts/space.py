@@ -322,7 +322,7 @@ def _held(
     data: Mapping[str, Any], only: Mapping[str, tuple[Any, ...] | None], varied: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     """What is stated and not searched, of the fields that a search could vary."""
-    tables = {"mesh": ("mesh",), "placement": ("placement",), "shardings": ("shardings",), "cp": SHARED, PROMPTS: (PROMPTS,)}
+    tables = {name: (name,) for name in ("mesh", "placement", "shardings", PROMPTS)} | {"cp": SHARED}
     for name, keys in {**tables, **_keys(data)}.items():
         path = ".".join(keys)
         if name not in only and path not in varied and not (name == "mesh" and "tp" in only) and stands(data, keys):

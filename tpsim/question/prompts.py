@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def _refuse_nothing_sent(read: Stated) -> None:
         remedy = "ask of the prompts alone: workload.kind prefill"
         raise InputError.one("nothing-to-decode", message, read.at("workload", "output"), remedy)
     if file.workload.batch == "largest" and file.prefill.batch is None:  # type: ignore[attr-defined]  # likewise
-        message = "workload.batch: largest is of servers that decode, and nothing says how many prompts are read at once"
+        message = "workload.batch: largest is of servers that decode: how many prompts are read at once, nothing says"
         raise InputError.one("missing-batch", message, read.at_key(PROMPTS), f"add {PROMPTS}.batch: 1")
 
 
@@ -82,8 +83,8 @@ def way_out(question: Question) -> Route:
     All chips of a node send at once; where they share a way into that level, they share it.
     """
     placement, level = question.placement, question.machine.levels[-1]
-    pieces = (piece for pieces in placement.pieces.values() for piece in pieces)
-    inside = prod(piece.n for piece in pieces if placement.levels[placement.carriers[piece.carrier].level] != level.name)
+    outermost, pieces = len(placement.levels) - 1, chain.from_iterable(placement.pieces.values())
+    inside = prod(piece.n for piece in pieces if placement.carriers[piece.carrier].level < outermost)
     return (Segment(level.name, level.name, "switch", PAIR, sharing=inside if level.shared else None),)
 
 
