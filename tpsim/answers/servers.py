@@ -87,20 +87,21 @@ class Both:
 
         Requests are spread over the chips that have sequences of their own.
         """
-        question, stages, work = self.plan.question, self.plan.question.stages, self.plan.question.inference
+        question, stages = self.plan.question, self.plan.question.stages
+        work: Any = question.inference
         ways = question.mesh.size(*question.layout.type_in(("b",), "cache").axes("b"))
         spread: dict[str, Any] = {
             "global_batch": -(-requests // ways) * ways,
             "attended": self.asked.prompt,
             "steps": 1,
         }
-        sizes = sizes_of(replace(question, workload=replace(work, **spread)))  # type: ignore[type-var]  # inference
+        sizes = sizes_of(replace(question, workload=replace(work, **spread)))
         standing = self.plan.lowered.standing
         held = (
             standing.on(partial(stages.runs, rank=rank)).memory(sizes.of_stage(stages.loops(rank)))
             for rank in range(stages.ranks)
         )
-        return max(memory.cache_bytes for memory in held)
+        return max(memory.cache_bytes or 0 for memory in held)
 
     @cached_property
     def sends(self) -> Timing:
@@ -175,10 +176,13 @@ def whole(reads: Side, decodes: Side) -> tuple[int, int]:
 
     def nearest(fewer: int) -> tuple[int, int]:
         many = int(fewer * max(ratio, 1 / ratio))
-        near = [(some, fewer) if ratio > 1 else (fewer, some) for some in (many, many + 1)]
-        return min(near, key=lambda both: lost(*both, reads, decodes))
+        near: list[tuple[int, int]] = [(some, fewer) if ratio > 1 else (fewer, some) for some in (many, many + 1)]
+        return min(near, key=missed)
 
-    return next(both for both in map(nearest, count(1)) if lost(*both, reads, decodes) <= NEAR)
+    def missed(several: tuple[int, int]) -> float:
+        return lost(*several, reads, decodes)
+
+    return next(several for several in map(nearest, count(1)) if missed(several) <= NEAR)
 
 
 # Explained --------------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class Uses:
         """What the plan of the prompt is made with, which may be one on another machine."""
         if self.plan.prefill is None:
             return None
-        machine = self.fact.inputs.get(PROMPTS, self.fact.inputs)["hardware"]
+        machine = self.fact.asked.get(AskedField(PROMPTS, "hardware"), self._machine)
         fact = self.fact.but(inputs={**self.fact.inputs, "hardware": machine})
         return Uses(self.plan.prefill, fact, self.lists)
 

@@ -11,7 +11,7 @@ from tpsim.fabric.wires import Segment, capacity
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.prices import PAIR
-from tpsim.question.serving_file import PROMPTS, PrefillScenario, PromptServer
+from tpsim.question.serving_file import PROMPTS, PrefillFields, PrefillScenario, PromptServer
 
 if TYPE_CHECKING:
     from tpsim.fabric.wires import Route
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 OWN = tuple(name for name in PromptServer.model_fields if name not in ("hardware", "batch"))
 """What says how a server is cut: of the scenario's own, which is cut otherwise, nothing is taken over."""
 
-REPLIES = ("output", "batch")
-"""Of a workload of prompts and replies what a prompt has not, or may have otherwise."""
-
 
 def server_of(read: Stated) -> Stated:
     """What a scenario states of the servers that read its prompts, as a scenario of these alone, place by place."""
@@ -32,7 +29,7 @@ def server_of(read: Stated) -> Stated:
     own = {name: value for name, value in section.data.items() if value is not None}
     batch, work = own.pop("batch", None), whole.data["workload"]
     read_at_once = work.get("batch") if batch is None else batch
-    workload = {name: value for name, value in work.items() if name not in REPLIES}
+    workload = {name: value for name, value in work.items() if name in PrefillFields.model_fields}
     workload |= {"kind": "prefill", **({} if read_at_once is None else {"batch": read_at_once})}
     left = {name: value for name, value in whole.data.items() if name not in (*OWN, PROMPTS, "require")}
     spots = {at: spot for at, spot in whole.spots.items() if at[:1] not in [(name,) for name in (*own, *OWN)]}
@@ -66,11 +63,11 @@ def connected(question: Question) -> Question:
     sides = (question, question.prompts) if question.prompts else (question,)
     for side in sides:
         machine, outermost = side.machine, side.machine.levels[-1]
-        rooms = [capacity(level) for level in machine.levels]
+        room = prod(capacity(level) or 0 for level in machine.levels)  # 0 where a level joins any number
         chips = sum(other.mesh.devices for other in sides if other.machine == machine)
-        full = None not in rooms and prod(room for room in rooms if room) < chips
+        full = 0 < room < chips
         if outermost.topology != "switch" or full:
-            why = f"{outermost.name} joins {prod(map(int, rooms))} chips" if full else f"{outermost.name} is no switch"
+            why = f"{outermost.name} joins {room} chips" if full else f"{outermost.name} is no switch"
             message = f"caches go from servers to servers over a network, and {machine.name} has none: {why}"
             remedy = "name hardware with one, or let the same servers do both: remove prefill"
             raise InputError.one("no-network", message, question.stated.at(PROMPTS), remedy)
