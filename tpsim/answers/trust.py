@@ -63,6 +63,9 @@ NOT_SERVED = (
 )
 """The same of a plan of inference."""
 
+SENT_LAYERS = "caches that are sent layer by layer while their prompt is read; requests that servers of prompts wait for"
+"""Of servers that read prompts alone."""
+
 RETURNED = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
 
 ALONE = "kernels run one after another, each at the slower of matrix unit and memory"
@@ -97,10 +100,18 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     casts = CASTS if question.inference else NARROWED
     narrow = (casts.format(question.products),) if question.products in IN_LAYERS else ()
     if question.inference:
-        return (*NOT_SERVED, *host, *forwarded, *narrow, *([RETURNED] if question.schedule else []))
+        return (*NOT_SERVED, *host, *forwarded, *narrow, *_beside_steps(question))
     late = () if question.machine.chip.interruption else (NO_STRAGGLERS,)
     norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
     return (*NOT_MODELLED, *host, *late, *norm, *forwarded, *narrow, *_reach(question))
+
+
+def _beside_steps(question: Question) -> Iterator[str]:
+    """Of inference what is between stages, and between servers."""
+    if question.schedule:
+        yield RETURNED
+    if question.prompts:
+        yield SENT_LAYERS
 
 
 def _reach(question: Question) -> Iterator[str]:
