@@ -8,12 +8,16 @@ from itertools import product
 from math import prod
 
 import pytest
+from yaml import safe_dump
 
 import tpsim
+from tpsim.answers.plan import fitting
 from tpsim.answers.servers import NEAR, Both, Side, lost, whole
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Leaf
+from tpsim.question.memo import Memo
 from tpsim.question.save import scenario_text
+from tpsim.question.scenario import resolve
 
 PORT = {"extends": "dgx-h100", "levels": {"network": {"link": {"bandwidth": "50 GB/s"}}}}
 """A port of 50 GB/s, of which the cost model ``book`` takes all, with no launch."""
@@ -248,6 +252,21 @@ def test_a_plan_says_whether_its_prompts_fit_too():
     assert plan.change is None
 
 
+def test_a_question_whose_prompts_do_not_fit_has_no_plan_that_fits():
+    for chips, fits in ((1, False), (8, True)):
+        question = resolve(scenario(cut(8), cut(chips, batch=1)))
+        assert (fitting(question, Memo()) is not None) == fits
+
+
+def test_a_move_of_caches_is_launched_as_prompts_are_and_not_by_a_graph_of_steps():
+    """One of eight chips takes the whole cache, which eight send: it is the fuller port."""
+    plan = served(cut(1, dp=8), cut(8, batch=1), ["cost_model=additive"], model="llama-3-8b", hardware="dgx-h100")
+    both = Both(plan, plan.prefill)
+    assert (plan.question.force.launch, plan.prefill.question.force.launch) == ("graph", None)
+    assert both.takes.launch_s == both.sends.launch_s
+    assert plan.serve.servers.transfer_s == both.takes.time_s > both.sends.time_s
+
+
 def test_a_demand_on_the_first_token_is_one_on_servers_of_prompts():
     asked = ["require.ttft=< 300 ms", "require.tpot=< 100 ms"]
     assert served(cut(8), cut(8, batch=1), asked).ok
@@ -262,6 +281,21 @@ def test_a_saved_scenario_is_the_same_plan(tmp_path):
     again = tpsim.plan(path)
     assert again.serve.servers == plan.serve.servers
     assert again.resolved["prefill"] == plan.resolved["prefill"]
+
+
+def test_a_machine_of_prompts_in_a_file_beside_the_scenario_is_found_from_where_that_is_saved(tmp_path):
+    own, there = tmp_path / "own", tmp_path / "there"
+    own.mkdir()
+    there.mkdir()
+    text = "tpsim: hardware/1\nextends: dgx-a100\nname: mine\n"
+    (own / "mine.yaml").write_text(text, encoding="utf-8")
+    stated = {**scenario(cut(8), cut(4, batch=2, hardware="./mine.yaml")), "hardware": "dgx-h100"}
+    (own / "asked.yaml").write_text(safe_dump(stated), encoding="utf-8")
+    plan = tpsim.plan(own / "asked.yaml")
+    (there / "saved.yaml").write_text(scenario_text(plan.question, there), encoding="utf-8")
+    again = tpsim.plan(there / "saved.yaml")
+    assert again.prefill.question.machine.name == "mine"
+    assert again.serve.servers == plan.serve.servers
 
 
 def test_a_machine_of_another_kind_is_an_assumption_of_its_own():
