@@ -159,6 +159,22 @@ def test_layouts_beside_servers_of_prompts_are_ranked_by_the_money_that_their_pl
     assert few.plans < few.fitting
 
 
+def test_servers_of_prompts_that_are_varied_are_ranked_with_those_that_decode_by_what_both_cost():
+    asked = {**BESIDE, "assume": {"price_per_chip_hour": 1}}
+    vary = ["prefill.mesh.tensor=2,4,8", "prefill.batch=1,2"]
+    found = search(asked, chips=8, by="money", top=1, vary=vary, overrides=["require.ttft=< 120 ms"])
+    cuts = [{**READING, "mesh": {"tensor": tp}, "batch": batch} for tp, batch in product((2, 4, 8), (1, 2))]
+    plans = [plan for reading in cuts for plan in brute({**asked, "prefill": reading}, 8)[0]]
+    able = [plan for plan in plans if plan.memory.room_bytes >= 0 and plan.serve.ttft_s < 0.12]
+    best = min(able, key=lambda plan: plan.run.price_per_million_tokens)
+    prompts = best.prefill.question
+    varied = {"prefill.mesh.tensor": prompts.mesh.devices, "prefill.batch": prompts.workload.global_batch}
+    assert len(able) < len(plans)
+    assert found.best.varied == varied
+    assert 1e6 * found.best.planned.value("money") == pytest.approx(best.run.price_per_million_tokens, rel=1e-9)
+    assert found.held["prefill"] == {"mesh": {}, "layout": READING["layout"]}
+
+
 def test_servers_of_prompts_that_do_not_fit_are_refused_before_others_are_searched():
     with pytest.raises(
         InputError, match="no layout helps servers that read prompts, which are held as stated: DOES NOT"

@@ -11,10 +11,14 @@ import pytest
 from yaml import safe_dump
 
 import tpsim
+from tpsim.answers.explain import explain
 from tpsim.answers.plan import fitting
-from tpsim.answers.servers import NEAR, Both, Side, lost, whole
+from tpsim.answers.servers import NEAR, NOUNS, Both, Side, lost, whole
+from tpsim.claims.verify import verify
+from tpsim.pages.plan import page
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.op import Leaf
+from tpsim.quantity.errors import InputError
 from tpsim.question.memo import Memo
 from tpsim.question.save import scenario_text
 from tpsim.question.scenario import resolve
@@ -305,3 +309,43 @@ def test_a_machine_of_another_kind_is_an_assumption_of_its_own():
     assert any(text.startswith("prefill: ") for text in texts)
     assert not [text for text in texts if text.startswith("prefill: ") and text.removeprefix("prefill: ") in texts]
     assert plan.question.guesses > served(cut(8), None, asked, hardware="dgx-h100").question.guesses
+
+
+def test_each_number_of_servers_of_prompts_is_explained_by_figures_that_come_to_it():
+    asked = scenario(cut(8), cut(4, batch=1), batch=64, output=256)
+    plan = tpsim.plan(asked)
+    told = {name: explain(f"serve.servers.{name}", asked).derivations[0] for name in NOUNS}
+    assert {name: one.value for name, one in told.items()} == {name: plan.serve.servers[name] for name in NOUNS}
+    assert told["transfer_bytes"].formula == "4*L*T*b*dh*kv_heads"
+    assert told["transfer_s"].formula == (
+        "the longer of 6.711 ms in which a chip sends 335.5 MB and 3.355 ms in which a chip takes 167.8 MB"
+    )
+    reads, decodes = Both(plan, plan.prefill).reads, Both(plan, plan.prefill).decodes
+    assert told["ratio"].formula == f"{decodes.per_s:.4g}/{reads.per_s:.4g} requests per second"
+    with pytest.raises(InputError, match="unknown-name"):
+        explain("serve.servers.nonsense", asked)
+
+
+def test_both_servers_are_run_and_neither_claim_fails():
+    asked = scenario(cut(2, dp=2), cut(2, pp=2, batch=2), model="llama-3-8b", prompt=64, batch=4)
+    runs = verify(asked).runs
+    assert [run.name for run in runs] == ["served", "served: prefill"]
+    assert [run.mesh["tensor"] for run in runs] == [2, 2]
+    assert [run.mesh.get("pipe") for run in runs] == [None, 2]
+    assert all(check.ok for run in runs for check in run.checks)
+
+
+def test_a_page_names_both_servers_and_what_goes_between_them():
+    plan = served(cut(8), cut(4, batch=1, sequence_parallel=True), batch=64, output=256)
+    facts = dict(page(plan, verbose=False).facts)
+    due = "dgx-h100, 4 chips: data 1 x tensor 4; tensor 4 = nvlink 4; tp tensor, dp data, sequence parallel; 1 at once"
+    assert facts["prompts"] == due
+    assert [line.label for line in plan.lines] == ["time", "memory", "prompts", "servers"]
+    prompts, servers = (line.text for line in plan.lines[2:])
+    told = plan.serve.servers
+    assert "; a cache of 1.342 GB moves in 6.711 ms, ports " in prompts
+    assert servers.startswith(
+        f"{told.ratio:.3g} of prompts for each that decodes; {told.prompt_servers} of prompts and "
+    )
+    assert servers.endswith(f"; {told.tokens_per_s_chip:,.0f} tokens/s per chip of all")
+    assert "caches that are sent layer by layer" in " ".join(plan.not_modelled)

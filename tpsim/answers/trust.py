@@ -63,7 +63,9 @@ NOT_SERVED = (
 )
 """The same of a plan of inference."""
 
-SENT_LAYERS = "caches that are sent layer by layer while their prompt is read; requests that servers of prompts wait for"
+SENT_LAYERS = (
+    "caches that are sent layer by layer while their prompt is read; requests that servers of prompts wait for"
+)
 """Of servers that read prompts alone."""
 
 RETURNED = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"

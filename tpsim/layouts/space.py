@@ -329,8 +329,15 @@ def _held(
             value = data
             for key in keys:
                 value = value[key]
-            yield path, value
+            yield path, _but_for(varied, value, path)
     yield from ((name, values[0]) for name, values in only.items() if values and len(values) == 1)
+
+
+def _but_for(varied: Mapping[str, Any], value: Any, path: str) -> Any:
+    """A part of a scenario without what of it is varied."""
+    inside = value.items() if isinstance(value, Mapping) else ()
+    kept = {key: _but_for(varied, one, f"{path}.{key}") for key, one in inside if f"{path}.{key}" not in varied}
+    return kept if isinstance(value, Mapping) else value
 
 
 CHUNKED = tuple(name for name, maker in SCHEDULES.items() if maker.several)
