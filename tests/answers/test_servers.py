@@ -227,6 +227,12 @@ def test_a_port_that_is_full_for_longer_than_a_prompt_takes_sets_the_pace():
     assert servers.decode_requests_per_s == pytest.approx(1 / full_s)
 
 
+def test_a_server_takes_no_more_prompts_at_once_than_it_replies_to():
+    """Sixteen prompts are read at once, and go to two servers of eight replies: each chip takes eight of them."""
+    plan = served(cut(4), cut(8, batch=16), batch=8)
+    assert plan.serve.servers.transfer_s == pytest.approx(8 * 1_342_177_280 / 4 / 50e9)
+
+
 def test_chips_that_share_the_way_out_of_their_node_share_it_for_caches_too():
     """a3high: 8 chips of a node have 800 Gbit/s together: 12.5 GB/s each, of four 25 GB/s."""
     whole_node, half = (

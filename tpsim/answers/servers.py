@@ -63,8 +63,13 @@ class Both:
 
     @property
     def at_once(self) -> int:
-        """Prompts that are read at once, whose caches go at once, to one server."""
+        """Prompts that are read at once, whose caches go at once."""
         return self.prompt.question.workload.global_batch
+
+    @property
+    def in_one(self) -> int:
+        """Of these as many as go to one server: all, as far as it replies to so many."""
+        return min(self.at_once, self.plan.question.workload.global_batch)
 
     @property
     def of_one(self) -> Sizes:
@@ -111,7 +116,7 @@ class Both:
     @cached_property
     def takes(self) -> Timing:
         """What the fullest port takes that gets them."""
-        return self._port(self.plan.question, self.taken_bytes(self.at_once))
+        return self._port(self.plan.question, self.taken_bytes(self.in_one))
 
     def _port(self, question: Question, bytes_: Any) -> Timing:
         """What so many bytes take at the port of a chip, launched by those that send them: no graph of steps does."""
@@ -220,7 +225,7 @@ def _texts(both: Both, servers: Servers) -> dict[str, str]:
     several = (servers.prompt_servers, servers.decode_servers, reads, decodes)
     per_s, of = f"{done(*several):.4g} requests per second", f"{chips(*several):,} chips"
     busy, full = ([show(one, "seconds") for one in side] for side in zip(reads[2:], decodes[2:], strict=True))
-    ends = {"sends": (both.sends, both.sent_bytes), "takes": (both.takes, both.taken_bytes(both.at_once))}
+    ends = {"sends": (both.sends, both.sent_bytes), "takes": (both.takes, both.taken_bytes(both.in_one))}
     moved = (
         f"{show(float(end.time_s), 'seconds')} in which a chip {verb} {show(float(size), 'bytes')}"
         for verb, (end, size) in ends.items()
