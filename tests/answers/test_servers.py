@@ -14,6 +14,7 @@ import tpsim
 from tpsim.answers.explain import explain
 from tpsim.answers.plan import fitting
 from tpsim.answers.servers import NEAR, NOUNS, Both, Side, lost, whole
+from tpsim.answers.verdict import percent
 from tpsim.claims.verify import verify
 from tpsim.pages.plan import page
 from tpsim.program.dtypes import DTYPE_BYTES
@@ -349,7 +350,10 @@ def test_a_page_names_both_servers_and_what_goes_between_them():
     assert [line.label for line in plan.lines] == ["time", "memory", "prompts", "servers"]
     prompts, servers = (line.text for line in plan.lines[2:])
     told = plan.serve.servers
-    assert "; a cache of 1.342 GB moves in 6.711 ms, ports " in prompts
+    busy = f"the fullest port is busy {percent(told.port_share)} of its time"
+    assert prompts.endswith(f"; a cache of 1.342 GB moves in 6.711 ms, {busy}")
+    several = served(cut(8), cut(4, batch=3, sequence_parallel=True), batch=64, output=256).lines[2].text
+    assert "; 3 caches of 1.342 GB each move in 20.13 ms, " in several
     assert servers.startswith(
         f"{told.ratio:.3g} of prompts for each that decodes; {told.prompt_servers} of prompts and "
     )

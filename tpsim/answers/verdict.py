@@ -33,8 +33,8 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
     memory, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(memory.verdict + about_memory, "memory", holds, memory.brief + about_memory)
-    if plan.serve and plan.serve.servers:
-        yield from _servers_lines(plan.serve.servers)
+    if plan.serve and plan.serve.servers and plan.prefill:
+        yield from _servers_lines(plan.serve.servers, plan.prefill.question.workload.global_batch)
     if plan.band:
         yield Line(plan.band.text + about_band, "band", not about_band)
     if plan.run:
@@ -75,11 +75,15 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
     return f"{waits_text(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
 
 
-def _servers_lines(servers: Servers) -> Iterator[Line]:
-    """What a server of prompts holds and sends, and how many of them keep up with those that decode."""
-    held, moved = servers.prompt_memory, show(float(servers.transfer_bytes), "bytes")
-    full = f"ports {percent(servers.port_share)} full"
-    sent = f"; a cache of {moved} moves in {show(servers.transfer_s, 'seconds')}, {full}"
+def _servers_lines(servers: Servers, at_once: int) -> Iterator[Line]:
+    """What a server of prompts holds and sends, and how many of them keep up with those that decode.
+
+    at_once  prompts that it reads, whose caches it sends
+    """
+    held, moved = servers.prompt_memory, f"of {show(float(servers.transfer_bytes), 'bytes')}"
+    move = f"a cache {moved} moves" if at_once == 1 else f"{at_once:,} caches {moved} each move"
+    full = f"the fullest port is busy {percent(servers.port_share)} of its time"
+    sent = f"; {move} in {show(servers.transfer_s, 'seconds')}, {full}"
     yield Line(held.verdict + sent, "prompts", held.fits is not False, f"servers of prompts: {held.brief}")
     both = f"{servers.prompt_servers:,} of prompts and {servers.decode_servers:,} that decode"
     near = f"{servers.ratio:.3g} of prompts for each that decodes; {both} lose {percent(servers.lost_share)}"
