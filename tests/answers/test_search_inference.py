@@ -128,6 +128,9 @@ def test_servers_of_prompts_are_held_while_those_that_decode_are_searched():
     assert found.held["prefill"] == READING
     assert {row.plan.serve.ttft_s for row in found.rows} == {tpsim.plan(BESIDE).serve.ttft_s}
     assert {row.plan.chips for row in found.rows} == {8}
+    best = found.rows[0].plan
+    assert [line for line in found.lines if line.label in ("prompts", "servers")] == [*best.lines[2:4]]
+    assert [line.label for line in best.lines[2:4]] == ["prompts", "servers"]
     assert any(
         name == "held" and "prefill {mesh: {tensor: 4}" in text for name, text in page(found, verbose=False).facts
     )

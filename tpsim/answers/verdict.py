@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tpsim.answers.changes import FieldChange
     from tpsim.answers.plan import PlanResult
-    from tpsim.answers.serve import Serve, Servers
+    from tpsim.answers.serve import Serve
 
 
 def verdict_lines(plan: PlanResult) -> Iterator[Line]:
@@ -33,8 +33,7 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
     memory, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(memory.verdict + about_memory, "memory", holds, memory.brief + about_memory)
-    if plan.serve and plan.serve.servers and plan.prefill:
-        yield from _servers_lines(plan.serve.servers, plan.prefill.question.workload.global_batch)
+    yield from servers_lines(plan)
     if plan.band:
         yield Line(plan.band.text + about_band, "band", not about_band)
     if plan.run:
@@ -75,12 +74,13 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
     return f"{waits_text(plan, serve)}: bound by {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
 
 
-def _servers_lines(servers: Servers, at_once: int) -> Iterator[Line]:
-    """What a server of prompts holds and sends, and how many of them keep up with those that decode.
-
-    at_once  prompts that it reads, whose caches it sends
-    """
-    held, moved = servers.prompt_memory, f"of {show(float(servers.transfer_bytes), 'bytes')}"
+def servers_lines(plan: PlanResult) -> Iterator[Line]:
+    """What servers that read prompts alone hold and send, and how many of them keep up with those that decode."""
+    servers = plan.serve and plan.serve.servers
+    if not servers or plan.prefill is None:
+        return
+    at_once, held = plan.prefill.question.workload.global_batch, servers.prompt_memory
+    moved = f"of {show(float(servers.transfer_bytes), 'bytes')}"
     move = f"a cache {moved} moves" if at_once == 1 else f"{at_once:,} caches {moved} each move"
     full = f"the fullest port is busy {percent(servers.port_share)} of its time"
     sent = f"; {move} in {show(servers.transfer_s, 'seconds')}, {full}"
