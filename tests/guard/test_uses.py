@@ -120,7 +120,16 @@ def test_what_servers_of_prompts_come_to_is_made_with_the_figures_of_their_own_m
         moved = {one.quantity: one for one in moved_in(question.name, recorded(plan), recorded(again))}
         assert {quantity, "reply_s"} == {*moved}
         assert all(f"dgx-a100.{path}" in names(lock, one) for one in moved.values())
-        assert all(f"dgx-h100.{path}" not in names(lock, moved[quantity]) for _ in [0] if quantity == "ttft_s")
+
+
+def test_whether_states_fit_hangs_on_the_memory_of_servers_of_prompts_too():
+    question = resolve("llama3-70b-h100-disaggregated", overrides=["prefill.hardware=dgx-a100"])
+    plan, path = priced(question), "chip.memory.capacity"
+    less = changed(question.prompts.machine, lambda one: one.but(value=3e10) if one.path == path else one)
+    again = priced(replace(question, prompts=replace(question.prompts, machine=less)), plan.memo)
+    (fit,) = (one for one in moved_in(question.name, recorded(plan), recorded(again)) if one.quantity == "states_fit")
+    assert (fit.old, fit.new) == (True, False)
+    assert f"dgx-a100.{path}" in names(held(plan), fit)
 
 
 NOT_TAKEN = ("pat", "in-switch", "tree", "flat-ring", "ll128")

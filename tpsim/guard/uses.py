@@ -145,11 +145,11 @@ class Uses:
         rows = tuple(dict.fromkeys(chain.from_iterable(map(self.of_row, self.plan.collectives))))
         flops, *states = (self.lists.called([self._program(part)]) for part in ("flops", *HELD))
         compute = (*self._of_machine(self._read(_computed)), *flops)
-        cache = self.lists.called([self._program(CACHE)])
+        cache = self.of_cache
         order = self.lists.called(self._orders())
         late = self._of_machine(["chip.interruption"] if self.plan.pacing.stragglers_s else [])
         step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
-        prompt = self._of_prompt() or step
+        prompt, servers = self._of_prompt() or step, self._of_servers()
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory.capacity.value))
         demands = {
             "best": (*room, *step, *memory),
@@ -162,14 +162,14 @@ class Uses:
             **dict.fromkeys(("step_s", "exposed_s", *WAITS), step),
             "compute_s": compute,
             "ttft_s": prompt,
-            **self._of_servers(),
-            "reply_s": (*prompt, *step, *self._of_servers().get("transfer_s", ())),
+            **servers,
+            "reply_s": (*prompt, *step, *servers.get("transfer_s", ())),
             "flops": flops,
             **{f"{part}_bytes": names for part, names in zip(HELD, states, strict=True)},
             f"{CACHE}_bytes": cache,
             **dict.fromkeys(("kept_bytes", "peak_bytes"), demands["peak"]),
             "placement": self._of_machine(self._properties(())),
-            STATES_FIT: (*room, *memory),
+            STATES_FIT: (*room, *memory, *servers.get(STATES_FIT, ())),
             **{f"require.{name}": names for name, names in demands.items()},
         }
 
@@ -193,12 +193,17 @@ class Uses:
         from tpsim.answers.servers import Both
 
         both = Both(self.plan, self.plan.prefill)
-        cache = self.lists.called([prompt._program(CACHE)])  # noqa: SLF001 - it is one, too
-        ways = (*prompt._of_timing(both.sends), *self._of_timing(both.takes))  # noqa: SLF001 - likewise
-        held = prompt.of_results()["peak_bytes"]
-        return {"transfer_bytes": cache, "transfer_s": (*ways, *cache), "prompt_peak_bytes": held}
+        cache, ways = prompt.of_cache, (*prompt.of_timing(both.sends), *self.of_timing(both.takes))
+        held = prompt.of_results()
+        sent = {"transfer_bytes": cache, "transfer_s": (*ways, *cache)}
+        return {**sent, "prompt_peak_bytes": held["peak_bytes"], STATES_FIT: held[STATES_FIT]}
 
-    def _of_timing(self, timing: Timing) -> Names:
+    @property
+    def of_cache(self) -> Names:
+        """Of what its program keeps of tokens."""
+        return self.lists.called([self._program(CACHE)])
+
+    def of_timing(self, timing: Timing) -> Names:
         """Of what moves over a way between servers: what its timing reads."""
         levels = {segment.level for segment in timing.asked.route} if timing.asked else set()
         constants, formulas = self._named(timing)

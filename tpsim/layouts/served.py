@@ -139,14 +139,14 @@ class Served:
         """
         from tpsim.question.prompts import weight
 
-        prompts, fields = prefill_of(question), question.stated.file.workload
+        fields: Any = question.stated.file.workload
         if PROMPTS not in self.prices:
-            self.prices[PROMPTS] = self.measure(prompts, self.memo)
+            self.prices[PROMPTS] = self.measure(prefill_of(question), self.memo)
         read: Weighed = self.prices[PROMPTS]
         weights = np.array([weight(case) for case in self.group.meshes])[self.group.on]
-        at_once = read.tokens / prompts.workload.seq
-        both_s = read.step_s * weights * question.workload.global_batch / at_once + fields.steps * step_s  # type: ignore[attr-defined]  # of replies
-        return np.full(len(step_s), read.step_s), both_s * question.workload.seq / fields.output * (step_s > 0)  # type: ignore[attr-defined]  # likewise
+        prompts_s = read.step_s * weights * question.workload.global_batch * fields.prompt / read.tokens
+        both_s = (prompts_s + fields.steps * step_s) * (step_s > 0)
+        return np.full(len(step_s), read.step_s), both_s * question.workload.seq / fields.output
 
     def _step_s(self, figures: Figures) -> Any:
         """Seconds that a step does not take less than: a batch goes through all stages."""
