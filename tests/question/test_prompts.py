@@ -92,6 +92,10 @@ REFUSED = {
         ("unknown-machine", 13, 13, ""),
     ),
     "replies of one token": (("output: 8", "output: 1"), ("nothing-to-decode", 7, 55, "")),
+    "drafts": (
+        ("output: 8", "output: 8, speculation: {tokens: 1, acceptance: 0.5}"),
+        ("not-supported-yet", 7, 71, "leave one of both out"),
+    ),
     "as many as fill memory": (("batch: 8", "batch: largest"), ("missing-batch", 10, 1, "add prefill.batch: 1")),
     "a table and a layout": (
         ("  layout: {tp: tensor}\n", '  layout: {tp: tensor}\n  shardings: {"*": {g: tensor}}\n'),

@@ -47,9 +47,7 @@ def _refuse_unsent(read: Stated) -> None:
     """
     file = read.file
     if file.workload.speculation:  # type: ignore[attr-defined]  # of prompts and replies
-        message = (
-            "drafts beside servers that read prompts alone are not supported: where a draft reads them, nothing says"
-        )
+        message = "drafts beside servers that read prompts alone are not supported: nothing says who reads them for it"
         remedy = f"leave one of both out: {PROMPTS}, or workload.speculation"
         raise InputError.one("not-supported-yet", message, read.at("workload", "speculation"), remedy)
     if not file.workload.steps:  # type: ignore[attr-defined]  # of prompts and replies
