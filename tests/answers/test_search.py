@@ -523,3 +523,21 @@ def test_an_axis_without_a_role_and_one_layout_are_said_as_they_are():
         "; axis spare 2 is used by no role: its chips repeat the same work; add it to layout.tp or layout.dp"
     )
     assert told["space"].startswith("1 layout considered, 1 legal, 1 fit; ")
+
+
+def test_what_a_better_part_brings_is_told_in_what_layouts_are_ranked_by():
+    """More memory has room for more sequences: steps are longer, and chips make more tokens in a second."""
+    asked = {"chips": 8, "batch": "largest", "tp": 4, "dp": 2, "pp": 1, "overrides": ["layout.cache=heads"], "top": 1}
+    found = search("llama3-70b-h100-decode", by="tokens_per_s_chip", sensitivity=True, **asked)
+    (more,) = (one for one in found.sensitivity if (one.part, one.factor) == ("memory capacity", 1.1))
+    larger = {"extends": "dgx-h100", "chip": {"memory": {"capacity": "88 GB"}}}
+    overrides = [*asked["overrides"], f"hardware={json.dumps(larger)}"]
+    again = search("llama3-70b-h100-decode", by="tokens_per_s_chip", **{**asked, "overrides": overrides})
+    today, then = found.best.plan, again.best.plan
+    assert more.best_s == pytest.approx(then.step.time_s)
+    assert more.best_s > today.step.time_s
+    assert more.relative == pytest.approx(today.serve.tokens_per_s_chip / then.serve.tokens_per_s_chip - 1)
+    assert -0.2 < more.relative < -0.01 < 0.01 < more.best_elasticity < 1
+    said = page(found, verbose=False).tables[1].columns
+    assert [(one.factor, one.unlocks) for one in found.sensitivity if one.unlocks] == [(1.2, "batch 722")]
+    assert {column.key: column.header for column in said}["elasticity"] == "chip time of a token % per %\nlayout held"

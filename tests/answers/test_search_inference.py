@@ -21,6 +21,8 @@ DECODE = {
 }
 PROMPTS = {**DECODE, "workload": {"kind": "prefill", "batch": 8, "prompt": 2048}}
 REPLIES = {**DECODE, "model": "llama-3-70b", "workload": {"kind": "serve", "batch": 32, "prompt": 512, "output": 64}}
+READING = {"mesh": {"tensor": 4}, "layout": {"tp": "tensor"}, "batch": 2}
+BESIDE = {**REPLIES, "prefill": READING}
 EXPERTS = {**DECODE, "model": "mixtral-8x7b", "workload": {"kind": "decode", "batch": 64, "context": 1024}}
 
 
@@ -58,8 +60,8 @@ def brute(scenario, chips, overrides=()):
 
 @pytest.mark.parametrize(
     ("scenario", "chips"),
-    [(DECODE, 8), (REPLIES, 8), (EXPERTS, 8), (PROMPTS, 4), ({**EXPERTS, "planner": "cheapest"}, 4)],
-    ids=["decoding", "prompts and replies", "decoding of experts", "prompts", "paths of their own"],
+    [(DECODE, 8), (REPLIES, 8), (BESIDE, 8), (EXPERTS, 8), (PROMPTS, 4), ({**EXPERTS, "planner": "cheapest"}, 4)],
+    ids=["decoding", "prompts and replies", "replies alone", "decoding of experts", "prompts", "paths of their own"],
 )
 def test_the_best_layouts_are_those_of_brute_force(scenario, chips):
     found, few = search(scenario, chips=chips, top=1000), search(scenario, chips=chips, top=3)
@@ -99,7 +101,7 @@ def test_no_number_of_plans_ends_a_search_of_inference_before_its_best_are_known
     assert 1 < few.plans < few.fitting
 
 
-@pytest.mark.parametrize("scenario", [DECODE, REPLIES, EXPERTS, PROMPTS])
+@pytest.mark.parametrize("scenario", [DECODE, REPLIES, BESIDE, EXPERTS, PROMPTS])
 def test_every_row_is_the_plan_of_its_scenario_read_back(scenario, tmp_path):
     for row in search(scenario, chips=8, top=4).rows:
         path = tmp_path / f"{row.rank}.yaml"
@@ -119,6 +121,68 @@ def test_what_is_required_of_tokens_leaves_out_layouts_and_the_best_of_the_other
     assert bound.plans == 1  # of the others bounds tell
     assert [row.step_s for row in bound.rows] == [able[0].step_s]
     assert bound.best.step_s > free.best.step_s
+
+
+def test_servers_of_prompts_are_held_while_those_that_decode_are_searched():
+    found = search(BESIDE, chips=8, top=3)
+    assert found.held["prefill"] == READING
+    assert {row.plan.serve.ttft_s for row in found.rows} == {tpsim.plan(BESIDE).serve.ttft_s}
+    assert {row.plan.chips for row in found.rows} == {8}
+    best = found.rows[0].plan
+    assert [line for line in found.lines if line.label in ("prompts", "servers")] == [*best.lines[2:4]]
+    assert [line.label for line in best.lines[2:4]] == ["prompts", "servers"]
+    assert any(
+        name == "held" and "prefill {mesh: {tensor: 4}" in text for name, text in page(found, verbose=False).facts
+    )
+
+
+def test_a_limit_on_the_first_token_holds_for_all_layouts_or_for_none_where_others_read_prompts():
+    ttft_s = tpsim.plan(BESIDE).serve.ttft_s
+    met, missed = (
+        search(BESIDE, chips=8, top=1, overrides=[f"require.ttft=< {ttft_s * times * 1e3:.6f} ms"])
+        for times in (1.01, 0.99)
+    )
+    assert (met.violating, met.ok) == (0, True)
+    assert (missed.violating, missed.ok) == (missed.fitting, False)
+    assert missed.plans == 0
+
+
+@pytest.mark.parametrize("batch", [32, "largest"])
+def test_layouts_beside_servers_of_prompts_are_ranked_by_the_money_that_their_plans_come_to(batch):
+    """Prompts on chips of twice the price; a layout is paid for as many of them as keep up."""
+    price = {"extends": "dgx-h100", "chip": {"price_per_hour": 4.0}}
+    asked = {**BESIDE, "hardware": {"extends": "dgx-h100", "chip": {"price_per_hour": 2.0}}}
+    asked |= {"prefill": {**READING, "hardware": price}, "workload": {**REPLIES["workload"], "batch": batch}}
+    found, few = (search(asked, chips=8, by="money", top=top) for top in (1000, 3))
+    plans = [plan for plan in brute(asked, 8)[0] if plan.memory.room_bytes >= 0]
+    money = sorted(plan.run.price_per_million_tokens for plan in plans)
+    assert len(money) > 10
+    assert [1e6 * row.planned.value("money") for row in found.rows] == pytest.approx(money, rel=1e-9)
+    assert [1e6 * row.planned.value("money") for row in few.rows] == pytest.approx(money[:3], rel=1e-9)
+    assert few.plans < few.fitting
+
+
+def test_servers_of_prompts_that_are_varied_are_ranked_with_those_that_decode_by_what_both_cost():
+    asked = {**BESIDE, "assume": {"price_per_chip_hour": 1}}
+    vary = ["prefill.mesh.tensor=2,4,8", "prefill.batch=1,2"]
+    found = search(asked, chips=8, by="money", top=1, vary=vary, overrides=["require.ttft=< 120 ms"])
+    cuts = [{**READING, "mesh": {"tensor": tp}, "batch": batch} for tp, batch in product((2, 4, 8), (1, 2))]
+    plans = [plan for reading in cuts for plan in brute({**asked, "prefill": reading}, 8)[0]]
+    able = [plan for plan in plans if plan.memory.room_bytes >= 0 and plan.serve.ttft_s < 0.12]
+    best = min(able, key=lambda plan: plan.run.price_per_million_tokens)
+    prompts = best.prefill.question
+    varied = {"prefill.mesh.tensor": prompts.mesh.devices, "prefill.batch": prompts.workload.global_batch}
+    assert len(able) < len(plans)
+    assert found.best.varied == varied
+    assert 1e6 * found.best.planned.value("money") == pytest.approx(best.run.price_per_million_tokens, rel=1e-9)
+    assert found.held["prefill"] == {"mesh": {}, "layout": READING["layout"]}
+
+
+def test_servers_of_prompts_that_do_not_fit_are_refused_before_others_are_searched():
+    with pytest.raises(
+        InputError, match="no layout helps servers that read prompts, which are held as stated: DOES NOT"
+    ):
+        search({**BESIDE, "prefill": {**READING, "mesh": {"tensor": 1}}}, chips=8)
 
 
 def test_batches_are_compared_by_what_a_chip_makes_under_a_limit_of_latency():

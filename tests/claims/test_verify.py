@@ -58,6 +58,9 @@ def failing(*scenarios, **options):
     return {check.check: check.detail for run in verify(*scenarios, **options).runs for check in run.failed}
 
 
+READ = [name for name in DECODED if name != "cache"]
+"""The checks of servers that read prompts alone."""
+
 FEWER = {"deepseek-v3-h100": 16, "qwen3-235b-h100": 16}
 """Of these 64 devices take as long as all others together, and every axis of 16 still has several."""
 
@@ -67,8 +70,9 @@ def test_a_shipped_scenario_verifies(name):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tpsim.claims.shrink.DEVICES", FEWER.get(name, DEVICES))
         result = verified(name)
-    (run,) = result.runs
-    decodes = name.endswith("-decode")
+    run, *prompts = result.runs
+    assert [[check.check for check in one.checks] for one in prompts] == [READ] * name.endswith("-disaggregated")
+    decodes = name.endswith(("-decode", "-disaggregated"))
     assert [check.check for check in run.checks] == (DECODED if decodes else CHECKS)
     assert result.ok, result.verdict
     assert run.difference < 1e-10

@@ -304,3 +304,15 @@ def test_the_first_layer_waits_for_what_the_embedding_sends_though_sums_run_besi
     (row,) = (one for one in plan("gpt-neox-20b-a100", practice="ideal").rows if one.array == "embedding.out")
     assert row.exposed_s == pytest.approx(row.busy_s, rel=1e-12)
     assert row.busy_s > 0
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_sums_that_wait_for_the_step_s_end_wait_for_what_makes_their_gradients(zero):
+    """Nothing is sharded between microbatches below ZeRO 2: `auto` and `per_step` are the same step."""
+    switches = [f"layout.zero={zero}", "practice.overlap.gradients=beside", "practice.bucket=layer"]
+    auto, waiting = (
+        plan("gpt2-xl-a100-dp", overrides=[*switches, f"practice.gradients={often}"]) for often in ("auto", "per_step")
+    )
+    assert waiting.step.time_s == auto.step.time_s
+    assert waiting.memory.peak_bytes == auto.memory.peak_bytes
+    assert [row.exposed_s for row in waiting.rows] == [row.exposed_s for row in auto.rows]

@@ -34,6 +34,7 @@ ASKED = {
         "deepseek-v3-h100-decode",
         ("workload.batch=2048", "workload.speculation={tokens: 1, acceptance: 0.85, draft: mtp}"),
     ),
+    "servers of prompts": ("llama3-70b-h100-disaggregated", ("require={ttft: < 2 s, tpot: < 20 ms}",)),
     "its own machine": (
         "llama3-8b-v5e",
         ("hardware={extends: tpu-v5e, levels: {ici: {link: {bandwidth: 50 GB/s}}}}",),
@@ -50,6 +51,7 @@ EVERY = {
     "a reply": 2,
     "drafts": 3,
     "a module that drafts": 9,
+    "servers of prompts": 2,
 }
 """One constant in so many is moved: these ask the first case's machines, or the third's, in another way."""
 
@@ -86,7 +88,8 @@ def perturbed(case, path, factor):
 
     question = plan_of(case).question
     machines = {name: changed(getattr(question, name), larger) for name in ("machine", "base_machine")}
-    return priced(replace(question, **machines), plan_of(case).memo)
+    prompts = replace(question.prompts, **machines) if question.prompts else None
+    return priced(replace(question, **machines, prompts=prompts), plan_of(case).memo)
 
 
 def names(lock, moved):
@@ -119,6 +122,31 @@ def test_no_constant_moves_a_number_that_is_not_made_with_it(case):
         left = [one for one in moved if name not in names(before(case), one)]
         after = held(plan) if left else before(case)  # what a constant brings is made with it afterwards
         assert [one for one in left if name not in names(after, one)] == [], path
+
+
+def test_what_servers_of_prompts_come_to_is_made_with_the_figures_of_their_own_machine():
+    question = resolve(
+        "llama3-70b-h100-disaggregated", overrides=["prefill.hardware=dgx-a100", "prefill.mesh.tensor=8"]
+    )
+    plan = priced(question)
+    lock, machine = held(plan), question.prompts.machine
+    assert {*lock.constants} == {"dgx-h100", "dgx-a100"}
+    for path, quantity in (("levels.network.link.bandwidth", "transfer_s"), ("chip.memory.bandwidth", "ttft_s")):
+        slower = changed(machine, lambda one, path=path: one.but(value=one.value / 10) if one.path == path else one)
+        again = priced(replace(question, prompts=replace(question.prompts, machine=slower)), plan.memo)
+        moved = {one.quantity: one for one in moved_in(question.name, recorded(plan), recorded(again))}
+        assert {quantity, "reply_s"} == {*moved}
+        assert all(f"dgx-a100.{path}" in names(lock, one) for one in moved.values())
+
+
+def test_whether_states_fit_hangs_on_the_memory_of_servers_of_prompts_too():
+    question = resolve("llama3-70b-h100-disaggregated", overrides=["prefill.hardware=dgx-a100"])
+    plan, path = priced(question), "chip.memory.capacity"
+    less = changed(question.prompts.machine, lambda one: one.but(value=3e10) if one.path == path else one)
+    again = priced(replace(question, prompts=replace(question.prompts, machine=less)), plan.memo)
+    (fit,) = (one for one in moved_in(question.name, recorded(plan), recorded(again)) if one.quantity == "states_fit")
+    assert (fit.old, fit.new) == (True, False)
+    assert f"dgx-a100.{path}" in names(held(plan), fit)
 
 
 NOT_TAKEN = ("pat", "in-switch", "tree", "flat-ring", "ll128")

@@ -19,6 +19,15 @@ LATENT = {
     "layers": [{"repeat": 1, "of": ["latent", "dense"]}, {"repeat": 5, "of": ["latent", "sparse"]}],
 }
 
+READING = {
+    "hardware": {"extends": "dgx-h100", "chip": {"price_per_hour": 3.0}},
+    "mesh": {"tensor": 4},
+    "layout": {"tp": "tensor"},
+    "batch": 48,
+}
+"""Servers that read many prompts at once, on chips that cost half as much again."""
+CHEAP = {"extends": "dgx-h100", "chip": {"price_per_hour": 2.0}}
+
 SERVED = {
     "decoding": ("llama-3-8b", "dgx-h100", DECODING, {}, 8),
     "prompts": ("llama-3-8b", "dgx-h100", PROMPTS, {}, 8),
@@ -26,6 +35,11 @@ SERVED = {
     "prompts and replies in all that memory has room for": (
         *("llama-3-70b", "dgx-h100", {**REPLIES, "batch": "largest"}),
         *({"assume": {"price_per_chip_hour": 2}}, 16),
+    ),
+    "replies to prompts that others read": ("llama-3-70b", CHEAP, REPLIES, {"prefill": READING}, 16),
+    "as many of these as memory has room for": (
+        *("llama-3-70b", CHEAP, {**REPLIES, "batch": "largest"}),
+        *({"prefill": READING}, 16),
     ),
     "as many sequences as memory has room for": ("llama-3-8b", "dgx-h100", LARGEST, {}, 8),
     "in blocks": ("llama-3-8b", "dgx-h100", {**LARGEST, "cache_block": 256}, {}, 8),

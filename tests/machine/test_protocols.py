@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.machines import machine, node, two_levels
 from tpsim.algebra.moves import wire
+from tpsim.answers.collective import collective
 from tpsim.machine import timing
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
@@ -80,6 +81,15 @@ def test_what_cannot_run_together_is_refused():
         timing.time(machine("dgx-h100"), node(8), "all_reduce", 2**20, algorithm="in-switch", protocol="ll")
     assert str(error.value) == (
         "error[no-such-way]: in-switch does not run with the protocol ll\n  = force one of the two only"
+    )
+
+
+def test_what_does_not_run_over_so_many_levels_is_refused_as_that():
+    with pytest.raises(InputError) as error:
+        collective("all-to-all", hw="book-h100", ranks=512, algorithm="pairwise")
+    assert str(error.value) == (
+        "error[no-such-way]: pairwise does not run over nvlink 8 x leaf 32 x spine 2 together\n"
+        "  = force another one, or none"
     )
 
 

@@ -132,13 +132,22 @@ def test_what_no_stack_could_keep_is_refused_where_it_is_written(value, message,
     assert f"--set practice.keeps={value}" in str(error.value)
 
 
-def test_spare_gradients_are_refused_where_products_make_none():
-    """Reduced once per step, they are made where they lie; a scalar of the loss is no gradient."""
-    asked = ["practice.gradients=per_step", "practice.keeps={gradients: 2}"]
-    with pytest.raises(InputError, match="they are reduced once per step") as error:
+@pytest.mark.parametrize("often", ["auto", "per_microbatch"])
+def test_spare_gradients_are_refused_where_products_make_none(often):
+    """What every microbatch scatters (ZeRO 2, 3) is sent as it is made; a scalar of the loss is no gradient."""
+    asked = ["layout.zero=2", f"practice.gradients={often}", "practice.keeps={gradients: 2}"]
+    with pytest.raises(InputError, match="microbatches scatter what they make") as error:
         resolve("qwen2-7b-h100", overrides=asked)
-    assert "^^^^^^^^^ leave it out, or write gradients: per_microbatch" in str(error.value)
-    resolve("qwen2-7b-h100", overrides=[asked[1]])
+    assert "^^^^^^^^^ leave it out, or write gradients: per_step" in str(error.value)
+    resolve("qwen2-7b-h100", overrides=[asked[0], "practice.gradients=per_step", asked[2]])
+
+
+def test_products_make_spare_gradients_however_often_these_are_reduced():
+    asked = "practice.keeps={gradients: 2}"
+    often = ["auto", "per_step", "per_microbatch"]
+    auto, *others = (held(asked, f"practice.gradients={how}")[0].peak_bytes for how in often)
+    assert others == [auto, auto]
+    assert auto > held("practice.keeps=none")[0].peak_bytes
 
 
 def test_an_array_may_be_stated_to_take_nothing_by_the_dtypes_of_its_question():

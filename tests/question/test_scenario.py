@@ -258,6 +258,17 @@ def test_a_bucket_and_a_distance_can_be_stated(tmp_path: Path) -> None:
     assert practice.overlap == PRACTICES["fsdp2"].overlap
 
 
+@pytest.mark.parametrize(
+    ("ahead", "layers", "elements"),
+    [("{layers: 2}", 2, None), ("{layers: 2, elements: 9}", 2, 9), ("{}", 1, 50_000_000)],
+)
+def test_layers_ahead_stand_instead_of_a_bundle_s_elements(
+    tmp_path: Path, ahead: str, layers: int, elements: int | None
+) -> None:
+    text = f"practice: {{base: deepspeed, ahead: {ahead}}}"
+    assert asked(tmp_path, ("practice: megatron", text)).practice.ahead == Ahead(layers=layers, elements=elements)
+
+
 def test_a_batch_that_flags_leave_open_is_one_of_the_guesses() -> None:
     flags = {"model": "llama-3-8b", "hw": "tpu-v5e", "dp": 16, "seq": 4096}
     left = resolve(None, flags=flags).left_open

@@ -275,4 +275,5 @@ def otherwise(row: Row, than: Row) -> str:
         "cache": f"cache by {layout.cache}",
         "placement": told["placement"] or "placed by the rule",
     }
-    return ", ".join(text for name, text in texts.items() if text and getattr(layout, name) != getattr(other, name))
+    others = [text for name, text in texts.items() if text and getattr(layout, name) != getattr(other, name)]
+    return ", ".join([*others, *([f"batch {row.batch}"] if row.batch != than.batch else [])])

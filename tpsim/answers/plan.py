@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 from tpsim.answers.changes import FieldChange, best_change
 from tpsim.answers.memory import ChipMemory, fullest
 from tpsim.answers.plan_step import PlanStep, Requirement, TrainingRun, run_of
-from tpsim.answers.serve import Serve, chips_at_most, chips_in_step, filled_up
+from tpsim.answers.serve import Serve, chips_at_most, chips_in_step, filled_up, prompt_memory
 from tpsim.answers.stages import AlikeStages, Pipeline, in_stages, work_of
 from tpsim.answers.trust import Band, assumed, band, not_modelled, unbucketed
 from tpsim.answers.verdict import bars, verdict_lines
@@ -89,8 +89,13 @@ def priced(
 
 
 def fitting(question: Question, memo: Memo) -> PlanResult | None:
-    """The plan of a question if its step fits the chip: memory is asked first, for seconds take longer to find."""
+    """The plan of a question if its step fits the chip: memory is asked first, for seconds take longer to find.
+
+    Where other servers read prompts theirs has to fit, too.
+    """
     question = filled_up(question, memo)
+    if (beside := prompt_memory(question, memo)) and beside.room_bytes < 0:
+        return None
     if question.planner == "cheapest":
         plan = priced(question, memo)
         return plan if plan.memory.room_bytes >= 0 else None

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number, of_rank
-from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, TPOT, pipeline, rate, serve, step
+from tpsim.answers.step_derivations import RATE, RATES, SERVED, SERVERS, STEP, TPOT, pipeline, rate, serve, step
 from tpsim.cost.collectives import singles
 from tpsim.cost.memory import Kept, kept, memory
 from tpsim.machine.algorithms import ALGORITHMS
@@ -54,6 +54,10 @@ def names_in(result: PlanResult) -> dict[str, str]:
     calls |= {name: f"the calls of block {name}" for name in blocks}
     told = [*result.serve] if result.serve else []
     served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if name in told}
+    if "servers" in told:
+        from tpsim.answers.servers import NOUNS
+
+        served |= {f"serve.{SERVERS}{name}": noun for name, (noun, _) in NOUNS.items()}
     if result.serve and (ahead := result.serve.speculation):
         from tpsim.answers.speculation_derivations import NAMES
 

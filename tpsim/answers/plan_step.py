@@ -253,7 +253,7 @@ def run_of(plan: PlanResult) -> TrainingRun | None:
     if price is None and tokens is None:
         return None
     each, chips = price and price.value, int(plan.chips / plan.question.placement.share)
-    if plan.serve and plan.serve.reply_s is not None:
+    if plan.serve and plan.serve.paid_s is not None:
         made, of = plan.serve.reply_tokens, "tokens of replies with their prompts"
-        return TrainingRun(plan.serve.reply_s, chips, made, tokens, each, of)
+        return TrainingRun(plan.serve.paid_s, chips, made, tokens, each, of)
     return TrainingRun(float(plan.step.pace_s), chips, plan.tokens, tokens, each)

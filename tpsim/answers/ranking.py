@@ -15,11 +15,12 @@ import numpy as np
 from tpsim.answers.memory import fullest
 from tpsim.answers.plan import fitting
 from tpsim.answers.planned import By, Planned, per_second, planned_by
-from tpsim.answers.serve import chips_at_most, filled_up
+from tpsim.answers.serve import chips_at_most, filled_up, prompt_memory
 from tpsim.layouts.family import Candidate, Weighed
 from tpsim.program.keeps import margin
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.progress import unwatched
+from tpsim.question.serving_file import PROMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,6 +76,18 @@ def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
         message = "steps are not the same work where their tokens or their models differ"
         remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"
         raise InputError.one("unlike-work", message, remedy=f"compare what they get done: {remedy}")
+
+
+def refuse_held(question: Question, memo: Memo) -> None:
+    """Refuse servers that read prompts, which are held while others are searched, if they do not fit themselves.
+
+    Raises InputError.
+    """
+    held = prompt_memory(question, memo)
+    if held and held.room_bytes < 0:
+        message = f"no layout helps servers that read prompts, which are held as stated: {held.brief}"
+        remedy = f"give them more chips, or fewer prompts at once: {PROMPTS}.mesh, {PROMPTS}.batch"
+        raise InputError.one("prompts-do-not-fit", message, question.stated.at(PROMPTS), remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, get_args
 from tpsim.answers.easing import Again
 from tpsim.answers.layout_row import Demanded, Refused, Row
 from tpsim.answers.planned import By, Planned
-from tpsim.answers.ranking import Ranked, Ranking, measurable, measured, spare_bytes, weigh
+from tpsim.answers.ranking import Ranked, Ranking, measurable, measured, refuse_held, spare_bytes, weigh
 from tpsim.answers.search_verdict import lines_of
 from tpsim.answers.sensitivity import Answered, Moves, answered, moves
 from tpsim.layouts.candidates import evaluate
@@ -91,6 +91,8 @@ def search(
     questions = [space.question(None, memo) for space in several]
     for flag, measure in measures.items():
         measurable(flag, measure, questions)
+    for question in questions:
+        refuse_held(question, memo)
     evaluation = evaluate(several, memo, weigh, workers, tell)
     spare = [(space, spare_bytes(question)) for space, question in zip(several, questions, strict=True)]
     most = max(plans, evaluation.fitting) if questions[0].inference else plans

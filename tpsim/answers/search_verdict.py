@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tpsim.answers.layout_row import Row, in_words
 from tpsim.answers.sensitivity import memories
 from tpsim.answers.trust import idle_chips
-from tpsim.answers.verdict import per_what, percent, rates_text, waits_text
+from tpsim.answers.verdict import per_what, percent, rates_text, servers_lines, waits_text
 from tpsim.quantity.units import show
 from tpsim.report.numbers import counted
 from tpsim.report.table import Line
@@ -36,6 +36,7 @@ def lines_of(result: SearchResult) -> Iterator[Line]:
     idle = "".join(f"; {text}" for text in idle_chips(plan.question))
     yield Line(f"{in_words(best)}: {took}{idle}", "best")
     yield Line(plan.memory.verdict, "memory", ok=plan.memory.fits is not False)
+    yield from servers_lines(plan)
     if result.sure:
         yield Line(surely(result.sure), "surely")
     if tied := [str(row.rank) for row in result.rows if row.tied]:

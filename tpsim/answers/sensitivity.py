@@ -13,6 +13,7 @@ import numpy as np
 
 from tpsim.answers.layout_row import Row, in_words, otherwise
 from tpsim.answers.plan import priced
+from tpsim.answers.planned import outcome
 from tpsim.answers.ranking import Ranking, weigh
 from tpsim.layouts.candidates import evaluate
 from tpsim.machine.constant import Kind  # noqa: TC001 - JSON Schemas read types
@@ -25,7 +26,9 @@ from tpsim.report.record import Number, Record, Seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tpsim.answers.planned import By, Planned
     from tpsim.answers.search import SearchResult
+    from tpsim.layouts.candidates import Evaluation
     from tpsim.layouts.family import Family
     from tpsim.machine.constant import Constant
     from tpsim.machine.parts import Machine
@@ -96,6 +99,7 @@ class Moves(Record):
 
     constant    where the figure stands
     kind        where it comes from
+    today, held  what the layout comes to, today and then, by what is ranked: see `worth`
     factor      how much better it is made: so much more, or of seconds so much less
     held_s      seconds of the step then
     """
@@ -104,14 +108,15 @@ class Moves(Record):
 
     constant: str
     kind: Kind
-    today_s: float
+    today: float
+    held: float
     held_s: Seconds
     factor: Number = FACTOR
 
     @property
     def elasticity(self) -> Number:
-        """Percent that the step loses per percent that the figure is better."""
-        return elasticity(self.today_s, self.held_s, self.factor)
+        """Percent that what is ranked loses per percent that the figure is better."""
+        return elasticity(self.today, self.held, self.factor)
 
 
 def constants(machine: Machine) -> Iterator[tuple[Constant, Machine]]:
@@ -121,9 +126,14 @@ def constants(machine: Machine) -> Iterator[tuple[Constant, Machine]]:
             yield constant, bettered(machine, FACTOR, lambda other, path=constant.path: other.path == path)  # type: ignore[misc]
 
 
-def elasticity(today_s: float, then_s: float, factor: float) -> float:
-    """Percent that a step loses per percent that something is better."""
-    return 0 - log(then_s / today_s) / log(factor)  # of equal steps 0, not -0
+def worth(planned: Planned, by: By) -> float:
+    """What a layout comes to by what is ranked; of memory, which no figure changes, its step."""
+    return planned.value("step" if by == "memory" else by)
+
+
+def elasticity(today: float, then: float, factor: float) -> float:
+    """Percent that something loses per percent that something else is better."""
+    return 0 - log(then / today) / log(factor)  # of equal steps 0, not -0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +142,7 @@ class Answered(Record):
 
     part      of the machine
     factor    how much better it is: so much more, or of a latency so much less
+    today, held, best  what is ranked (`worth`): today, with the part in that layout, and in the one that is best then
     held_s    seconds of the step in the layout that is best today
     best_s    in the layout that is best then; null where none meets what the scenario requires any more
     layout    that layout, if it is another one
@@ -144,26 +155,28 @@ class Answered(Record):
 
     part: str
     factor: Number
-    today_s: float
+    today: float
+    held: float
     held_s: Seconds
+    best: float | None = None
     best_s: Seconds | None = None
     layout: str | None = None
     unlocks: str | None = None
 
     @property
     def elasticity(self) -> Number:
-        """Percent that the step loses per percent that the part is better, its layout held."""
-        return elasticity(self.today_s, self.held_s, self.factor)
+        """Percent that what is ranked loses per percent that the part is better, its layout held."""
+        return elasticity(self.today, self.held, self.factor)
 
     @property
     def best_elasticity(self) -> Number | None:
         """The same, its layout searched again."""
-        return None if self.best_s is None else elasticity(self.today_s, self.best_s, self.factor)
+        return None if self.best is None else elasticity(self.today, self.best, self.factor)
 
     @property
     def relative(self) -> Number | None:
-        """The change of the best step as a share of it, searched again."""
-        return None if self.best_s is None else self.best_s / self.today_s - 1
+        """The change of what is ranked as a share of it, searched again."""
+        return None if self.best is None else self.best / self.today - 1
 
 
 def answered(
@@ -172,17 +185,19 @@ def answered(
     """The best step with each part of its machine better: in its layout, and searched again; with more memory last."""
     if result.best is None:
         return
-    best, space, today = result.best, result.best.planned.candidate.space, result.best.plan
-    for part in parts(today.question.machine):
-        machine = part.better(today.question.machine)
-        plan = priced(replace(today.question, machine=machine), memo)
+    best, space, today = result.best, result.best.planned.candidate.space, worth(result.best.planned, result.by)
+    question = result.best.plan.question
+    for part in parts(question.machine):
+        machine = part.better(question.machine)
+        held = replace(best.planned, told=outcome(priced(replace(question, machine=machine), memo)))
         tell = partial(told_with, progress, f"with better {part.name}")
         evaluation = evaluate([replace(space, machine=machine)], memo, weigh, workers, tell)
-        answer = Answered(part.name, part.factor, float(today.step.pace_s), float(plan.step.pace_s))
+        answer = Answered(part.name, part.factor, today, worth(held, result.by), float(held.outcome.step_s))
         for again in Ranking(evaluation, memo, plans, progress=tell).best(result.by, 1).best:
             other = again.candidate.layout != best.planned.candidate.layout
             layout = in_words(Row(1, again, again, result.by)) if other else None
-            answer = replace(answer, best_s=float(again.outcome.step_s), layout=layout)
+            then = worth(again, result.by)
+            answer = replace(answer, best=then, best_s=float(again.outcome.step_s), layout=layout)
         yield answer
     yield from filter(None, [unlocked(result, plans, memo, workers, progress)])
 
@@ -193,23 +208,39 @@ def unlocked(
     """The least memory that a shipped machine has in which a layout is better that does not fit today, and the best."""
     if result.best is None or result.by == "memory":
         return None
-    today, space = result.best.planned, result.best.planned.candidate.space
-    machine = today.plan.question.machine
-    capacity = float(machine.chip.memory.capacity.value)
-    sizes = [capacity, *(size for size in memories() if size > capacity)]
-    most = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", sizes[-1] / capacity).better(machine)
+    today = result.best.planned
     tell = partial(told_with, progress, f"with more {CAPACITY}")
-    evaluation = evaluate([replace(space, machine=most)], memo, weigh, workers, tell)
+    for factor, evaluation in _with_more(result, memo, workers, tell):
+        ranking = Ranking(evaluation, memo, plans, progress=tell)
+        for again in ranking.best(result.by, 1, under=today.value(result.by) * (1 - LEAST)).best:
+            row, now = Row(1, again, again, result.by), worth(today, result.by)
+            steps = float(today.outcome.step_s), worth(again, result.by), float(again.outcome.step_s)
+            return Answered(CAPACITY, factor, now, now, *steps, in_words(row), otherwise(row, result.best))
+    return None
+
+
+def _with_more(
+    result: SearchResult, memo: Memo, workers: int, progress: Progress
+) -> Iterator[tuple[float, Evaluation]]:
+    """For memories of shipped machines, the least first: by how much they are more, and what fits in none before.
+
+    Layouts are evaluated once, in the most; where each has as many sequences as there is room for, in every one.
+    """
+    space, question = result.best.planned.candidate.space, result.best.plan.question  # type: ignore[union-attr]
+    capacity = float(question.machine.chip.memory.capacity.value)
+    sizes = [capacity, *(size for size in memories() if size > capacity)]
+
+    def evaluated(size: float) -> Evaluation:
+        larger = MachinePart(CAPACITY, "chip.memory.capacity", "bytes", size / capacity).better(question.machine)
+        return evaluate([replace(space, machine=larger)], memo, weigh, workers, progress)
+
+    if any(asked.inference and asked.inference.fills for asked in result.questions):
+        yield from ((size / capacity, evaluated(size)) for size in sizes[1:])
+        return
+    evaluation = evaluated(sizes[-1])
     for before, size in pairwise(sizes):
         families = [_fitting_first(family, sizes[-1] - size, sizes[-1] - before) for family in evaluation.families]
-        ranking = Ranking(replace(evaluation, families=families), memo, plans, progress=tell)
-        for again in ranking.best(result.by, 1, under=today.value(result.by) * (1 - LEAST)).best:
-            row, step_s = Row(1, again, again, result.by), float(today.outcome.step_s)
-            words = otherwise(row, result.best)
-            return Answered(
-                CAPACITY, size / capacity, step_s, step_s, float(again.outcome.step_s), in_words(row), words
-            )
-    return None
+        yield size / capacity, replace(evaluation, families=families)
 
 
 def _fitting_first(family: Family, least: float, most: float) -> Family:
@@ -227,10 +258,11 @@ def moves(result: SearchResult, memo: Memo, progress: Progress = unwatched) -> l
     """The best step with each figure of its machine better, of those that make a difference: what does most first."""
     if result.best is None:
         return []
-    question, today_s = result.best.plan.question, float(result.best.plan.step.pace_s)
+    question, today = result.best.plan.question, worth(result.best.planned, result.by)
     moved, every = [], [*constants(question.machine)]
     for done, (constant, machine) in enumerate(every):
         progress(done, len(every), "figures of the machine made better")
-        held_s = float(priced(replace(question, machine=machine), memo).step.pace_s)
-        moved.append(Moves(constant.path, constant.kind, today_s, held_s))
+        held = replace(result.best.planned, told=outcome(priced(replace(question, machine=machine), memo)))
+        step_s = float(held.outcome.step_s)
+        moved.append(Moves(constant.path, constant.kind, today, worth(held, result.by), step_s))
     return sorted((move for move in moved if abs(move.elasticity) >= LEAST), key=lambda move: -abs(move.elasticity))

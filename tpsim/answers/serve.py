@@ -48,7 +48,7 @@ class Serve(Record):
 
     told: ClassVar[tuple[str, ...]] = (
         *("ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip"),
-        *("bytes_bound_share", "pauses_share", "largest_batch", "cache_bytes_per_token", "speculation?"),
+        *("bytes_bound_share", "pauses_share", "largest_batch", "cache_bytes_per_token", "speculation?", "servers?"),
     )
 
     late: ClassVar[Mapping[str, str]] = {"Speculated": "tpsim.answers.speculation"}
@@ -78,12 +78,36 @@ class Serve(Record):
 
     @property
     def reply_s(self) -> Seconds | None:
-        """Of a prompt and its reply; left out where both are not asked for."""
+        """Of a prompt and its reply, with the way of the cache between; left out where both are not asked for."""
         steps = getattr(self.plan.question.stated.file.workload, "steps", None)
         if steps is None or self.ttft_s is None or self.tpot_s is None:
             return None
         read_s = self.speculation.draft_prompt_s or 0 if self.speculation and steps else 0
-        return self.ttft_s + read_s + steps * self.tpot_s
+        moved_s = self.servers.transfer_s if self.servers else 0
+        return self.ttft_s + read_s + moved_s + steps * self.tpot_s
+
+    @cached_property
+    def servers(self) -> Servers | None:
+        """Where servers of their own read prompts what they come to beside these; left out where these do both."""
+        prompt = self.plan.prefill if self.plan.question.prompts else None
+        if prompt is None:
+            return None
+        from tpsim.answers.servers import Both, servers_of
+
+        return servers_of(Both(self.plan, prompt))
+
+    @property
+    def paid_s(self) -> Seconds | None:
+        """Seconds that its chips are paid for of a batch of replies with their prompts; left out of either alone.
+
+        Where other servers read prompts those are in it, at what they cost: as many as keep up.
+        """
+        if self.servers is None:
+            return self.reply_s
+        from tpsim.question.prompts import weight
+
+        each = 1 / self.servers.decode_requests_per_s + weight(self.plan.question) / self.servers.prompt_requests_per_s
+        return self.work.global_batch * each
 
     @property
     def reply_tokens(self) -> int:
@@ -153,6 +177,35 @@ class Serve(Record):
         return cache_bytes_per_token(self.plan.lowered, whole_stack(self.plan))
 
 
+@dataclass(frozen=True)
+class Servers(Record):
+    """Servers that read prompts beside those that decode, in a steady state in which no request queues.
+
+    prompt_memory   what a chip of the former holds at most
+    transfer_bytes  of the cache of one prompt, all layers and chips together, copies not counted
+    transfer_s      until the caches of all prompts that are read at once are there: from the end of the prompt on
+    port_share      of the time of a server for which its fullest port carries caches; above 1 that sets the pace
+    prompt_requests_per_s  that one server reads
+    decode_requests_per_s  that one server replies to
+    ratio           servers of prompts for each that decodes, so that neither waits
+    prompt_servers, decode_servers  the fewest, in whole numbers, that lose little
+    lost_share      of the tokens that all of their chips could make, what these lose as one kind waits
+    tokens_per_s_chip  new tokens of these servers together per second and chip, of all their chips
+    """
+
+    prompt_memory: ChipMemory
+    transfer_bytes: Bytes
+    transfer_s: Seconds
+    port_share: Number
+    prompt_requests_per_s: Number
+    decode_requests_per_s: Number
+    ratio: Number
+    prompt_servers: Count
+    decode_servers: Count
+    lost_share: Number
+    tokens_per_s_chip: Number
+
+
 def whole_stack(plan: PlanResult) -> Sizes:
     """The sizes of a plan where its layers are those of all stages."""
     layers = counted(plan.question.stages.stack)
@@ -178,7 +231,8 @@ def cache_bytes(lowered: Lowered, sizes: Sizes) -> Any:
 def chips_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[ChipMemory]:
     """What a chip of every rank holds where that is most: of training, and of inference when the cache is full.
 
-    Of a prompt and its reply it is while that step runs that needs more; with a draft it is of both.
+    Of a prompt and its reply it is while that step runs that needs more, unless other servers read prompts; of a model
+    and its draft both.
     """
     return _beside_draft(alone_at_most(question, lowered, memo), question, memo, peaks=True)
 
@@ -200,7 +254,7 @@ def _beside_draft(chips: Iterator[ChipMemory], question: Question, memo: Memo, *
 def alone_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[ChipMemory]:
     """What a chip of every rank holds of one model where that is most."""
     decoding = _step_alone(question, lowered)
-    if question.workload.kind != "serve":
+    if question.workload.kind != "serve" or question.prompts:
         return decoding
     prompt = prefill_of(question)
     read = peaks(prompt, memo.lowered(prompt), sizes_of(prompt))
@@ -208,6 +262,14 @@ def alone_at_most(question: Question, lowered: Lowered, memo: Memo) -> Iterator[
         replace(chip, peak=peak, peak_action=f"prefill, {action}") if peak.total > chip.peak.total else chip
         for chip, (peak, action) in zip(decoding, read, strict=True)
     )
+
+
+def prompt_memory(question: Question, memo: Memo) -> ChipMemory | None:
+    """What a chip of servers that read prompts alone holds at most; None where there are none."""
+    if question.prompts is None:
+        return None
+    prompt = filled_up(prefill_of(question), memo)
+    return fullest(chips_at_most(prompt, memo.lowered(prompt), memo))
 
 
 def _step_alone(question: Question, lowered: Lowered) -> Iterator[ChipMemory]:

@@ -231,6 +231,9 @@ def _roofline(result: PlanResult) -> Iterator[str]:
         yield constant_said(chip.kernel_pause)
 
 
+SERVERS = "servers."
+"""What the names of numbers begin with that are of servers that read prompts alone."""
+
 SERVED: Mapping[str, tuple[str, Dimension]] = {
     "ttft_s": ("seconds until the first token of a reply, without a queue before it", "seconds"),
     "tpot_s": ("seconds of a step of decoding", "seconds"),
@@ -244,12 +247,17 @@ SERVED: Mapping[str, tuple[str, Dimension]] = {
 
 
 def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
-    """One of `SERVED`, or of what drafts come to; of a plan of training none."""
+    """One of `SERVED`, or of what drafts or other servers that read prompts come to; of a plan of training none."""
     served, (part, _, name) = result.serve, rest.partition(".")
     if served and served.speculation and part == "speculation":
         from tpsim.answers.speculation_derivations import speculated
 
         yield from speculated(served.speculation, name)
+    if served and served.servers and rest.startswith(SERVERS):
+        from tpsim.answers.servers import explained
+
+        yield from explained(result, rest.removeprefix(SERVERS))
+        return
     if served is None or rest not in SERVED or (value := getattr(served, rest)) is None:
         return
     noun, dimension = SERVED[rest]
@@ -301,14 +309,15 @@ def _drafted(result: PlanResult) -> str:
 def _text(result: PlanResult) -> dict[str, str]:
     step, chips, work = show(float(result.step.pace_s), "seconds"), result.chips, result.question.workload
     prompt, steps = result.prefill or result, getattr(result.question.stated.file.workload, "steps", 0)
-    ahead = result.serve and result.serve.speculation
+    ahead, servers = result.serve and result.serve.speculation, result.serve and result.serve.servers
+    moves = f" + {show(servers.transfer_s, 'seconds')} until the cache has moved" if servers else ""
     prompts_s = (prompt.step.time_s, ahead.draft_prompt_s if ahead and steps else None)
     read = [show(float(seconds), "seconds") for seconds in prompts_s if seconds]
     room = f"the most with peak and overheads within {show(result.memory.capacity_bytes, 'bytes')}, cache full"
     return {
         "ttft_s": f"the prompt's {_texts(prompt)['time_s']}",
         "tpot_s": _drafted(result),
-        "reply_s": f"{' + '.join(read)} + {steps} x {step}, the mean of the steps",
+        "reply_s": f"{' + '.join(read)}{moves} + {steps} x {step}, the mean of the steps",
         "tokens_per_s_user": f"{result.tokens // work.global_batch}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",

@@ -66,6 +66,10 @@ NOT_SERVED = (
 UNPAGED = "blocks of a paged cache that are not full: workload.cache_block states their tokens"
 
 SPECULATED = "drafts as trees, acceptance that falls from draft to draft, what draws and compares their probabilities"
+SENT_LAYERS = (
+    "caches that are sent layer by layer while their prompt is read; requests that servers of prompts wait for"
+)
+"""Of servers that read prompts alone."""
 
 RETURNED = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
 
@@ -101,12 +105,17 @@ def not_modelled(question: Question) -> tuple[str, ...]:
     casts = CASTS if question.inference else NARROWED
     narrow = (casts.format(question.products),) if question.products in IN_LAYERS else ()
     if question.inference:
-        paged = question.inference.block > 1
-        beside = {UNPAGED: not paged, RETURNED: question.schedule, SPECULATED: question.inference.drafted}
-        return (*NOT_SERVED, *host, *forwarded, *narrow, *(text for text, there in beside.items() if there))
+        return (*NOT_SERVED, *host, *forwarded, *narrow, *_beside_steps(question))
     late = () if question.machine.chip.interruption else (NO_STRAGGLERS,)
     norm = {"none": (NO_NORM,), "deferred": (TAKEN_BACK,)}.get(question.practice.clip, ()) if question.schedule else ()
     return (*NOT_MODELLED, *host, *late, *norm, *forwarded, *narrow, *_reach(question))
+
+
+def _beside_steps(question: Question) -> Iterator[str]:
+    """Of inference what is not modelled of caches, between stages and servers, and of drafts."""
+    block, drafted = (question.inference.block, question.inference.drafted) if question.inference else (1, 0)
+    there = {UNPAGED: block <= 1, RETURNED: question.schedule, SPECULATED: drafted, SENT_LAYERS: question.prompts}
+    return (text for text, stands in there.items() if stands)
 
 
 def _reach(question: Question) -> Iterator[str]:

@@ -34,6 +34,7 @@ def verdict_lines(plan: PlanResult) -> Iterator[Line]:
     yield Line(f"{text}{idle}{''.join(broken.values())}", "time", not broken, brief)
     memory, holds = plan.memory, plan.memory.fits is not False and not about_memory
     yield Line(memory.verdict + about_memory, "memory", holds, memory.brief + about_memory)
+    yield from servers_lines(plan)
     if plan.band:
         yield Line(plan.band.text + about_band, "band", not about_band)
     if plan.run:
@@ -74,6 +75,22 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
     return f"{waits_text(plan, serve)}: {_bound_of_inference(plan, serve)}, {_lost(plan)}; {rates}"
 
 
+def servers_lines(plan: PlanResult) -> Iterator[Line]:
+    """What servers that read prompts alone hold and send, and how many of them keep up with those that decode."""
+    servers = plan.serve and plan.serve.servers
+    if not servers or plan.prefill is None:
+        return
+    at_once, held = plan.prefill.question.workload.global_batch, servers.prompt_memory
+    moved = f"of {show(float(servers.transfer_bytes), 'bytes')}"
+    move = f"a cache {moved} moves" if at_once == 1 else f"{at_once:,} caches {moved} each move"
+    full = f"the fullest port is busy {percent(servers.port_share)} of its time"
+    sent = f"; {move} in {show(servers.transfer_s, 'seconds')}, {full}"
+    yield Line(held.verdict + sent, "prompts", held.fits is not False, f"servers of prompts: {held.brief}")
+    both = f"{servers.prompt_servers:,} of prompts and {servers.decode_servers:,} that decode"
+    near = f"{servers.ratio:.3g} of prompts for each that decodes; {both} lose {percent(servers.lost_share)}"
+    yield Line(f"{near}; {servers.tokens_per_s_chip:,.0f} tokens/s per chip of all", "servers")
+
+
 def rates_text(serve: Serve) -> str:
     """Tokens per second of a user, where there are any, and of a chip."""
     user = "" if serve.tokens_per_s_user is None else f"{serve.tokens_per_s_user:,.1f} tokens/s per user, "
@@ -85,7 +102,13 @@ def waits_text(plan: PlanResult, serve: Serve) -> str:
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
     per = f"token with {counted(serve.work.drafted, 'draft')}" if serve.work.drafted else "step of decoding"
     step = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a {per}"
-    return ", then ".join(filter(None, (first, step))) + (" if it fitted" if plan.memory.fits is False else "")
+    return ", then ".join(filter(None, (first, step))) + (" if it fitted" if _outgrown(plan) else "")
+
+
+def _outgrown(plan: PlanResult) -> bool:
+    """True if a chip of any server surely holds too much."""
+    servers = plan.serve and plan.serve.servers
+    return plan.memory.fits is False or bool(servers and servers.prompt_memory.fits is False)
 
 
 def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:

@@ -45,6 +45,7 @@ from tpsim.question.folders import guarded
 from tpsim.question.memo import Memo
 from tpsim.question.prices import route_over
 from tpsim.question.scenario import resolve
+from tpsim.question.serving_file import PROMPTS
 from tpsim.reference.compare import Misaligned, compared, slopes
 from tpsim.reference.run import label
 from tpsim.report.numbers import counted
@@ -79,7 +80,7 @@ def verify(
     for done, question in enumerate(questions):
         if progress is not None:
             progress(done, len(questions), question.name)
-        runs.append(verified(question))
+        runs += [verified(question), *([of_prompts(question.prompts)] if question.prompts else [])]
     return VerifyResult(tuple(runs), tuple(dict.fromkeys(file for question in questions for file in question.inputs)))
 
 
@@ -106,6 +107,11 @@ def verified(question: Question) -> Verified:
     cached = (cache_check(small, work),) if (work := small.inference) and work.serving.phase == "decode" else ()
     checks, notes = [*right, *_claims(seen), *cached], tuple(_notes(full, seen))
     return _verdict(question, small, checks, compared=arrays, collectives=len(made(seen.sharded)), notes=notes)
+
+
+def of_prompts(question: Question) -> Verified:
+    """The question of servers that read the prompts of others."""
+    return replace(verified(question), name=f"{question.name}: {PROMPTS}")
 
 
 def _not_home(program: Program) -> Iterator[str]:

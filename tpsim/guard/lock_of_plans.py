@@ -40,6 +40,7 @@ from tpsim.question.resolved import CHANGES, FILES
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import LayoutFields, PracticeFields, ScenarioFile, WorkloadFields
 from tpsim.question.serving import draft_of, prefill_of
+from tpsim.question.serving_file import PROMPTS
 from tpsim.report.record import plain
 
 if TYPE_CHECKING:
@@ -64,14 +65,14 @@ def current_lock(scenarios: Mapping[str, Document], known: Lock, folder: Path, *
 
 def facts(plans: Mapping[str, PlanResult], known: Lock, folder: Path, memo: Memo, *, texts: bool) -> Lock:
     """The lock of these plans."""
-    questions = [plan.question for plan in plans.values()]
+    questions = list(_servers(plans))
     formulas = _formulas(questions, known.formulas, folder, memo, texts=texts)
     return asked_facts(plans, folder, formulas).but(tolerance=known.tolerance, paths=known.paths)
 
 
 def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: FormulaFacts = NO_FORMULAS) -> Lock:
     """The lock of these plans; without formulas, which do not differ between two plans of one tpsim."""
-    questions = [plan.question for plan in plans.values()]
+    questions = list(_servers(plans))
     machines = {machine_name(question, folder): question.base_machine for question in questions}
     with_drafts = [*questions, *(question.draft for question in questions if question.draft)]
     models = {model_name(question, folder): question.base_model.model for question in with_drafts}
@@ -85,6 +86,12 @@ def asked_facts(plans: Mapping[str, PlanResult], folder: Path, formulas: Formula
     )
     scenarios = {name: _scenario(plan, folder, lists) for name, plan in plans.items()}
     return lists.lock.but(uses=lists.known, scenarios=scenarios)
+
+
+def _servers(plans: Mapping[str, PlanResult]) -> Iterator[Question]:
+    """What is asked of every server of these plans: of one that reads prompts alone, too."""
+    for plan in plans.values():
+        yield from filter(None, (plan.question, plan.question.prompts))
 
 
 def model_facts(stated: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -174,6 +181,9 @@ FLOPS = "flops_per_device"
 REPLY = ("ttft_s", "reply_s")
 """Seconds of what is asked for beside a step of decoding."""
 
+MOVED, PROMPT_PEAK = ("transfer_bytes", "transfer_s"), "prompt_peak_bytes"
+"""Of servers that read prompts alone: the cache that they send, and what a chip of them holds at most."""
+
 MEMORY = (*HELD, "kept_bytes", "peak_bytes")
 """What a chip holds: from step to step, and where it holds most."""
 
@@ -200,15 +210,17 @@ def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
     base, own = (dict(model_facts(as_stated(side))) for side in (question.base_model.model, question.model))
     changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
-    skipped = ("name", "model", "placement", CHANGES, FILES)
+    skipped, resolved = ("name", "model", "placement", CHANGES, FILES), dict(question.resolved)
     draft = question.draft if question.draft and question.draft.base_model is not question.base_model else None
     drafted = {DRAFT: model_name(draft, folder)} if draft else {}
+    if prompts := question.prompts:
+        resolved[PROMPTS] = {**resolved[PROMPTS], "hardware": machine_name(prompts, folder)}
     inputs = inputs_of(
         {
             "model": model_name(question, folder),
             MODEL_CHANGES: changes,
             "program": program_name(question),
-            **{name: value for name, value in question.resolved.items() if name not in skipped},
+            **{name: value for name, value in resolved.items() if name not in skipped},
             "hardware": machine_name(question, folder),
             CHANGES: question.resolved.get(CHANGES, {}),
         }
@@ -224,6 +236,7 @@ def inputs_of(resolved: Mapping[str, Any]) -> Inputs:
     {'chips': 2, 'mesh': {'x': 2}, 'layout': {'tp': 'x, y'}}
     """
     plain = {name: dict(_flat(value)) if isinstance(value, Mapping) else value for name, value in resolved.items()}
+    plain.get(PROMPTS, {}).pop("placement", None)  # follows from the rest, as that of the others does
     return {name: value for name, value in plain.items() if value is not None and value != {}}
 
 
@@ -246,6 +259,7 @@ def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[
     placement  in words; None where nobody asks for it
     """
     step, memory = result["step"], result["memory"]
+    every = [memory, *([servers["prompt_memory"]] if (servers := (result.get("serve") or {}).get("servers")) else [])]
     return {
         **{name: step[told] for name, told in STEP.items()},
         **{name: step[name] for name in WAITS if step.get(name)},
@@ -253,17 +267,22 @@ def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[
         "flops": step[FLOPS],
         **{name: memory[name] for name in (*MEMORY, CACHE) if memory.get(name) is not None},
         **({} if placement is None else {"placement": placement}),
-        STATES_FIT: memory["static_bytes"] <= memory["capacity_bytes"],
+        STATES_FIT: all(held["static_bytes"] <= held["capacity_bytes"] for held in every),
         **{f"require.{demand['name']}": demand["ok"] for demand in result["require"] if demand["name"] not in BANDED},
     }
 
 
 def replied(served: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's; with drafts of a token."""
+    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's; with drafts of a token.
+
+    Where other servers read prompts what these hold and send is among them.
+    """
     if not served:
         return {}
     names = (*(REPLY if served.get("reply_s") is not None else ()), *(("tpot_s",) if served.get("speculation") else ()))
-    return {name: served[name] for name in names}
+    servers = served.get("servers")
+    beside = {PROMPT_PEAK: servers["prompt_memory"]["peak_bytes"]} if servers else {}
+    return {name: served[name] for name in names} | {name: servers[name] for name in MOVED if servers} | beside
 
 
 def _best(question: Question) -> dict[str, bool]:

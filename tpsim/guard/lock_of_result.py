@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
-from tpsim.guard.lock_of_plans import CACHE, FLOPS, MEMORY, STEP, calls_of, inputs_of, model_facts, replied, results_of
+from tpsim.guard.lock_of_plans import (
+    CACHE,
+    FLOPS,
+    MEMORY,
+    MOVED,
+    PROMPT_PEAK,
+    REPLY,
+    STEP,
+    calls_of,
+    inputs_of,
+    model_facts,
+    replied,
+    results_of,
+)
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
 from tpsim.guard.moved_numbers import HELD, WAITS
 from tpsim.quantity import spec
@@ -60,8 +73,12 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
     yield ("resolved", "model"), ("name",), "name"
     step, memory = data["result"]["step"], data["result"]["memory"]
     yield ("result", "step"), [*STEP.values(), FLOPS, *(key for key in WAITS if key in step)], "number"
-    if reply := [*replied(data["result"].get("serve"))]:
-        yield ("result", "serve"), reply, "number"
+    serve = data["result"].get("serve")
+    if reply := replied(serve):
+        yield ("result", "serve"), REPLY, "number"
+    if reply.get(PROMPT_PEAK) is not None:
+        yield ("result", "serve", "servers"), MOVED, "number"
+        yield ("result", "serve", "servers", "prompt_memory"), ("peak_bytes", *ROOM), "number"
     later = [key for key in (*MEMORY, CACHE) if key not in HELD and memory.get(key) is not None]
     yield ("result", "memory"), [*HELD, *later], "number"
     yield ("result", "memory"), ("fits",), "answer"
@@ -69,6 +86,9 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
         yield ("result", "collectives", at), NUMBERS, "number"
         yield ("result", "collectives", at), NAMES, "name"
 
+
+ROOM = ("static_bytes", "capacity_bytes")
+"""What says whether states fit."""
 
 IS: Mapping[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str) and bool(value),

@@ -18,10 +18,12 @@ from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Level, Machine, Watched, changed
 from tpsim.question.memo import structure
 from tpsim.question.prices import route_over
+from tpsim.question.serving_file import PROMPTS
 
 if TYPE_CHECKING:
     from tpsim.cost.rollup import Row
     from tpsim.guard.lock import Lock
+    from tpsim.machine.timing import Timing
     from tpsim.question.question import Question
 
 PROFILE = "profile"
@@ -146,11 +148,12 @@ class Uses:
         rows = tuple(dict.fromkeys(chain.from_iterable(map(self.of_row, self.plan.collectives))))
         flops, *states = (self.lists.called([self._program(part)]) for part in ("flops", *HELD))
         compute = (*self._of_machine(self._read(_computed)), *flops)
-        cache = self.lists.called([self._program(CACHE)])
+        cache = self.of_cache
         order = self.lists.called(self._orders())
         late = self._of_machine(["chip.interruption"] if self.plan.pacing.stragglers_s else [])
         step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
         prompt, (drafts, read, held) = self._of_prompt() or step, self._of_draft()
+        servers = self._of_servers()
         tokens, memory = (*dict.fromkeys((*step, *drafts)),), (*memory, *held)
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory.capacity.value))
         demands = {
@@ -165,20 +168,53 @@ class Uses:
             **dict.fromkeys(("step_s", "exposed_s", *WAITS), step),
             "compute_s": compute,
             "ttft_s": prompt,
+            **servers,
             "tpot_s": tokens,
-            "reply_s": (*dict.fromkeys((*prompt, *read, *tokens)),) if read else (*prompt, *tokens),
+            "reply_s": (*dict.fromkeys((*prompt, *read, *tokens, *servers.get("transfer_s", ()))),),
             "flops": flops,
             **{f"{part}_bytes": (*names, *held) for part, names in zip(HELD, states, strict=True)},
             f"{CACHE}_bytes": (*cache, *held),
             **dict.fromkeys(("kept_bytes", "peak_bytes"), demands["peak"]),
             "placement": self._of_machine(self._properties(())),
-            STATES_FIT: (*room, *memory),
+            STATES_FIT: (*room, *memory, *servers.get(STATES_FIT, ())),
             **{f"require.{name}": names for name, names in demands.items()},
         }
 
     def _of_prompt(self) -> Names:
         """Of a prompt and its reply the seconds of the prompt, which is a program of its own."""
-        return Uses(self.plan.prefill, self.fact, self.lists).of_results()["step_s"] if self.plan.prefill else ()
+        return prompt.of_results()["step_s"] if (prompt := self._prompt) else ()
+
+    @property
+    def _prompt(self) -> Uses | None:
+        """What the plan of the prompt is made with, which may be one on another machine."""
+        if self.plan.prefill is None:
+            return None
+        machine = self.fact.asked.get(AskedField(PROMPTS, "hardware"), self._machine)
+        fact = self.fact.but(inputs={**self.fact.inputs, "hardware": machine})
+        return Uses(self.plan.prefill, fact, self.lists)
+
+    def _of_servers(self) -> dict[str, Names]:
+        """Of servers that read prompts alone what they send and hold."""
+        if not (self.plan.question.prompts and self.plan.prefill and (prompt := self._prompt)):
+            return {}
+        from tpsim.answers.servers import Both
+
+        both = Both(self.plan, self.plan.prefill)
+        cache, ways = prompt.of_cache, (*prompt.of_timing(both.sends), *self.of_timing(both.takes))
+        held = prompt.of_results()
+        sent = {"transfer_bytes": cache, "transfer_s": (*ways, *cache)}
+        return {**sent, "prompt_peak_bytes": held["peak_bytes"], STATES_FIT: held[STATES_FIT]}
+
+    @property
+    def of_cache(self) -> Names:
+        """Of what its program keeps of tokens."""
+        return self.lists.called([self._program(CACHE)])
+
+    def of_timing(self, timing: Timing) -> Names:
+        """Of what moves over a way between servers: what its timing reads."""
+        levels = {segment.level for segment in timing.asked.route} if timing.asked else set()
+        constants, formulas = self._named(timing)
+        return (*self._of_machine([*constants, *self._properties(levels)]), *self.lists.called(formulas))
 
     def _of_draft(self) -> tuple[Names, Names, Names]:
         """Of a model that drafts, a program of its own, its seconds, those of its prompts, and what its chips hold."""
@@ -225,17 +261,18 @@ class Uses:
     @cached_property
     def _timed(self) -> dict[int, tuple[Names, Names]]:
         """Constants and formulas of every timing; rows of equal shape share one."""
+        timings = {id(row.timing): row.timing for row in self.plan.collectives}
+        return {key: self._named(timing) for key, timing in timings.items()}
+
+    def _named(self, timing: Timing) -> tuple[Names, Names]:
+        """Constants and formulas of a timing, by their names in a lock."""
         question = self.plan.question
         model, own = question.cost_model, question.machine
         called = {
             f"seconds.{model}.{own.name}.{level.name}": f"seconds.{model}.{self._machine}.{level.name}"
             for level in own.levels
         }  # a timing calls the machine by its name, and the lock perhaps by its file
-        timings = {id(row.timing): row.timing for row in self.plan.collectives}
-        return {
-            key: (timing.constants, tuple(called.get(name, name) for name in timing.formulas))
-            for key, timing in timings.items()
-        }
+        return timing.constants, tuple(called.get(name, name) for name in timing.formulas)
 
     @cached_property
     def _stated(self) -> set[str]:

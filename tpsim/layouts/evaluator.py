@@ -148,7 +148,7 @@ class Evaluator:
 
     def _of_inference(self) -> Iterator[Family]:
         """Layouts of inference; where plans alone tell, or arrays are not sure, each is asked for itself."""
-        served = Served(self.group, self.memo, self.prices)
+        served = Served(self.group, self.memo, self.prices, self.measure)
         told = None if planned_alone(self.group.base) else served.told()
         for mesh, order, _, cells in self.group.turns:
             if told and (why := told.refused(mesh, cells)):

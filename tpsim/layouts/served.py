@@ -17,11 +17,12 @@ from tpsim.layouts.sorts import Alike, sorts
 from tpsim.quantity.room import ends
 from tpsim.quantity.size import total
 from tpsim.question.serving import no_room, prefill_of, unit_of
-from tpsim.question.serving_file import ServeFields
+from tpsim.question.serving_file import PROMPTS, ServeFields
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from tpsim.layouts.family import Measure, Weighed
     from tpsim.layouts.group import Group
     from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
@@ -95,6 +96,7 @@ class Served:
     group: Group
     memo: Memo
     prices: dict[Hashable, Any]
+    measure: Measure
 
     def told(self) -> Told:
         """What is known of each without a plan."""
@@ -111,7 +113,9 @@ class Served:
         step_s, paid_s, may_do, wrong = np.zeros(count), None, ~fits, priced.calls.wrong
         if fits.any():
             prompt_s = step_s = self._step_s(priced)
-            if isinstance(fields := question.stated.file.workload, ServeFields):
+            if question.prompts:
+                prompt_s, paid_s = self._beside(question, step_s * fits)
+            elif isinstance(fields := question.stated.file.workload, ServeFields):
                 of_prompt = self._figures(prefill_of(question), prices.setdefault("prompt", {}))
                 prompt_s, wrong = self._step_s(of_prompt), wrong | of_prompt.calls.wrong
                 paid_s = (prompt_s + fields.steps * step_s) * question.workload.seq / fields.output * fits
@@ -127,6 +131,22 @@ class Served:
             wrong,
             reason(no_room(self.group.base)),
         )
+
+    def _beside(self, question: Question, step_s: Any) -> tuple[Any, Any]:
+        """Of servers that read prompts alone, the same for all layouts: seconds of one, and with them those paid for.
+
+        Steps that take none are not paid for.
+        """
+        from tpsim.question.prompts import weight
+
+        fields: Any = question.stated.file.workload
+        if PROMPTS not in self.prices:
+            self.prices[PROMPTS] = self.measure(prefill_of(question), self.memo)
+        read: Weighed = self.prices[PROMPTS]
+        weights = np.array([weight(case) for case in self.group.meshes])[self.group.on]
+        prompts_s = read.step_s * weights * question.workload.global_batch * fields.prompt / read.tokens
+        both_s = (prompts_s + fields.steps * step_s) * (step_s > 0)
+        return np.full(len(step_s), read.step_s), both_s * question.workload.seq / fields.output
 
     def _step_s(self, figures: Figures) -> Any:
         """Seconds that a step does not take less than: a batch goes through all stages."""
@@ -154,7 +174,8 @@ class Served:
 
     def _held(self, question: Question) -> tuple[Any, Any]:
         """What the fullest chip holds at most, and what that leaves of it."""
-        prompt = self._peaks(prefill_of(question)) if question.workload.kind == "serve" else None
+        beside = question.workload.kind == "serve" and not question.prompts
+        prompt = self._peaks(prefill_of(question)) if beside else None
         peaks = self._peaks(replace(question, workload=question.workload.at_peak), prompt)
         peak_bytes = np.zeros(len(self.group.on))
         for alike in self._alike:

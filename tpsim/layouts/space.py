@@ -26,7 +26,7 @@ from tpsim.question.edits import FLAGS, PATHS, ROLES, STAGES, Edit, Keys, edited
 from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import ScenarioFile
 from tpsim.question.serving import NOT_SERVED
-from tpsim.question.serving_file import format_of, served_as
+from tpsim.question.serving_file import PROMPTS, format_of, served_as
 from tpsim.question.stated import Source, changed, opened
 
 if TYPE_CHECKING:
@@ -328,15 +328,22 @@ def _held(
     data: Mapping[str, Any], only: Mapping[str, tuple[Any, ...] | None], varied: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     """What is stated and not searched, of the fields that a search could vary."""
-    tables = {"mesh": ("mesh",), "placement": ("placement",), "shardings": ("shardings",), "cp": SHARED}
+    tables = {name: (name,) for name in ("mesh", "placement", "shardings", PROMPTS)} | {"cp": SHARED}
     for name, keys in {**tables, **_keys(data)}.items():
         path = ".".join(keys)
         if name not in only and path not in varied and not (name == "mesh" and "tp" in only) and stands(data, keys):
             value = data
             for key in keys:
                 value = value[key]
-            yield path, value
+            yield path, _but_for(varied, value, path)
     yield from ((name, values[0]) for name, values in only.items() if values and len(values) == 1)
+
+
+def _but_for(varied: Mapping[str, Any], value: Any, path: str) -> Any:
+    """A part of a scenario without what of it is varied."""
+    inside = value.items() if isinstance(value, Mapping) else ()
+    kept = {key: _but_for(varied, one, f"{path}.{key}") for key, one in inside if f"{path}.{key}" not in varied}
+    return kept if isinstance(value, Mapping) else value
 
 
 CHUNKED = tuple(name for name, maker in SCHEDULES.items() if maker.several)

@@ -153,9 +153,11 @@ def _over(groups: Sequence[LevelGroup], kind: MoveKind, V: Size, choice: Choice,
     if choice.algorithm is not None and not runs[0].known(choice.algorithm):
         raise runs[0].unknown()
     if not ways:
-        asked = choice.algorithm or "what the profile offers"
+        asked, remedy = choice.algorithm or "what the profile offers", "force one of the two only"
         message = f"{asked} does not run with the protocol {choice.protocol}"
-        raise InputError.one("no-such-way", message, remedy="force one of the two only")
+        if choice.protocol is None:
+            message, remedy = f"{asked} does not run over {wires_text(groups)} together", "force another one, or none"
+        raise InputError.one("no-such-way", message, remedy=remedy)
     return (
         taken(ways, _question(groups[0], kind, V, choice, change)) if len(groups) == 1 else least(within_limits(ways))
     )

@@ -53,7 +53,17 @@ def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]
     switches, base = question.practice.under(layout).switches, question.resolved["practice"]["base"]
     shown = switches if verbose else telling(base, switches)
     yield "practice", inference_practice(question) if served else practice_text(base, shown)
+    if question.prompts:
+        yield "prompts", _prompts_text(question.prompts)
     yield "pricing", f"cost model {question.cost_model}, planner {question.planner}{in_words(question.force)}"
+
+
+def _prompts_text(prompts: Question) -> str:
+    """The servers that read prompts alone: their machine, their mesh and its wires, their layout, and how many."""
+    machine = f"{prompts.machine.name}, {counted(prompts.mesh.devices, 'chip')}: {sized(prompts.mesh.axes)}"
+    placed, batch = in_one_line(prompts.placement.describe()) or "one chip", prompts.resolved["workload"]["batch"]
+    split = ", sequence parallel" if prompts.layout.sequence_parallel else ""
+    return f"{machine}; {placed}; {_roles(prompts.layout)}{split}; {batch} at once"
 
 
 def _roles(layout: Layout) -> str:

@@ -70,25 +70,35 @@ REFUSED = (
 )
 
 
-SENSITIVITY = (
-    Column("part", "part"),
-    Column("factor", "better", "number"),
-    Column("elasticity", "step % per %\nlayout held", "number"),
-    Column("best_elasticity", "\nsearched again", "number"),
-    Column("best_s", "best step", "seconds"),
-    Column("relative", "change", "share"),
-    Column("layout", "in another layout"),
-)
-"""What to buy."""
+RANKED: Mapping[str, str] = {
+    "money": "money of a token",
+    "tokens_per_s": "time of a token",
+    "tokens_per_s_chip": "chip time of a token",
+}
+"""What a better part of the machine makes less of, by what is ranked; else the step."""
 
 
-MOVES = (
-    Column("constant", "figure"),
-    Column("kind", "kind"),
-    Column("elasticity", "step % per %\nlayout held", "number"),
-    Column("held_s", "step", "seconds"),
-)
-"""What the best step rests on."""
+def _sensitivity(by: str) -> tuple[Column, ...]:
+    """What to buy."""
+    return (
+        Column("part", "part"),
+        Column("factor", "better", "number"),
+        Column("elasticity", f"{RANKED.get(by, 'step')} % per %\nlayout held", "number"),
+        Column("best_elasticity", "\nsearched again", "number"),
+        Column("best_s", "best step", "seconds"),
+        Column("relative", f"change of\n{RANKED[by]}" if by in RANKED else "change", "share"),
+        Column("layout", "in another layout"),
+    )
+
+
+def _moves(by: str) -> tuple[Column, ...]:
+    """What the best step rests on."""
+    return (
+        Column("constant", "figure"),
+        Column("kind", "kind"),
+        Column("elasticity", f"{RANKED.get(by, 'step')} % per %\nlayout held", "number"),
+        Column("held_s", "step", "seconds"),
+    )
 
 
 def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
@@ -112,9 +122,11 @@ def page(result: SearchResult, *, verbose: bool, saved: str = "") -> Page:
         if some
     ]
     if result.sensitivity:
-        tables.append(Table(SENSITIVITY, result.sensitivity, title="a better part of the machine"))
+        tables.append(Table(_sensitivity(result.by), result.sensitivity, title="a better part of the machine"))
     if result.constants:
-        tables.append(Table(MOVES, result.constants, title=f"a figure {FACTOR - 1:.0%} better".replace("%", " %")))
+        tables.append(
+            Table(_moves(result.by), result.constants, title=f"a figure {FACTOR - 1:.0%} better".replace("%", " %"))
+        )
     if verbose:
         tables.append(Table(REFUSED, result.refused, folded=True, title="why layouts are refused"))
     return Page(

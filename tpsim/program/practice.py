@@ -59,12 +59,13 @@ class Changes(Value):
 def changed(group: V, stated: V | None) -> V:
     """A group of switches as a bundle has it, with those that a file states; buffers are looked up elsewhere.
 
-    A bucket of a layer that it states stands instead of a bundle's numbers.
+    A bucket of a layer that it states stands instead of a bundle's numbers, and so do layers ahead.
     """
     given = stated.model_fields_set - {"buffers"} if stated else ()
     if stated and "of" in given and stated.but(buffers=None) == Bucket(of="layer"):
         return type(group)()
-    return group.but(**{name: value for name, value in stated or () if name in given and value is not None})
+    values = {name: value for name, value in stated or () if name in given and value is not None}
+    return group.but(**({"elements": None} if "layers" in values else {}) | values)
 
 
 class Overlap(Changes):

@@ -53,13 +53,13 @@ class Update:
         By default that is what the sharding of region `grad` takes up, as nothing wider is held between microbatches.
         What no dim takes up is owed once: the parts of a sum over microbatches may stay with their devices.
         """
-        if self.practice.gradients == "per_step":
-            return parts
 
         def write() -> Sequence[Array]:
             where = self.trace.where.but(act="W", chunks=(chunk,)).inside("microbatches", microbatch)
             with self.trace.at(where, "grad"):
                 bags = self._added(param, parts)
+                if self.practice.gradients == "per_step":
+                    return bags
                 if self.practice.gradients == "per_microbatch":
                     return [self._together(param, bags)]
                 return [self._taken_up(param, bag) for bag in bags]

@@ -185,6 +185,7 @@ class Question:
     split         the layers of each of its chunks, in order of execution
     tell          makes what it tells of itself, when that is asked for, of the question as it is then
     draft         of a model that drafts tokens ahead, as if it decoded by itself
+    prompts       of prompts and replies the question of servers that read prompts alone; None: these do both
     """
 
     stated: Stated = field(repr=False, compare=False)
@@ -207,6 +208,7 @@ class Question:
     split: tuple[int, ...]
     tell: Callable[[Question], Told] = field(repr=False, compare=False)
     draft: Question | None = None
+    prompts: Question | None = None
 
     assumptions = Of[tuple["Assumption", ...]]("told.assumptions", "see `Told`")
     guesses = Of[int]("told.guesses", "see `Told`")
@@ -248,7 +250,8 @@ class Question:
     def inputs(self) -> list[tuple[str, str]]:
         """(path, sha256) of every file read."""
         models = [question.base_model.document for question in (self, self.draft) if question]
-        return inputs(self.stated.document, *models, self.machine)
+        others = [self.prompts.machine] if self.prompts else []
+        return inputs(self.stated.document, *models, self.machine, *others)
 
     @cached_property
     def stages(self) -> Stages:
@@ -284,8 +287,9 @@ class Question:
 
     @property
     def price(self) -> PriceFields | Constant | None:
-        """Of a chip hour: as assumed, else the machine's; None if neither states one."""
-        return self.assume.price_per_chip_hour or self.machine.chip.price_per_hour
+        """Of a chip hour: as assumed, else the machine's; None if neither states one, or none of other servers."""
+        own = self.assume.price_per_chip_hour or self.machine.chip.price_per_hour
+        return own if self.prompts is None or self.prompts.price else None
 
     @property
     def matmul_efficiency(self) -> float | None:

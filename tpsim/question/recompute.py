@@ -101,8 +101,8 @@ def _check_kept(asked: Mapping[str, int], least: Mapping[str, int], read: Stated
     """
     for name, per_element in asked.items():
         if name == GRADIENTS and name not in least:
-            message = "products make no gradients beside those that are added up: they are reduced once per step"
-            remedy = "leave it out, or write gradients: per_microbatch"
+            message = "products make no gradients beside those that are added up: microbatches scatter what they make"
+            remedy = "leave it out, or write gradients: per_step"
             raise InputError.one("no-spare-gradients", message, read.at_key("practice", "keeps", name), remedy)
         if name not in least:
             raise unknown(name, "array of the program with bytes", least, read.at_key("practice", "keeps", name))

@@ -12,6 +12,7 @@ from tpsim.program.model import as_stated
 from tpsim.program.transformer import parameter_count
 from tpsim.question.inputs import inputs
 from tpsim.question.prices import written
+from tpsim.question.serving_file import PROMPTS
 from tpsim.question.zero import stated_over
 
 if TYPE_CHECKING:
@@ -61,7 +62,18 @@ def resolved(question: Question) -> dict[str, Any]:
         "cost_model": question.cost_model,
         "planner": question.planner,
         **({"collectives": forced} if forced else {}),
+        **({PROMPTS: _of_prompts(question.prompts)} if question.prompts else {}),
     }
+
+
+OF_SERVER = ("hardware", CHANGES, "chips", "mesh", "placement", "layout", "pipeline", "shardings")
+"""What servers that read prompts alone have of their own, beside how many they read at once."""
+
+
+def _of_prompts(prompts: Question) -> dict[str, Any]:
+    """What the servers that read prompts came to, as far as it may be another."""
+    told = prompts.resolved
+    return {**{name: told[name] for name in OF_SERVER if name in told}, "batch": told["workload"]["batch"]}
 
 
 def computed(question: Question) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpsim.question.resolved import computed, stored
-from tpsim.question.scenario_file import DTYPE_FIELDS, ScenarioFile
+from tpsim.question.scenario_file import DTYPE_FIELDS
 
 if TYPE_CHECKING:
     from tpsim.question.question import Question
@@ -33,6 +33,7 @@ COMMENTS: Mapping[str, str] = {
 OF_INFERENCE: Mapping[str, str] = {
     "layout": "which axes play which role; cache: what those of tp split of it, heads, batch or sequence",
     "workload": "batch in sequences, or largest; context, prompt and output in tokens of one",
+    "prefill": "servers of their own that read prompts, batch at once; what is above is then of those that decode",
 }
 """What is said otherwise of inference."""
 
@@ -56,7 +57,7 @@ def scenario_data(question: Question, folder: Path = Path()) -> dict[str, Any]:
     What no file holds is called as its file will be.
     """
     stated = question.stated.data(folder)
-    return {name: stated[name] for name in ScenarioFile.model_fields if name in stated}
+    return {name: stated[name] for name in type(question.stated.file).model_fields if name in stated}
 
 
 def _left_open(question: Question) -> Iterator[tuple[str, Any]]:

@@ -33,6 +33,7 @@ from tpsim.question.resolved import resolved
 from tpsim.question.routing import check_routing, levelled
 from tpsim.question.scenario_file import DTYPE_FIELDS, ScenarioFile, WorkloadFields
 from tpsim.question.serving import inference_of, served, usual_launch
+from tpsim.question.serving_file import PROMPTS
 from tpsim.question.stated import Source, Stated, stated
 from tpsim.question.zero import gathered_once, staged
 
@@ -62,7 +63,11 @@ def resolve(
     Raises InputError for anything unknown, contradictory, uneven, or not supported yet.
     """
     memo = memo or Memo()
-    question = _balanced(_stated_question(stated(scenario, overrides, flags or {}, memo.scenario), memo), memo)
+    question = _checked(stated(scenario, overrides, flags or {}, memo.scenario), memo)
+    if getattr(question.stated.file, PROMPTS, None):
+        from tpsim.question.prompts import connected, server_of
+
+        question = connected(replace(question, prompts=_checked(server_of(question.stated), memo)))
     if not question.inference or not question.inference.drafted:
         return question
     from tpsim.question.speculation import with_draft
@@ -70,10 +75,22 @@ def resolve(
     return with_draft(question, partial(resolve, memo=memo))
 
 
+def _checked(read: Stated, memo: Memo) -> Question:
+    """What is asked of servers that are alike, if that can be answered."""
+    return _balanced(_stated_question(read, memo), memo)
+
+
 def _told(question: Question) -> Told:
     """What a question tells of itself."""
-    taken, opened = tuple(assumptions(question)), tuple(left_open(question))
-    return Told(taken, guesses(question, taken), opened, tuple(remarks(question)), resolved(question))
+    taken, opened, noted = tuple(assumptions(question)), tuple(left_open(question)), tuple(remarks(question))
+    guessed = guesses(question, taken)
+    if prompts := question.prompts:
+        others = [one for one in prompts.assumptions if one not in taken]
+        guessed += sum(one.kind == "guess" for one in others)
+        guessed += guesses(prompts, ()) if prompts.machine != question.machine else 0
+        taken += tuple(replace(one, text=f"{PROMPTS}: {one.text}") for one in others)
+        noted += tuple(f"{PROMPTS}: {text}" for text in prompts.remarks if text not in noted)
+    return Told(taken, guessed, opened, noted, resolved(question))
 
 
 def _stated_question(read: Stated, memo: Memo) -> Question:

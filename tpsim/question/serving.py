@@ -74,6 +74,8 @@ def _speculation(fields: DecodingFields, read: Stated) -> Speculation | None:
 
 def prefill_of(question: Question) -> Question:
     """The question of the prompt, of one whose workload is a prompt and its reply."""
+    if question.prompts:
+        return replace(question.prompts, planner=question.planner)
     fields, work = question.stated.file.workload, question.workload
     if not isinstance(fields, ServeFields) or not isinstance(work, Inference):
         raise TypeError(work)

@@ -8,11 +8,20 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from tpsim.program.dtypes import Dtype
-from tpsim.quantity.errors import unknown
+from tpsim.quantity.errors import InputError, unknown
 from tpsim.quantity.spec import Count, Document, Part, Strict
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN
-from tpsim.question.scenario_file import DTYPE_FIELDS, PRODUCTS, Axes, Products, ScenarioFile
+from tpsim.question.scenario_file import (
+    DTYPE_FIELDS,
+    PRODUCTS,
+    Axes,
+    AxisSize,
+    LayoutFields,
+    PipelineFields,
+    Products,
+    ScenarioFile,
+)
 
 Stored = Dtype | Literal["int4", "fp8_128", "mxfp4"]
 """What weights and caches can be stored in: nothing of them is sent, so blocks may share a scale."""
@@ -129,6 +138,25 @@ class ServeFields(DecodingFields):
         return self.output - 1
 
 
+PROMPTS = "prefill"
+"""The section of a scenario that says which servers read its prompts."""
+
+
+class PromptServer(Strict):
+    """Servers of their own that read the prompts of replies: how one is cut, and what else is not the scenario's."""
+
+    noun: ClassVar[str] = "a server of prompts"
+
+    hardware: str | dict[str, Any] | None = Field(None, description="none: that of the servers that decode")
+    chips: Count | None = None
+    mesh: dict[str, AxisSize] = Field(examples=[{"tensor": 8}])
+    placement: dict[str, Axes] | None = None
+    layout: LayoutFields | None = None
+    shardings: dict[str, dict[str, Axes]] | None = None
+    pipeline: PipelineFields | None = None
+    batch: Count | Literal["largest"] | None = Field(None, description="prompts read at once; none: the workload's")
+
+
 class PrefillScenario(ScenarioFile):
     """A scenario that reads prompts."""
 
@@ -145,6 +173,7 @@ class ServeScenario(ScenarioFile):
     """A scenario of prompts and replies."""
 
     workload: ServeFields  # type: ignore[assignment]  # likewise
+    prefill: PromptServer | None = Field(None, description="servers of their own that read the prompts; none: the same")
 
 
 SCENARIOS: Mapping[str, type[ScenarioFile]] = {
@@ -163,6 +192,14 @@ def refuse_unknown_kind(document: Document) -> None:
 
 
 TRAIN = "train"
+
+
+def refuse_no_replies(document: Document) -> None:
+    """Refuse servers that read prompts for others where nobody replies. Raises InputError."""
+    if document.data.get(PROMPTS) is not None and format_of(document.data) is not ServeScenario:
+        message = f"{PROMPTS} says which servers read the prompts of replies, and nothing here replies to any"
+        remedy = "write workload: {kind: serve, prompt: .., output: ..}, or remove it"
+        raise InputError.one("no-replies", message, document.key_place(PROMPTS), remedy)
 
 
 def _kind(data: Mapping[str, Any]) -> str:

@@ -18,7 +18,14 @@ from tpsim.question.flag_edits import at, bare_scenario, flags_to_edits, stateme
 from tpsim.question.foreign_names import foreign_name, not_yet
 from tpsim.question.inputs import asked
 from tpsim.question.scenario_file import PATHS_TO_FILES, ScenarioFile
-from tpsim.question.serving_file import fields_of_workload, foreign_to, format_of, refuse_unknown_kind
+from tpsim.question.serving_file import (
+    PROMPTS,
+    fields_of_workload,
+    foreign_to,
+    format_of,
+    refuse_no_replies,
+    refuse_unknown_kind,
+)
 from tpsim.report.record import Record
 
 Extends = Callable[[Path], Document]
@@ -84,17 +91,20 @@ class Stated:
     def data(self, folder: Path = Path()) -> dict[str, Any]:
         """The fields as they are stated, with the scenario's name; files as one in `folder` names them."""
         data = {name: value for name, value in self.document.data.items() if name != "tpsim" and value is not None}
-        for key in PATHS_TO_FILES:
-            value = data[key]
-            if isinstance(value, Mapping):
-                data[key] = {**value, "extends": self._named_in(folder, value["extends"], key, "extends")}
-            else:
-                data[key] = self._named_in(folder, str(value), key)
+        data |= {key: self._file_in(folder, data[key], key) for key in PATHS_TO_FILES}
+        if (section := data.get(PROMPTS)) and section.get("hardware"):
+            data[PROMPTS] = {**section, "hardware": self._file_in(folder, section["hardware"], PROMPTS, "hardware")}
         work = data["workload"]
         if isinstance(ahead := work.get("speculation"), Mapping) and "draft" in ahead:
             draft = self._named_in(folder, str(ahead["draft"]), "workload", "speculation", "draft")
             data["workload"] = {**work, "speculation": {**ahead, "draft": draft}}
         return {**({"name": self.stem} if self.stem else {}), **data}
+
+    def _file_in(self, folder: Path, stated: Any, *keys: str) -> Any:
+        """A field that names a file, or a map that extends one, as a file in `folder` has it."""
+        if isinstance(stated, Mapping):
+            return {**stated, "extends": self._named_in(folder, stated["extends"], *keys, "extends")}
+        return self._named_in(folder, str(stated), *keys)
 
     def _named_in(self, folder: Path, text: str, *keys: str) -> str:
         """A file as one in `folder` names it, instead of the folder of the file that states it."""
@@ -112,6 +122,7 @@ def stated(scenario: Source, overrides: Sequence[str], flags: Mapping[str, Any],
     document = opened(scenario, flags, extends, overrides)
     document = changed(document, flags, [*map(read_override, overrides)])
     refuse_unknown_kind(document)
+    refuse_no_replies(document)
     _refuse_not_yet(document)
     _refuse_overlap(document)
     file, document = spec.read(document, format_of(document.data), foreign=foreign_to(document.data))
