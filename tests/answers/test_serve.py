@@ -618,6 +618,11 @@ def test_formulas_of_inference_come_to_their_values():
     assert " + bubble 6." in explained("serve.tpot_s", scenario, mesh="pipe=2,tensor=8", pp="pipe")[0]
     assert explained("breakeven", scenario) == ("where the bound turns is not worked out for inference", None)
     assert explained("step.compute_s", scenario)[0].endswith(" + kernel_pause")
+    for name in ("bytes_bound_share", "pauses_share"):
+        text, share = explained(f"serve.{name}", scenario)
+        some, _, whole = text.replace(" ms", "").partition(" of ")
+        assert share == plan.serve[name] == pytest.approx(float(some) / float(whole), rel=1e-3)
+        assert float(whole) == pytest.approx(1e3 * plan.step.compute_s, rel=1e-3)
 
 
 def test_numbers_of_inference_are_explained():

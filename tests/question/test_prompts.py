@@ -46,6 +46,8 @@ def test_how_a_server_is_cut_is_its_own_and_all_else_is_the_scenarios(case):
     assert prompts.machine is question.machine
     assert resolve(case("prefill:", "prefill:\n  batch: 3")).prompts.workload.global_batch == 3
     assert resolve(case(READING, "")).prompts is None
+    none = "output: 8, speculation: {tokens: 0, acceptance: 0.5}"
+    assert resolve(case("output: 8", none)).prompts.workload == prompts.workload
 
 
 REFUSED = {

@@ -240,6 +240,8 @@ SERVED: Mapping[str, tuple[str, Dimension]] = {
     "reply_s": ("seconds of a prompt and its reply", "seconds"),
     "tokens_per_s_user": ("new tokens of a sequence per second", "count"),
     "tokens_per_s_chip": ("tokens of all sequences per second and chip", "count"),
+    "bytes_bound_share": ("share of compute in kernels that take as long as their bytes", "ratio"),
+    "pauses_share": ("share of compute in pauses behind kernels", "ratio"),
     "largest_batch": ("sequences for which memory has room", "count"),
     "cache_bytes_per_token": ("bytes of the cache for each token of a sequence, all chips together", "bytes"),
 }
@@ -313,6 +315,9 @@ def _text(result: PlanResult) -> dict[str, str]:
     moves = f" + {show(servers.transfer_s, 'seconds')} until the cache has moved" if servers else ""
     prompts_s = (prompt.step.time_s, ahead.draft_prompt_s if ahead and steps else None)
     read = [show(float(seconds), "seconds") for seconds in prompts_s if seconds]
+    compute_s = float(result.step.compute_s)
+    shares = (result.serve.bytes_bound_share, result.serve.pauses_share) if result.serve else ()
+    part = [f"{show(share * compute_s, 'seconds')} of {show(compute_s, 'seconds')}" for share in shares]
     room = f"the most with peak and overheads within {show(result.memory.capacity_bytes, 'bytes')}, cache full"
     return {
         "ttft_s": f"the prompt's {_texts(prompt)['time_s']}",
@@ -320,5 +325,6 @@ def _text(result: PlanResult) -> dict[str, str]:
         "reply_s": f"{' + '.join(read)}{moves} + {steps} x {step}, the mean of the steps",
         "tokens_per_s_user": f"{result.tokens // work.global_batch}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
+        **dict(zip(("bytes_bound_share", "pauses_share"), part, strict=False)),
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",
     }

@@ -46,7 +46,8 @@ def _refuse_unsent(read: Stated) -> None:
     Raises InputError.
     """
     file = read.file
-    if file.workload.speculation:  # type: ignore[attr-defined]  # of prompts and replies
+    ahead = file.workload.speculation  # type: ignore[attr-defined]  # of prompts and replies
+    if ahead and ahead.tokens:
         message = "drafts beside servers that read prompts alone are not supported: nothing says who reads them for it"
         remedy = f"leave one of both out: {PROMPTS}, or workload.speculation"
         raise InputError.one("not-supported-yet", message, read.at("workload", "speculation"), remedy)
