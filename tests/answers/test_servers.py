@@ -358,4 +358,4 @@ def test_a_page_names_both_servers_and_what_goes_between_them():
         f"{told.ratio:.3g} of prompts for each that decodes; {told.prompt_servers} of prompts and "
     )
     assert servers.endswith(f"; {told.tokens_per_s_chip:,.0f} tokens/s per chip of all")
-    assert "caches that are sent layer by layer" in " ".join(plan.not_modelled)
+    assert "caches sent layer by layer" in " ".join(plan.not_modelled)

@@ -556,6 +556,19 @@ def test_the_step_that_verifies_runs_on_simulated_devices(cache):
     assert tpsim.plan(scenario).memory.cache_bytes == BATCH * 67 * 2 * PER_TOKEN[DRAFT] / 4
 
 
+@pytest.mark.parametrize("stated", [{"layout": {"tp": "tensor", "cache": "sequence"}}, {"shardings": {}}])
+def test_a_window_that_is_split_by_tokens_is_as_even_with_drafts_as_it_can_be(stated):
+    """A window of 128 and 3 drafts are no multiple of 8: a chip holds an eighth of them in the mean."""
+    table = {"*": {"g": "tensor", "v": "tensor"}, "cache": {"t": "tensor", "g": [], "r": []}}
+    laid = {"shardings": table} if "shardings" in stated else stated
+    work = {"kind": "decode", "batch": 8, "context": 4096}
+    asked = {"tpsim": "scenario/1", "model": "gpt-oss-120b", "hardware": "dgx-h100", "mesh": {"tensor": 8}, **laid}
+    ahead = {"speculation": {"tokens": 3, "acceptance": 0.8}}
+    plain, drafts = (tpsim.plan({**asked, "workload": {**work, **more}}).memory.cache_bytes for more in ({}, ahead))
+    layers = 18 * (4096 + 128), 18 * (4099 + 131)  # every other layer has a window
+    assert drafts / plain == pytest.approx(layers[1] / layers[0], rel=1e-12)
+
+
 # The module that predicts a token further on ----------------------------------------------------------------------
 
 MODULE = "workload.speculation={tokens: 1, acceptance: 0.85, draft: mtp}"

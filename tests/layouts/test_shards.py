@@ -62,6 +62,7 @@ def test_every_part_of_the_data_shards_is_looked_at_where_it_is_asked_for(model,
     assert [one[1:] for one in told] == [one[1:] for one in planned]
     assert [one[0] for one in told] == pytest.approx([one[0] for one in planned], rel=1e-9)
     assert len({shards for *_, shards in told}) > 1
+    assert found.refused == []
 
 
 def test_copies_are_looked_at_only_where_that_is_asked_for_and_of_one_size_where_it_is_stated(tmp_path):

@@ -223,9 +223,18 @@ def test_what_a_searched_mesh_sets_itself_is_not_varied(vary):
 def test_shards_of_zero_are_a_size_of_a_mesh_that_is_searched():
     known = "give a size: --vary shards=8; or the mesh: --mesh data=32,tensor=8"
     assert refused("shards=x") == ("x", "no-mesh", "shards x is no size of a mesh that is searched", known)
-    value, slug, message, _ = refused("shards=3", zero=3, tp=1, pp=1)
+    value, slug, message, remedy = refused("shards=3", zero=3, tp=1, pp=1)
+    assert (value, slug, remedy) == ("3", "no-mesh", "search others: --vary shards=2,4,8")
+    assert message == "no mesh of 8 chips that is searched has ZeRO over 3 of its devices"
+
+
+def test_a_mesh_that_there_cannot_be_is_refused_at_the_size_that_does_not_divide():
+    value, slug, message, _ = refused("dp=3", pp=1)
     assert (value, slug) == ("3", "mesh-product")
-    assert message.endswith("x shard 3 x tensor 1 = a multiple of 3 chips, but chips is 8")
+    assert message == "the mesh is pipe 1 x data 3 x tensor -1 = a multiple of 3 chips, but chips is 8"
+
+
+def test_shards_of_zero_are_no_field_of_a_held_mesh_nor_of_inference():
     value, *_, remedy = refused("shards", chips=None, mesh="data=8")
     assert (value, remedy) == ("shards", "search the mesh, too: --chips 64")
     value, slug, message, remedy = refused("shards=8", overrides=["workload.kind=decode"])

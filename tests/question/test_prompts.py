@@ -24,16 +24,6 @@ prefill:
 READING = TEXT[TEXT.index("prefill") :]
 
 
-@pytest.fixture
-def case(tmp_path):
-    def written(old="", new=""):
-        path = tmp_path / "case.yaml"
-        path.write_text(TEXT.replace(old, new) if old else TEXT, encoding="utf-8")
-        return path
-
-    return written
-
-
 def test_how_a_server_is_cut_is_its_own_and_all_else_is_the_scenarios(case):
     question = resolve(case())
     prompts = question.prompts

@@ -19,16 +19,6 @@ WORK = "{kind: decode, batch: 8, context: 64}"
 PADDED = ["model={extends: gpt2-xl, vocab_padded: 50304, heads: 20, kv_heads: 20, head_dim: 80, params: null}"]
 
 
-@pytest.fixture
-def case(tmp_path):
-    def written(old="", new=""):
-        path = tmp_path / "case.yaml"
-        path.write_text(TEXT.replace(old, new) if old else TEXT, encoding="utf-8")
-        return path
-
-    return written
-
-
 REFUSED = {
     "ZeRO": (("dp: data}", "dp: data, zero: 1}"), "layout.zero says nothing of inference: ZeRO shards gradients"),
     "schedules": (

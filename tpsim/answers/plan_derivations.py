@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number, of_rank
-from tpsim.answers.step_derivations import RATE, RATES, SERVED, SERVERS, STEP, TPOT, pipeline, rate, serve, step
+from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, TPOT, pipeline, rate, serve, step
 from tpsim.cost.collectives import singles
 from tpsim.cost.memory import Kept, kept, memory
 from tpsim.machine.algorithms import ALGORITHMS
@@ -55,13 +55,13 @@ def names_in(result: PlanResult) -> dict[str, str]:
     told = [*result.serve] if result.serve else []
     served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if name in told}
     if "servers" in told:
-        from tpsim.answers.servers import NOUNS
+        from tpsim.answers import servers
 
-        served |= {f"serve.{SERVERS}{name}": noun for name, (noun, _) in NOUNS.items()}
+        served |= {f"serve.servers.{name}": noun for name, (noun, _) in servers.NOUNS.items()}
     if result.serve and (ahead := result.serve.speculation):
-        from tpsim.answers.speculation_derivations import NAMES
+        from tpsim.answers.speculation_derivations import NOUNS
 
-        known = {f"serve.speculation.{name}": noun for name, (noun, _) in NAMES.items() if name in [*ahead]}
+        known = {f"serve.speculation.{name}": noun for name, (noun, _) in NOUNS.items() if name in [*ahead]}
         served = {**served, "serve.tpot_s": TPOT, **known}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
     every = {name: noun for name, noun in numbers().items() if not (served and name.startswith(TRAINED))}

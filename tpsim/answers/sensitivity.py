@@ -179,6 +179,11 @@ class Answered(Record):
         return None if self.best is None else self.best / self.today - 1
 
 
+def _on(machine: Machine, planned: Planned, memo: Memo) -> Planned:
+    """A layout as it is planned on another machine."""
+    return replace(planned, told=outcome(priced(replace(planned.question, machine=machine), memo)))
+
+
 def answered(
     result: SearchResult, plans: int, memo: Memo, workers: int = 1, progress: Progress = unwatched
 ) -> Iterator[Answered]:
@@ -189,7 +194,7 @@ def answered(
     question = result.best.plan.question
     for part in parts(question.machine):
         machine = part.better(question.machine)
-        held = replace(best.planned, told=outcome(priced(replace(question, machine=machine), memo)))
+        held = _on(machine, best.planned, memo)
         tell = partial(told_with, progress, f"with better {part.name}")
         evaluation = evaluate([replace(space, machine=machine)], memo, weigh, workers, tell)
         answer = Answered(part.name, part.factor, today, worth(held, result.by), float(held.outcome.step_s))
@@ -258,11 +263,11 @@ def moves(result: SearchResult, memo: Memo, progress: Progress = unwatched) -> l
     """The best step with each figure of its machine better, of those that make a difference: what does most first."""
     if result.best is None:
         return []
-    question, today = result.best.plan.question, worth(result.best.planned, result.by)
-    moved, every = [], [*constants(question.machine)]
+    best, today = result.best.planned, worth(result.best.planned, result.by)
+    moved, every = [], [*constants(result.best.plan.question.machine)]
     for done, (constant, machine) in enumerate(every):
         progress(done, len(every), "figures of the machine made better")
-        held = replace(result.best.planned, told=outcome(priced(replace(question, machine=machine), memo)))
+        held = _on(machine, best, memo)
         step_s = float(held.outcome.step_s)
         moved.append(Moves(constant.path, constant.kind, today, worth(held, result.by), step_s))
     return sorted((move for move in moved if abs(move.elasticity) >= LEAST), key=lambda move: -abs(move.elasticity))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tpsim.answers.plan import PlanResult
+    from tpsim.answers.servers import Servers
     from tpsim.answers.speculation import Speculated
     from tpsim.cost.sizes import Sizes
     from tpsim.question.memo import Lowered, Memo
@@ -51,7 +52,10 @@ class Serve(Record):
         *("bytes_bound_share", "pauses_share", "largest_batch", "cache_bytes_per_token", "speculation?", "servers?"),
     )
 
-    late: ClassVar[Mapping[str, str]] = {"Speculated": "tpsim.answers.speculation"}
+    late: ClassVar[Mapping[str, str]] = {
+        "Speculated": "tpsim.answers.speculation",
+        "Servers": "tpsim.answers.servers",
+    }
 
     plan: PlanResult
     work: Inference
@@ -175,35 +179,6 @@ class Serve(Record):
     def cache_bytes_per_token(self) -> Bytes:
         """Bytes of the cache for each token of a sequence."""
         return cache_bytes_per_token(self.plan.lowered, whole_stack(self.plan))
-
-
-@dataclass(frozen=True)
-class Servers(Record):
-    """Servers that read prompts beside those that decode, in a steady state in which no request queues.
-
-    prompt_memory   what a chip of the former holds at most
-    transfer_bytes  of the cache of one prompt, all layers and chips together, copies not counted
-    transfer_s      until the caches of all prompts that are read at once are there: from the end of the prompt on
-    port_share      of the time of a server for which its fullest port carries caches; above 1 that sets the pace
-    prompt_requests_per_s  that one server reads
-    decode_requests_per_s  that one server replies to
-    ratio           servers of prompts for each that decodes, so that neither waits
-    prompt_servers, decode_servers  the fewest, in whole numbers, that lose little
-    lost_share      of the tokens that all of their chips could make, what these lose as one kind waits
-    tokens_per_s_chip  new tokens of these servers together per second and chip, of all their chips
-    """
-
-    prompt_memory: ChipMemory
-    transfer_bytes: Bytes
-    transfer_s: Seconds
-    port_share: Number
-    prompt_requests_per_s: Number
-    decode_requests_per_s: Number
-    ratio: Number
-    prompt_servers: Count
-    decode_servers: Count
-    lost_share: Number
-    tokens_per_s_chip: Number
 
 
 def whole_stack(plan: PlanResult) -> Sizes:

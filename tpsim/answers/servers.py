@@ -11,11 +11,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.answers.derivation import CHECKS, Derivation, derived
-from tpsim.answers.serve import Servers, cache_bytes, whole_stack
+from tpsim.answers.memory import ChipMemory  # noqa: TC001 - JSON Schemas read types
+from tpsim.answers.serve import cache_bytes, whole_stack
 from tpsim.quantity.size import over
 from tpsim.quantity.units import Dimension, show
 from tpsim.question.prices import sent, sizes_of
 from tpsim.question.prompts import way_out
+from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -133,6 +135,35 @@ class Both:
         batch, steps_s = self.plan.question.workload.global_batch, self.asked.steps * float(self.plan.step.time_s)
         filled = self._port(self.plan.question, self.taken_bytes(batch))
         return Side(self.plan.chips, batch, steps_s, float(filled.bandwidth_s))
+
+
+@dataclass(frozen=True)
+class Servers(Record):
+    """Servers that read prompts beside those that decode, in a steady state in which no request queues.
+
+    prompt_memory   what a chip of the former holds at most
+    transfer_bytes  of the cache of one prompt, all layers and chips together, copies not counted
+    transfer_s      until the caches of all prompts that are read at once are there: from the end of the prompt on
+    port_share      of the time of a server for which its fullest port carries caches; above 1 that sets the pace
+    prompt_requests_per_s  that one server reads
+    decode_requests_per_s  that one server replies to
+    ratio           servers of prompts for each that decodes, so that neither waits
+    prompt_servers, decode_servers  the fewest, in whole numbers, that lose little
+    lost_share      of the tokens that all of their chips could make, what these lose as one kind waits
+    tokens_per_s_chip  new tokens of these servers together per second and chip, of all their chips
+    """
+
+    prompt_memory: ChipMemory
+    transfer_bytes: Bytes
+    transfer_s: Seconds
+    port_share: Number
+    prompt_requests_per_s: Number
+    decode_requests_per_s: Number
+    ratio: Number
+    prompt_servers: Count
+    decode_servers: Count
+    lost_share: Number
+    tokens_per_s_chip: Number
 
 
 def servers_of(both: Both) -> Servers:

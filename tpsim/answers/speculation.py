@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tpsim.answers.plan import PlanResult, priced
 from tpsim.answers.serve import alone_at_most
 from tpsim.quantity.size import total
+from tpsim.quantity.units import show
 from tpsim.question.question import Speculation  # noqa: TC001 - JSON Schemas read types
 from tpsim.question.serving import draft_of
 from tpsim.report.record import Bytes, Count, Number, Of, Record, Seconds
@@ -73,6 +74,12 @@ class Speculated(Record):
     def step_s(self) -> Seconds:
         """Of all drafts and the step that verifies them."""
         return self.tokens * self.draft_s + self.verification_s
+
+    @property
+    def formula(self) -> str:
+        """What such a step is made of, in words."""
+        draft, verification = (show(seconds, "seconds") for seconds in (self.draft_s, self.verification_s))
+        return f"{f'{self.tokens} x draft {draft} + ' if self.draft else ''}verification {verification}"
 
     @property
     def plain_s(self) -> Seconds:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tpsim.answers.speculation import Speculated
     from tpsim.quantity.units import Dimension
 
-NAMES: Mapping[str, tuple[str, Dimension]] = {
+NOUNS: Mapping[str, tuple[str, Dimension]] = {
     "expected_tokens": ("tokens of a sequence that a step gives, in the mean", "count"),
     "draft_s": ("seconds of a step of the draft, of which each token takes one", "seconds"),
     "draft_prompt_s": ("seconds in which the draft reads the prompts, behind the first token", "seconds"),
@@ -33,10 +33,10 @@ OF_ACCEPTANCE = ("expected_tokens", "speedup", "breakeven_acceptance")
 
 
 def speculated(ahead: Speculated, name: str) -> Iterator[Derivation]:
-    """One of `NAMES`; of what there is none of, nothing."""
-    if name not in NAMES or (value := getattr(ahead, name)) is None:
+    """One of `NOUNS`; of what there is none of, nothing."""
+    if name not in NOUNS or (value := getattr(ahead, name)) is None:
         return
-    noun, dimension = NAMES[name]
+    noun, dimension = NOUNS[name]
     yield Derivation(
         what=noun,
         dimension=dimension,
@@ -57,14 +57,12 @@ def _text(ahead: Speculated, name: str) -> str:
         return "tokens are looked up, which takes no time here"
     if name == "verification_s":
         return made_of(ahead.plan)
-    draft, verification, step, plain = (
-        show(seconds, "seconds") for seconds in (ahead.draft_s, ahead.verification_s, ahead.step_s, ahead.plain_s)
-    )
+    step, plain = (show(seconds, "seconds") for seconds in (ahead.step_s, ahead.plain_s))
     tokens, pays = f"{ahead.expected_tokens:.6g}", ahead.breakeven_acceptance
     turns = f"the a of which 1 + a + ... + a^{ahead.tokens} is {step} / {plain} without drafts"
     return {
         "expected_tokens": f"1 + a + ... + a^{ahead.tokens}, with a = {ahead.acceptance:g}",
-        "step_s": f"{ahead.tokens} x draft {draft} + verification {verification}",
+        "step_s": ahead.formula,
         "speedup": f"{tokens} tokens x {plain} without drafts / {step}",
         "breakeven_acceptance": turns if pays else f"a step takes {step}, and {plain} without drafts",
     }.get(name, f"those of {ahead.draft}, decoding by itself in as many sequences")

@@ -231,9 +231,6 @@ def _roofline(result: PlanResult) -> Iterator[str]:
         yield constant_said(chip.kernel_pause)
 
 
-SERVERS = "servers."
-"""What the names of numbers begin with that are of servers that read prompts alone."""
-
 SERVED: Mapping[str, tuple[str, Dimension]] = {
     "ttft_s": ("seconds until the first token of a reply, without a queue before it", "seconds"),
     "tpot_s": ("seconds of a step of decoding", "seconds"),
@@ -251,15 +248,14 @@ SERVED: Mapping[str, tuple[str, Dimension]] = {
 def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
     """One of `SERVED`, or of what drafts or other servers that read prompts come to; of a plan of training none."""
     served, (part, _, name) = result.serve, rest.partition(".")
-    if served and served.speculation and part == "speculation":
+    if part == "speculation" and served and served.speculation:
         from tpsim.answers.speculation_derivations import speculated
 
         yield from speculated(served.speculation, name)
-    if served and served.servers and rest.startswith(SERVERS):
+    elif part == "servers" and served and served.servers:
         from tpsim.answers.servers import explained
 
-        yield from explained(result, rest.removeprefix(SERVERS))
-        return
+        yield from explained(result, name)
     if served is None or rest not in SERVED or (value := getattr(served, rest)) is None:
         return
     noun, dimension = SERVED[rest]
@@ -303,9 +299,7 @@ def _drafted(result: PlanResult) -> str:
     ahead = result.serve and result.serve.speculation
     if not ahead:
         return _texts(result)["time_s"]
-    draft, verification = (show(seconds, "seconds") for seconds in (ahead.draft_s, ahead.verification_s))
-    drafts = f"{ahead.tokens} x draft {draft} + " if ahead.draft else ""
-    return f"({drafts}verification {verification}) / {ahead.expected_tokens:.6g} tokens"
+    return f"({ahead.formula}) / {ahead.expected_tokens:.6g} tokens"
 
 
 def _text(result: PlanResult) -> dict[str, str]:

@@ -66,10 +66,8 @@ NOT_SERVED = (
 UNPAGED = "blocks of a paged cache that are not full: workload.cache_block states their tokens"
 
 SPECULATED = "drafts as trees, acceptance that falls from draft to draft, what draws and compares their probabilities"
-SENT_LAYERS = (
-    "caches that are sent layer by layer while their prompt is read; requests that servers of prompts wait for"
-)
-"""Of servers that read prompts alone."""
+
+SENT_LAYERS = "caches sent layer by layer while their prompt is read; requests that servers of prompts wait for"
 
 RETURNED = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
 

@@ -8,7 +8,20 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.guard.causes import CauseOfDrift, Fixed
-from tpsim.guard.moved_numbers import HELD, KIND, TPOT, WAITS, change, few, is_outcome, outcome, relative, result
+from tpsim.guard.moved_numbers import (
+    HELD,
+    KIND,
+    MOVED,
+    PROMPT_PEAK,
+    TPOT,
+    WAITS,
+    change,
+    few,
+    is_outcome,
+    outcome,
+    relative,
+    result,
+)
 from tpsim.quantity.size import total
 from tpsim.quantity.units import Dimension, show
 from tpsim.report.answer import Answer
@@ -178,9 +191,9 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "first token": (("ttft_s",), "seconds"),
     "prompt and reply": (("reply_s",), "seconds"),
     "token": ((TPOT,), "seconds"),
-    "cache moved": (("transfer_bytes",), "bytes"),
-    "move of caches": (("transfer_s",), "seconds"),
-    "peak of prompts": (("prompt_peak_bytes",), "bytes"),
+    "cache moved": (MOVED[:1], "bytes"),
+    "move of caches": (MOVED[1:], "seconds"),
+    "peak of prompts": ((PROMPT_PEAK,), "bytes"),
     "states": (HELD, "bytes"),
     "kept": (("kept_bytes",), "bytes"),
     "peak": (("peak_bytes",), "bytes"),

@@ -27,7 +27,7 @@ from tpsim.guard.lock_parts import (
     ScenarioFact,
     SwitchFacts,
 )
-from tpsim.guard.moved_numbers import HELD, STATES_FIT, WAITS
+from tpsim.guard.moved_numbers import HELD, MOVED, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
 from tpsim.guard.uses import DRAFT, Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
@@ -181,9 +181,6 @@ FLOPS = "flops_per_device"
 REPLY = ("ttft_s", "reply_s")
 """Seconds of what is asked for beside a step of decoding."""
 
-MOVED, PROMPT_PEAK = ("transfer_bytes", "transfer_s"), "prompt_peak_bytes"
-"""Of servers that read prompts alone: the cache that they send, and what a chip of them holds at most."""
-
 MEMORY = (*HELD, "kept_bytes", "peak_bytes")
 """What a chip holds: from step to step, and where it holds most."""
 
@@ -279,7 +276,7 @@ def replied(served: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     if not served:
         return {}
-    names = (*(REPLY if served.get("reply_s") is not None else ()), *(("tpot_s",) if served.get("speculation") else ()))
+    names = (*(REPLY if served.get("reply_s") is not None else ()), *((TPOT,) if served.get("speculation") else ()))
     servers = served.get("servers")
     beside = {PROMPT_PEAK: servers["prompt_memory"]["peak_bytes"]} if servers else {}
     return {name: served[name] for name in names} | {name: servers[name] for name in MOVED if servers} | beside

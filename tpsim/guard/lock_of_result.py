@@ -12,8 +12,6 @@ from tpsim.guard.lock_of_plans import (
     CACHE,
     FLOPS,
     MEMORY,
-    MOVED,
-    PROMPT_PEAK,
     REPLY,
     STEP,
     calls_of,
@@ -23,7 +21,7 @@ from tpsim.guard.lock_of_plans import (
     results_of,
 )
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
-from tpsim.guard.moved_numbers import HELD, WAITS
+from tpsim.guard.moved_numbers import HELD, MOVED, PROMPT_PEAK, WAITS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.resolved import FILES

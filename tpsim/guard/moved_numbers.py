@@ -92,6 +92,9 @@ def result(fact: ScenarioFact, key: str) -> Any:
     return fact.result("step_s") if decodes else is_outcome(key) or None
 
 
+MOVED, PROMPT_PEAK = ("transfer_bytes", "transfer_s"), "prompt_peak_bytes"
+"""Of servers that read prompts alone: the cache that they send, and what a chip of them holds at most."""
+
 TPOT = "tpot_s"
 """Seconds of a token, which a lock has of steps that verify drafts."""
 

@@ -13,7 +13,7 @@ from tpsim.answers.plan import PlanResult, priced
 from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact, Names, ScenarioFact
-from tpsim.guard.moved_numbers import STATES_FIT, WAITS
+from tpsim.guard.moved_numbers import MOVED, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
 from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Level, Machine, Watched, changed
 from tpsim.question.memo import structure
@@ -169,8 +169,8 @@ class Uses:
             "compute_s": compute,
             "ttft_s": prompt,
             **servers,
-            "tpot_s": tokens,
-            "reply_s": (*dict.fromkeys((*prompt, *read, *tokens, *servers.get("transfer_s", ()))),),
+            TPOT: tokens,
+            "reply_s": (*dict.fromkeys((*prompt, *read, *tokens, *servers.get(MOVED[1], ()))),),
             "flops": flops,
             **{f"{part}_bytes": (*names, *held) for part, names in zip(HELD, states, strict=True)},
             f"{CACHE}_bytes": (*cache, *held),
@@ -202,8 +202,8 @@ class Uses:
         both = Both(self.plan, self.plan.prefill)
         cache, ways = prompt.of_cache, (*prompt.of_timing(both.sends), *self.of_timing(both.takes))
         held = prompt.of_results()
-        sent = {"transfer_bytes": cache, "transfer_s": (*ways, *cache)}
-        return {**sent, "prompt_peak_bytes": held["peak_bytes"], STATES_FIT: held[STATES_FIT]}
+        sent = dict(zip(MOVED, (cache, (*ways, *cache)), strict=True))
+        return {**sent, PROMPT_PEAK: held["peak_bytes"], STATES_FIT: held[STATES_FIT]}
 
     @property
     def of_cache(self) -> Names:

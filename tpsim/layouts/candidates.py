@@ -139,8 +139,7 @@ def evaluate(
     for space in spaces:
         progress(len(legals), len(spaces), f"space{'s' * (len(spaces) > 1)} of layouts listed")
         legals.append(Legal(space, memo))
-        if legals[-1].considered:
-            refuse_no_shards(space, legals[-1].base)
+        refuse_no_shards(space, legals[-1].base)
     alike: list[tuple[Space, defaultdict[Hashable, list[Group]]]] = []
     for space, legal in zip(spaces, legals, strict=True):
         programs = next((programs for earlier, programs in alike if not space.differs(earlier)), None)

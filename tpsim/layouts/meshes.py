@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.layouts.group import ALONE
-from tpsim.layouts.layout import MESH, SHARDS, Layout, Ways
+from tpsim.layouts.layout import SHARDS, Layout, Ways
 from tpsim.layouts.reason import Reason, reason_of
 from tpsim.layouts.space import CHUNKED, WHOLE
 from tpsim.layouts.vary import NAMES
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.size import divisors
 from tpsim.question.divisibility import tp_problems, workload_problems
-from tpsim.question.edits import EXPERTS, STAGES
+from tpsim.question.edits import EXPERTS, ROLES, STAGES
 from tpsim.question.mesh import mesh_of
 
 if TYPE_CHECKING:
@@ -73,10 +73,11 @@ def _shards(ways: Ways) -> Iterator[int]:
 
 
 def refuse_no_shards(space: Space, base: Question) -> None:
-    """Refuse numbers of devices to shard over that no mesh has. Raises InputError."""
+    """Refuse numbers of devices to shard over that no mesh has, where there are meshes. Raises InputError."""
     asked = space.only.get(SHARDS) or ()
-    known = sorted({n for ways in meshes(space, base) for n in _shards(ways)}) if asked else []
-    for n in (n for n in asked if n not in known):
+    every = [*meshes(space, base)] if asked else []
+    known = sorted({n for ways in every for n in _shards(ways)})
+    for n in (n for n in asked if every and n not in known):
         message = f"no mesh of {space.chips} chips that is searched has ZeRO over {n} of its devices"
         remedy = f"search others: --vary {SHARDS}={','.join(map(str, known))}" if known else "leave it out"
         raise InputError.one("no-mesh", message, space.places.get(".".join(NAMES[SHARDS])), remedy)
@@ -100,11 +101,11 @@ def refuse_none(space: Space, base: Question, memo: Memo) -> None:
     if ways := next(meshes(space, base), None):
         schedule = next(iter(space.values("schedule", CHUNKED, file.pipeline and file.pipeline.schedule)))
         space.question(Layout(*ways, 0, False, "none", schedule, 2, None, ways.pp), memo)
-    stated_of = {role: only[role] for role in MESH if only.get(role)}
+    stated_of = {role: only[role] for role in ROLES if only.get(role)}
     sizes = {role: some[0] for role, some in stated_of.items() if some and (role in WHOLE or some != (ALONE,))}
     left = next((role for role in ("dp", STAGES, "tp") if role not in sizes), "")
-    mesh = {axis: sizes.get(role, -1) for role, axis in MESH.items() if role in {*sizes, left}}
+    mesh = {axis: sizes.get(role, -1) for role, axis in ROLES.items() if role in {*sizes, left}}
     wrong = sorted(sizes, key=lambda role: not space.chips % sizes[role])
-    fallback = next((places[".".join(NAMES[role])] for role in wrong), None)
+    fallback = next((places[f"mesh.{ROLES[role]}"] for role in wrong), None)
     file = file.model_copy(update={"mesh": mesh, "chips": space.chips})
     mesh_of(file, base.model, lambda *keys: places.get(".".join(keys), fallback))

@@ -272,15 +272,9 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
 
 def _speculated(ahead: Speculated) -> Iterator[str]:
     """What drafts cost and bring, and what their model holds and reads beside the other one."""
-    draft, verification, step, plain, each = (
-        show(seconds, "seconds")
-        for seconds in (
-            *(ahead.draft_s, ahead.verification_s, ahead.step_s, ahead.plain_s),
-            ahead.step_s / ahead.expected_tokens,
-        )
-    )
-    drafts = f"{counted(ahead.tokens, 'draft')} x {draft} + " if ahead.draft else ""
-    made_of = f"{drafts}verification {verification} = {step} for {ahead.expected_tokens:.4g} tokens, {each} each"
+    each_s = ahead.step_s / ahead.expected_tokens
+    step, plain, each = (show(seconds, "seconds") for seconds in (ahead.step_s, ahead.plain_s, each_s))
+    made_of = f"{ahead.formula} = {step} for {ahead.expected_tokens:.4g} tokens, {each} each"
     least = ahead.breakeven_acceptance
     even = "no acceptance makes up for it" if least is None else f"as fast at an acceptance of {least:.3g}"
     times = ahead.speedup if ahead.speedup >= 1 else 1 / ahead.speedup

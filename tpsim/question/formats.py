@@ -7,7 +7,7 @@ from pydantic import Field, RootModel
 from tpsim.program.kinds_file import ModelFile2
 from tpsim.program.model_file import ModelFile
 from tpsim.question.scenario_file import ScenarioFile, WorkloadFields
-from tpsim.question.serving_file import DecodeFields, PrefillFields, PromptServer, ServeFields
+from tpsim.question.serving_file import DecodeFields, PrefillFields, ReadPrompts, ServeFields
 
 
 class ModelFiles(RootModel[Annotated[ModelFile | ModelFile2, Field(discriminator="tpsim")]]):
@@ -18,6 +18,4 @@ class AnyScenario(ScenarioFile):
     """A question: a model on a machine, cut over a mesh in a layout, for a workload."""
 
     workload: WorkloadFields | PrefillFields | DecodeFields | ServeFields  # type: ignore[assignment]  # what is asked of it depends on the kind of workload
-    prefill: PromptServer | None = Field(
-        None, description="of prompts and replies: servers of their own that read the prompts; none: the same"
-    )
+    prefill: ReadPrompts = None

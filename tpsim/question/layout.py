@@ -149,7 +149,8 @@ def _even(model: Model, workload: Workload, sizes: Mapping[str, Any]) -> Mapping
     """Sizes of which a cache's parts are equal: drafts, and what blocks lack, are as even as they can be."""
     if not isinstance(workload, Inference) or workload.even == workload:
         return sizes
-    return {**sizes, **workload.even.at_peak.dims(model), "b": sizes["b"]}
+    even = workload.even.at_peak.dims(model)
+    return {**sizes, **{dim: even[dim] for dim in ("t", HELD) if dim in even}}
 
 
 def _laid_out(
@@ -296,9 +297,7 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     shards, cp = mesh.size(*layout.roles["dp"]), layout.roles.get("cp", ())
     problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
     shared = context_problems(file, model, workload, mesh, at, cp=cp)
-    even = _even(model, workload, sizes)
-    parted = {**sizes, **{dim: even[dim] for dim in ("t", HELD) if dim in even}}
-    _raise_all((*problems, *shared, *table_problems(table, mesh, parted, at)))
+    _raise_all((*problems, *shared, *table_problems(table, mesh, _even(model, workload, sizes), at)))
     return Cut(mesh, {}, layout, ())
 
 

@@ -48,7 +48,7 @@ def _refuse_unsent(read: Stated) -> None:
     file = read.file
     ahead = file.workload.speculation  # type: ignore[attr-defined]  # of prompts and replies
     if ahead and ahead.tokens:
-        message = "drafts beside servers that read prompts alone are not supported: nothing says who reads them for it"
+        message = "drafts beside servers that read prompts alone are not supported: nothing says where a draft reads"
         remedy = f"leave one of both out: {PROMPTS}, or workload.speculation"
         raise InputError.one("not-supported-yet", message, read.at("workload", "speculation"), remedy)
     if not file.workload.steps:  # type: ignore[attr-defined]  # of prompts and replies

@@ -80,8 +80,8 @@ def prefill_of(question: Question) -> Question:
     if not isinstance(fields, ServeFields) or not isinstance(work, Inference):
         raise TypeError(work)
     serving = replace(work.serving, phase="prefill", cached=False)
-    prompt = replace(work, kind="prefill", seq=fields.prompt, attended=fields.prompt, steps=1, serving=serving)
-    prompt = replace(prompt, speculation=None)
+    reading: dict[str, Any] = {"kind": "prefill", "steps": 1, "serving": serving, "speculation": None}
+    prompt = replace(work, seq=fields.prompt, attended=fields.prompt, **reading)
     force = question.force if question.stated.file.collectives.launch else question.force._replace(launch=None)
     return replace(question, workload=prompt, force=force)
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tpsim.program.dtypes import Dtype
 from tpsim.quantity.errors import InputError, unknown
-from tpsim.quantity.spec import Count, Document, Part, Strict
+from tpsim.quantity.spec import Count, Document, Probability, Strict
 from tpsim.question.edits import FLAGS
 from tpsim.question.foreign_names import FOREIGN
 from tpsim.question.scenario_file import (
@@ -92,7 +92,7 @@ class SpeculationFields(Strict):
     tokens: Annotated[int, Field(strict=True, ge=0, le=MOST_DRAFTED)] = Field(
         description="drafted of a sequence in a step; 0: none, as if nothing were stated", examples=[3]
     )
-    acceptance: Part = Field(
+    acceptance: Probability = Field(
         description="of a drafted token, where those before it are accepted; a guess", examples=[0.8]
     )
     draft: str = Field(
@@ -157,6 +157,13 @@ class PromptServer(Strict):
     batch: Count | Literal["largest"] | None = Field(None, description="prompts read at once; none: the workload's")
 
 
+ReadPrompts = Annotated[
+    PromptServer | None,
+    Field(description="of prompts and replies: servers of their own that read the prompts; none: the same"),
+]
+"""That section as a scenario has it."""
+
+
 class PrefillScenario(ScenarioFile):
     """A scenario that reads prompts."""
 
@@ -173,7 +180,7 @@ class ServeScenario(ScenarioFile):
     """A scenario of prompts and replies."""
 
     workload: ServeFields  # type: ignore[assignment]  # likewise
-    prefill: PromptServer | None = Field(None, description="servers of their own that read the prompts; none: the same")
+    prefill: ReadPrompts = None
 
 
 SCENARIOS: Mapping[str, type[ScenarioFile]] = {

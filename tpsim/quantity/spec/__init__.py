@@ -29,7 +29,7 @@ from tpsim.quantity.spec.fields import Flag as Flag
 from tpsim.quantity.spec.fields import FlopsPerSecond as FlopsPerSecond
 from tpsim.quantity.spec.fields import OrNothing as OrNothing
 from tpsim.quantity.spec.fields import OrShort as OrShort
-from tpsim.quantity.spec.fields import Part as Part
+from tpsim.quantity.spec.fields import Probability as Probability
 from tpsim.quantity.spec.fields import Quantity as Quantity
 from tpsim.quantity.spec.fields import Seconds as Seconds
 from tpsim.quantity.spec.fields import Share as Share

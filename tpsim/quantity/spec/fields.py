@@ -215,7 +215,7 @@ BytesPerSecond = Annotated[float, Quantity("bytes_per_s")]
 Seconds = Annotated[float, Quantity("seconds", zero=True)]
 FlopsPerSecond = Annotated[float, Quantity("flops_per_s")]
 Share = Annotated[float, Quantity("ratio", share=True)]
-Part = Annotated[float, Quantity("ratio", zero=True, share=True)]
+Probability = Annotated[float, Quantity("ratio", zero=True, share=True)]
 
 MOST = 10**9
 """No size is larger: it is a slip of the keyboard."""
