@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import tpsim
+from tpsim.pages.search import page
 from tpsim.quantity.errors import InputError
 
 ROUNDS, AFTER = 12, 4
 
 
-def served(model="llama-3-8b", *, pp, parts, tp=2, batch=48, prefill=None, **work):
+def served(model="llama-3-8b", *, pp, parts, tp=4, batch=48, prefill=None, **work):
     return tpsim.plan(
         {
             "tpsim": "scenario/1",
@@ -36,12 +37,12 @@ def simulated(stage_s, hop_s, parts, rounds):
         for stage in range(stages):
             start = ends[stage][turn - 1] if turn else 0.0
             if stage:
-                start = max(start, ends[stage - 1][turn]) + hop_s
+                start = max(start, ends[stage - 1][turn]) + hop_s[stage - 1]
             elif turn >= parts:
                 start = max(start, ends[-1][turn - parts])
             if turn and stage < stages - 1:  # what it made before is taken once the stage behind is done with its own
                 behind = ends[stage + 1][turn - 2] if turn > 1 else 0.0
-                start = max(start, max(ends[stage][turn - 1], behind) + hop_s)
+                start = max(start, max(ends[stage][turn - 1], behind) + hop_s[stage])
             ends[stage][turn] = start + stage_s[stage]
     return ends
 
@@ -49,11 +50,11 @@ def simulated(stage_s, hop_s, parts, rounds):
 def pieces(plan):
     work, ran = plan.pipeline.step.work, plan.pipeline.step.ran
     stage_s = [float(work.kinds[kinds[0]].through.seconds) for kinds in work.schedule.kinds.of]
-    (hop_s,) = {float(way.seconds[0]) for way in ran.ways.values()}
-    return stage_s, hop_s
+    hops = {way.channel.sender: float(way.seconds[0]) for way in ran.ways.values()}
+    return stage_s, [hops[stage] for stage in range(len(hops))]
 
 
-@pytest.mark.parametrize("pp", [2, 4])
+@pytest.mark.parametrize("pp", [2, 4, 8])  # the last two over several nodes: some messages take longer
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("work", [{"kind": "decode", "context": 2048}, {"kind": "prefill", "prompt": 512}])
 def test_parts_take_their_turns_as_a_simulation_of_every_turn_has_it(pp, parts, work):
@@ -71,9 +72,16 @@ def test_parts_take_their_turns_as_a_simulation_of_every_turn_has_it(pp, parts, 
     assert sum(count * float(told.seconds[name]) for name, count in told.counts.items()) == pytest.approx(turn_s)
 
 
+def test_parts_of_one_stage_are_one_after_the_other():
+    one, three = (served(pp=1, parts=m, kind="decode", context=2048, batch=48 // 3 * m) for m in (1, 3))
+    assert three.step.time_s == pytest.approx(3 * one.step.time_s)
+    assert three.memory.cache_bytes == 3 * one.memory.cache_bytes
+    assert three.memory.working_bytes == one.memory.working_bytes
+
+
 def test_as_many_parts_as_stages_keep_all_stages_at_work_and_no_fewer_do():
     """Prompts long enough that two halves take as long as the whole: stages of a quarter each, and one at work."""
-    alone, two, four, eight = (served(pp=4, parts=m, kind="prefill", prompt=4096, batch=8) for m in (1, 2, 4, 8))
+    alone, two, four, eight = (served(pp=4, parts=m, tp=1, kind="prefill", prompt=4096, batch=8) for m in (1, 2, 4, 8))
     assert alone.pipeline.bubble_share == pytest.approx(3 / 4, abs=0.03)
     assert two.pipeline.bubble_share == pytest.approx(1 / 2, abs=0.03)
     assert four.pipeline.bubble_share < 0.03 > eight.pipeline.bubble_share
@@ -85,7 +93,7 @@ def test_as_many_parts_as_stages_keep_all_stages_at_work_and_no_fewer_do():
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_every_part_has_a_cache_and_works_with_its_own_sequences_alone(parts):
     whole, split = (served(pp=2, parts=m, kind="prefill", prompt=1024, batch=16) for m in (1, parts))
-    assert split.memory.cache_bytes == whole.memory.cache_bytes == 2 * 16 * 1024 * 16 * 8 * 128 * 2 // 2
+    assert split.memory.cache_bytes == whole.memory.cache_bytes == 2 * 16 * 1024 * 16 * 8 * 128 * 2 // 4
     assert split.memory.working_bytes == pytest.approx(whole.memory.working_bytes / parts, rel=0.05)
     rows = [(row.count / parts, row.payload_bytes) for row in split.pipeline.rows]
     assert rows == [(row.count, row.payload_bytes) for row in whole.pipeline.rows]
@@ -102,10 +110,10 @@ def test_the_largest_batch_is_a_multiple_of_its_parts():
 
 
 def test_a_plan_of_one_part_names_the_change_to_as_many_as_there_are_stages():
-    change = served(pp=4, parts=1, kind="prefill", prompt=4096, batch=8).change
+    change = served(pp=4, parts=1, tp=1, kind="prefill", prompt=4096, batch=8).change
     assert change.set == "workload.microbatches=4"
     assert change.relative == pytest.approx(-0.75, abs=0.03)
-    assert served(pp=4, parts=4, kind="prefill", prompt=4096, batch=8).change is None
+    assert served(pp=4, parts=4, tp=1, kind="prefill", prompt=4096, batch=8).change is None
 
 
 def test_steps_of_a_batch_in_parts_hold_on_simulated_devices():
@@ -141,3 +149,19 @@ def test_servers_of_prompts_state_their_own_parts():
     assert one.transfer_bytes == two.transfer_bytes == 2 * 2048 * 32 * 8 * 128 * 2
     assert one.transfer_s == two.transfer_s
     assert one.decode_requests_per_s == two.decode_requests_per_s
+    told = served(pp=2, parts=2, **asked, prefill={**READING, "batch": 1})
+    assert told.prefill.question.workload.microbatches == 1
+    whole = served(pp=2, parts=1, **asked, prefill={**READING, "batch": 1})
+    assert told.serve.servers.transfer_s == whole.serve.servers.transfer_s
+
+
+def test_a_search_tells_layouts_apart_by_their_parts():
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "chips": 4, "tp": 1, "pp": 4, "batch": 8, "seq": 2048}
+    found = tpsim.search(**asked, top=3, overrides=["workload.kind=prefill"])
+    assert [row.microbatches for row in found.rows] == [4, 2, 1]
+    assert ", pp 4, 4 microbatches" in found.verdict
+    titles = [column.key for column in page(found, verbose=False).tables[0].columns]
+    assert "microbatches" in titles
+    held = tpsim.search(**asked, top=3, overrides=["workload.kind=prefill"], microbatches=1)
+    assert [row.microbatches for row in held.rows] == [1]
+    assert "microbatches" not in [column.key for column in page(held, verbose=False).tables[0].columns]

@@ -16,7 +16,7 @@ from tpsim.cost.compute import Compute
 from tpsim.cost.early import Gathered, begin_together, gathered, gathers_early, led
 from tpsim.cost.meeting import Behind, behind
 from tpsim.cost.orders import run
-from tpsim.cost.ran import Path, Ran, Waits, around
+from tpsim.cost.ran import Path, Ran, Waits, around, turn_of
 from tpsim.cost.rank_work import FullLinks, Lead, RankSpan, RankWork, Stage, Tail
 from tpsim.cost.timed import Timed, added
 from tpsim.program.lifetimes import in_microbatch
@@ -300,7 +300,10 @@ class Work:
     def _stage(self, ran: Ran, full: FullLinks, span: RankSpan, time_s: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank in a step that takes so long: until its first action it waits from its end in the step before."""
         rank, idle, own = full.rank, time_s - span.seconds, self.own[full.rank]
-        waits = ran.waits(rank, span.start - idle)
+        waits, met = ran.waits(rank, span.start - idle), span.end - own.behind_s - self._met(full)
+        if self.in_turn:
+            worked_s, sent_s, _ = turn_of(ran, self.kinds, rank)
+            waits, met = Waits(time_s - worked_s - sent_s, {"F": sent_s}), 0
         walked = self._walked(waits, full, span.lead_s)
         rows = full.spread(
             [
@@ -308,7 +311,6 @@ class Work:
                 for row in own.rows
             ]
         )
-        met = span.end - own.behind_s - self._met(full)
         first = 0 if ran.late[rank][0] else idle
         bubble_s = waits.wait_s + met + first + walked[UNSENT]
         in_order = 1.0 if self.schedule.is_forward else in_flight(self.schedule, rank)

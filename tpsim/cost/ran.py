@@ -318,19 +318,24 @@ class Around(NamedTuple):
 def around(ran: Ran, kinds: Sequence[Timed]) -> Around:
     """What the next turn of a microbatch waits for: its own end, or the rank with most to do for all of them.
 
-    A rank gives what it has made and takes the next at once. Nothing else holds it up: no stage waits longer for the
-    one behind than for the slowest of all.
+    Nothing else holds it up: no stage waits longer for the one behind than for the slowest of all.
     """
-    of = ran.schedule.kinds.of
-    through = Counter[int | Channel]([*(own[0] for own in of), *ran.ways])
+    through = Counter[int | Channel]([*(own[0] for own in ran.schedule.kinds.of), *ran.ways])
     every = [Around(ran.schedule.ranks - 1, ran.ends[-1][0], through)]
-    for rank, own in enumerate(of):
-        on_it = Counter[int | Channel](own)
-        seconds = total(kinds[kind].through.seconds for kind in own)
-        ways = [way for way in ran.ways.values() if rank in way.channel[1:]]
-        if ways:
-            slowest = max(ways, key=lambda way: way.seconds[0])
-            on_it[slowest.channel] = len(own)
-            seconds += len(own) * slowest.seconds[0]
-        every.append(Around(rank, seconds, on_it))
+    for rank, own in enumerate(ran.schedule.kinds.of):
+        worked_s, sent_s, channel = turn_of(ran, kinds, rank)
+        sent = {channel: len(own)} if channel else {}
+        every.append(Around(rank, worked_s + sent_s, Counter[int | Channel]({**Counter(own), **sent})))
     return max(every, key=lambda turn: turn.seconds)
+
+
+def turn_of(ran: Ran, kinds: Sequence[Timed], rank: int) -> tuple[Any, Any, Channel | None]:
+    """What a rank works and what messages hold it up for one turn of every microbatch, and those that do so longest.
+
+    It gives what it has made and takes the next at once.
+    """
+    own = ran.schedule.kinds.of[rank]
+    worked_s = total(kinds[kind].through.seconds for kind in own)
+    ways = [way for way in ran.ways.values() if rank in way.channel[1:]]
+    slowest = max(ways, key=lambda way: way.seconds[0], default=None)
+    return (worked_s, len(own) * slowest.seconds[0], slowest.channel) if slowest else (worked_s, 0, None)
