@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tpsim
+from tpsim.answers.servers import Both
 from tpsim.pages.search import page
 from tpsim.quantity.errors import InputError
 
@@ -153,6 +154,8 @@ def test_servers_of_prompts_state_their_own_parts():
     assert told.prefill.question.workload.microbatches == 1
     whole = served(pp=2, parts=1, **asked, prefill={**READING, "batch": 1})
     assert told.serve.servers.transfer_s == whole.serve.servers.transfer_s
+    taken = [Both(plan, plan.prefill).taken_bytes(1) for plan in (told, whole)]
+    assert taken == [2 * 2048 * 16 * 2 * 128 * 2] * 2  # of half the layers, two of eight heads
 
 
 def test_a_search_tells_layouts_apart_by_their_parts():

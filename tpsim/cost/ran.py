@@ -324,8 +324,8 @@ def around(ran: Ran, kinds: Sequence[Timed]) -> Around:
     every = [Around(ran.schedule.ranks - 1, ran.ends[-1][0], through)]
     for rank, own in enumerate(ran.schedule.kinds.of):
         worked_s, sent_s, channel = turn_of(ran, kinds, rank)
-        sent = {channel: len(own)} if channel else {}
-        every.append(Around(rank, worked_s + sent_s, Counter[int | Channel]({**Counter(own), **sent})))
+        messages = [channel] * len(own) if channel else []
+        every.append(Around(rank, worked_s + sent_s, Counter[int | Channel]([*own, *messages])))
     return max(every, key=lambda turn: turn.seconds)
 
 
