@@ -117,12 +117,13 @@ def test_a_plan_of_one_part_names_the_change_to_as_many_as_there_are_stages():
     assert served(pp=4, parts=4, tp=1, kind="prefill", prompt=4096, batch=8).change is None
 
 
-def test_steps_of_a_batch_in_parts_hold_on_simulated_devices():
+@pytest.mark.parametrize("pp", [1, 2])
+def test_steps_of_a_batch_in_parts_hold_on_simulated_devices(pp):
     assert tpsim.verify(
         model="llama-3-8b",
         hw="dgx-h100",
         tp=2,
-        pp=2,
+        pp=pp,
         batch=8,
         seq=64,
         microbatches=2,
