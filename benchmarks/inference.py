@@ -82,6 +82,18 @@ def bare_s(plan: PlanResult, output: int) -> float:
     return max(work, read) + (output - 1) * read
 
 
+def together(batch: int, tokens: int, stages: int) -> int:
+    """Sequences that FasterTransformer sends through stages as one: nccl_utils.cc, getLocalBatchSize."""
+    size = batch // stages if batch % stages == 0 else batch
+    while stages > 1 and size * tokens > MOST_TOKENS and size % 2 == 0:
+        size //= 2
+    return size
+
+
+MOST_TOKENS = 1024
+"""Of them, as that function has it; a step of decoding has fewer in every run of the table."""
+
+
 def runs(models: Sequence[str] = (), replies: Sequence[tuple[int, int]] = ()) -> list[Run]:
     """The measured replies of these models and of these lengths (prompt, output), all of them unless stated."""
     found = []
@@ -90,6 +102,10 @@ def runs(models: Sequence[str] = (), replies: Sequence[tuple[int, int]] = ()) ->
             continue
         plan = tpsim.plan(scenario(model, tp, stages, {"batch": batch, "prompt": prompt, "output": output}))
         planned = float(plan.serve.reply_s or 0) if plan.serve else 0.0
+        if (parts := batch // together(batch, prompt, stages)) > 1:
+            read = {"kind": "prefill", "batch": batch, "prompt": prompt, "microbatches": parts}
+            in_parts = tpsim.plan(scenario(model, tp, stages, read))
+            planned += float(in_parts.step.ended_s) - float(plan.prefill.step.ended_s)
         sizes = (model, tp, stages, batch, prompt, output)
         found.append(Run(*sizes, milliseconds / 1e3, planned, bare_s(plan, output)))
     return found
@@ -122,7 +138,7 @@ def levels(several: Sequence[Run]) -> dict[str, tuple[float, float]]:
 
 
 FEW = 32
-"""The batch up to which the table in stages looks like one batch on its way."""
+"""The batch up to which most prompts of the table go through stages as one."""
 
 
 def percent(share: float) -> str:
@@ -139,7 +155,8 @@ def fastertransformer() -> Iterator[str]:
     yield "## FasterTransformer on A100"
     yield (
         f"{MEASURED['fastertransformer']['source']}. {len(several)} replies over one axis, {len(staged)} in stages. A "
-        "plan reads the prompts of a batch at once and decodes a step for each token behind the first."
+        "plan reads the prompts of a batch at once, in stages in the parts that FasterTransformer makes of them, and "
+        "decodes a step for each token behind the first."
     )
     yield "How much faster twice the chips are (same model, batch and lengths):"
     rows = [
@@ -165,7 +182,8 @@ def fastertransformer() -> Iterator[str]:
     first, second = (next(iter(one.values())) for one in (small, large))
     yield (
         f"In stages (tp 8, 3 stages): median error {percent(first[1])} up to batch {FEW}, {percent(second[1])} beyond, "
-        "where FasterTransformer has several parts of a batch on their way and a plan has one."
+        "where prompts go through stages in parts of at most 1,024 tokens (nccl_utils.cc, getLocalBatchSize), as in "
+        "these plans; steps of decoding go as one."
     )
     yield (
         "All of the bias is on one side, and grows with tp: what hosts of 2021 take to launch kernels is not in a plan "

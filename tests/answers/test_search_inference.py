@@ -49,9 +49,11 @@ def layouts(chips, experts):
 def brute(scenario, chips, overrides=()):
     """The plan of every layout that `plan` does not refuse, and how many it does."""
     plans, refused = [], 0
-    for layout in layouts(chips, scenario["model"] == "mixtral-8x7b"):
+    asked = layouts(chips, scenario["model"] == "mixtral-8x7b")
+    for layout, m in ((one, m) for one in asked for m in divisors(one["mesh"]["pipe"])):
+        work = {**scenario["workload"], "microbatches": m}
         try:
-            plans.append(tpsim.plan({**scenario, **layout}, overrides=overrides))
+            plans.append(tpsim.plan({**scenario, **layout, "workload": work}, overrides=overrides))
             assert plans[-1].step.time_s > 0  # what cannot be priced is refused here
         except InputError:
             refused += 1
@@ -239,7 +241,10 @@ def test_money_of_replies_counts_their_prompts():
 
 def test_what_a_scenario_states_is_held_and_what_it_leaves_open_is_searched():
     found = search({**DECODE, "layout": {**DECODE["layout"], "cache": "batch"}})
-    assert (found.searched, found.considered, found.best.mesh) == (["sequence_parallel", "layers"], 2, DECODE["mesh"])
+    assert (found.searched, found.considered, found.best.mesh) == (
+        *(["sequence_parallel", "layers", "microbatches"], 2),
+        DECODE["mesh"],
+    )
     assert found.held == {"mesh": DECODE["mesh"], "layout.cache": "batch"}
     assert [row.cache for row in found.rows] == ["batch"]
     assert [row.cache for row in search(DECODE, vary=["cache=sequence,heads"]).rows] == ["heads", "sequence"]
@@ -272,7 +277,8 @@ def test_a_page_of_inference_has_columns_of_its_own():
     table = page(found, verbose=False).tables[0]
     keys = [column.key for column in table.columns]
     assert {"ttft_s", "tpot_s", "tokens_per_s_chip", "cache"} <= {*keys}
-    assert not {"zero", "microbatches", "mfu", "step_s", "batch"} & {*keys}
+    assert not {"zero", "microbatch_size", "mfu", "step_s", "batch"} & {*keys}
+    assert ("microbatches" in keys) == any(row.microbatches > 1 for row in found.rows)
     assert "first token after" in found.verdict
     assert f"{found.plans} planned: no other can be better" in found.verdict
 

@@ -519,7 +519,7 @@ def test_what_a_prompt_takes_is_said_with_all_that_it_is_made_of():
 
 
 def test_a_plan_in_stages_says_what_it_leaves_out_between_two_steps():
-    said = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
+    said = "tokens on their way from the last stage, which samples them, to the first"
     plans = [served(tp=4, overrides=[f"mesh={{pipe: {n}, tensor: 4}}", "layout.pp=pipe"], context=8) for n in (1, 2)]
     assert [said in plan.not_modelled for plan in plans] == [False, True]
 
@@ -630,7 +630,7 @@ def test_numbers_of_inference_are_explained():
     (one,) = tpsim.explain("serve.cache_bytes_per_token", scenario).derivations
     assert (str(one.expression), one.value) == ("4*L*dh*kv_heads", 327_680)
     (held,) = tpsim.explain("memory.cache", scenario).derivations
-    assert str(held.expression) == "4*L*T*b*dh*kv_heads/t"
+    assert str(held.expression) == "4*L*T*b*dh*kv_heads*m/t"
     assert tpsim.explain("serve.ttft_s", scenario).derivations[0].value > 0
     with pytest.raises(InputError, match=r'"memory.cache" is not a number of'):
         tpsim.explain("memory.cache", "llama3-70b-h100")

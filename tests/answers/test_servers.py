@@ -323,7 +323,7 @@ def test_each_number_of_servers_of_prompts_is_explained_by_figures_that_come_to_
     plan = tpsim.plan(asked)
     told = {name: explain(f"serve.servers.{name}", asked).derivations[0] for name in NOUNS}
     assert {name: one.value for name, one in told.items()} == {name: plan.serve.servers[name] for name in NOUNS}
-    assert told["transfer_bytes"].formula == "4*L*T*b*dh*kv_heads"
+    assert told["transfer_bytes"].formula == "4*L*T*b*dh*kv_heads*m"
     assert told["transfer_s"].formula == (
         "the longer of 6.711 ms in which a chip sends 335.5 MB and 3.355 ms in which a chip takes 167.8 MB"
     )

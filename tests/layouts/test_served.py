@@ -95,4 +95,4 @@ def test_memory_is_that_of_plans_and_no_plan_is_faster_than_its_bound(model, har
         else:
             assert candidate.step_s == 0
     assert len(near) > 4
-    assert min(near) > (0.3 if "kernel_launch" in str(more) else 0.9)
+    assert min(near) > (0.3 if "kernel_launch" in str(more) else 0.88)  # some messages take longer than others

@@ -23,7 +23,7 @@ REFUSED = {
     "ZeRO": (("dp: data}", "dp: data, zero: 1}"), "layout.zero says nothing of inference: ZeRO shards gradients"),
     "schedules": (
         ("dp: data}", "pp: data}\npipeline: {schedule: gpipe}"),
-        "pipeline.schedule says nothing of inference: one batch goes forward through the stages, one after the other",
+        "pipeline.schedule says nothing of inference: batches go forward through the stages, one after the other",
     ),
     "context parallelism": (
         ("dp: data}", "cp: data}"),
@@ -39,8 +39,8 @@ REFUSED = {
         '"grad_dtype" is not a field of a workload that',
     ),
     "microbatches": (
-        (WORK, "{kind: serve, prompt: 8, output: 8, microbatches: 2}"),
-        '"microbatches" is not a field of a',
+        (WORK, "{kind: serve, batch: 2, prompt: 8, output: 8, microbatches: 2}"),
+        "batch 2 is not divisible by dp 2 x microbatches 2 = 4",
     ),
     "no context": ((WORK, "{kind: decode, batch: 8}"), 'a workload that decodes needs "context"'),
     "an unknown kind": ((WORK, "{kind: chat, batch: 8}"), "known: train, prefill, decode, serve"),

@@ -104,7 +104,8 @@ def _changed(plan: PlanResult, setting: str, fitting: Fitting) -> FieldChange | 
 def _settings(plan: PlanResult) -> Iterator[str]:
     """What could help: other stages of ZeRO, sequence parallelism, half the microbatches; for room more, and recompute.
 
-    Of inference it is the cache split otherwise, where several chips hold the same parts of it.
+    Of inference it is the cache split otherwise, where several chips hold the same parts of it, and as many parts of
+    the batch on their way as there are stages.
 
     Leaving sequence parallelism is not among them, nor are microbatches where they decide the batch.
     """
@@ -113,6 +114,8 @@ def _settings(plan: PlanResult) -> Iterator[str]:
     exposed = plan.step.exposed_s >= least_s
     if plan.serve and plan.serve.copies > 1:
         yield from (f"layout.cache={word}" for word in get_args(CacheLayout))
+    if plan.serve and (stages := plan.question.stages.ranks) > parts:
+        yield f"workload.microbatches={stages}"
     if (full or _states_s(plan) >= least_s) and mesh.size(*layout.data) > 1:
         above, below = range(layout.zero + 1, ALL_SHARDED + 1), range(layout.zero)
         yield from (f"layout.zero={stage}" for stage in (above if full else (*below, *above[:1])))

@@ -98,8 +98,8 @@ def _check(question: Question, batch: Array, context: Array) -> Inference:
         raise InputError.one(
             "unsupported-grid", message, place, "plan them one by one, or search --vary workload.batch"
         )
-    if question.schedule:
-        message = "stages cannot be priced in arrays"
+    if question.schedule or work.microbatches > 1:
+        message = "stages, and parts of a batch, cannot be priced in arrays"
         raise InputError.one("unsupported-grid", message, question.stated.at("layout", "pp"), "plan them one by one")
     if question.assume.kernel_launch_s:
         message = "a host that launches kernels one by one cannot be priced in arrays"

@@ -235,8 +235,10 @@ def in_words(row: Row) -> str:
     if row.batch is None:
         over = f" over {row.shards}" if row.shards else ""
         parts += [f"{counted(row.microbatches, 'microbatch')} of {row.microbatch_size}", f"ZeRO {row.zero}{over}"]
-    elif getattr(row.question.stated.file.workload, "batch", None) == "largest":
-        parts += [f"batch {row.batch}"]
+    else:
+        fills = getattr(row.question.stated.file.workload, "batch", None) == "largest"
+        parts += [f"batch {row.batch}"] if fills else []
+        parts += [f"{row.microbatches} microbatches"] if row.microbatches > 1 else []
     parts += [f"cache by {row.cache}"] if row.cache and row.tp > 1 else []
     parts += ["sequence parallel"] if row.sequence_parallel else []
     parts += [] if row.recompute == "none" else [f"recompute {row.recompute}"]

@@ -70,6 +70,11 @@ class PlanStep(Step):
         """Tokens per second of the whole machine."""
         return float(self.plan.tokens / self.pace_s)
 
+    @property
+    def ended_s(self) -> Any:
+        """Seconds from its first start until its last rank has ended: with stages the next step may begin before."""
+        return self.plan.pipeline.step.ended_s if self.plan.pipeline else self.time_s
+
     @cached_property
     def pace_s(self) -> Any:
         """Seconds of the plan's tokens: of the step, or where it verifies drafts, of all these by the token."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.memory import ChipMemory, chips, fullest, peaks
 from tpsim.cost.compute import is_bytes_bound, kernel_s
+from tpsim.cost.memory import stands_at
 from tpsim.machine.chip_seconds import pause_s
 from tpsim.program.dims import HELD
 from tpsim.program.dtypes import DTYPE_BYTES
@@ -64,7 +65,7 @@ class Serve(Record):
     def ttft_s(self) -> Seconds | None:
         """Until the first token; left out of a step of decoding alone."""
         prompt = {"serve": self.plan.prefill, "prefill": self.plan}.get(self.work.kind)
-        return None if prompt is None else float(prompt.step.time_s)
+        return None if prompt is None else float(prompt.step.ended_s)
 
     @property
     def tpot_s(self) -> Seconds | None:
@@ -189,7 +190,8 @@ def whole_stack(plan: PlanResult) -> Sizes:
 
 def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     """Bytes that each token of a sequence adds to all layers' caches, however split: nothing to those of windows."""
-    return cache_bytes(lowered, replace(sizes, dims={**sizes.dims, "b": 1, "t": 1, HELD: 0}))
+    one = replace(sizes, dims={**sizes.dims, "b": 1, "t": 1, HELD: 0}, loops={**sizes.loops, "microbatches": 1})
+    return cache_bytes(lowered, one)
 
 
 def cache_bytes(lowered: Lowered, sizes: Sizes) -> Any:
@@ -197,7 +199,7 @@ def cache_bytes(lowered: Lowered, sizes: Sizes) -> Any:
     return total(
         product(sizes.dims[dim] for dim in op.output.dims)
         * DTYPE_BYTES[op.output.dtype]
-        * lowered.program.times(op.where, sizes.loops)
+        * lowered.program.times(stands_at(op), sizes.loops)
         for op in lowered.program.ops
         if isinstance(op, Leaf) and op.output.role == "cache"
     )

@@ -76,7 +76,8 @@ class Both:
     @property
     def of_one(self) -> Sizes:
         """The sizes of one prompt on all stages."""
-        return replace(whole_stack(self.prompt), dims={**self.prompt.sizes.dims, "b": 1})
+        whole = whole_stack(self.prompt)
+        return replace(whole, dims={**whole.dims, "b": 1}, loops={**whole.loops, "microbatches": 1})
 
     @property
     def sent_bytes(self) -> Any:
@@ -101,6 +102,7 @@ class Both:
             "global_batch": -(-requests // ways) * ways,
             "attended": self.asked.prompt,
             "steps": 1,
+            "microbatches": 1,
         }
         sizes = sizes_of(replace(question, workload=replace(work, **spread)))
         standing = self.plan.lowered.standing

@@ -307,14 +307,16 @@ def _text(result: PlanResult) -> dict[str, str]:
     prompt, steps = result.prefill or result, getattr(result.question.stated.file.workload, "steps", 0)
     ahead, servers = result.serve and result.serve.speculation, result.serve and result.serve.servers
     moves = f" + {show(servers.transfer_s, 'seconds')} until the cache has moved" if servers else ""
-    prompts_s = (prompt.step.time_s, ahead.draft_prompt_s if ahead and steps else None)
+    prompts_s = (prompt.step.ended_s, ahead.draft_prompt_s if ahead and steps else None)
     read = [show(float(seconds), "seconds") for seconds in prompts_s if seconds]
     compute_s = float(result.step.compute_s)
     shares = (result.serve.bytes_bound_share, result.serve.pauses_share) if result.serve else ()
     part = [f"{show(share * compute_s, 'seconds')} of {show(compute_s, 'seconds')}" for share in shares]
     room = f"the most with peak and overheads within {show(result.memory.capacity_bytes, 'bytes')}, cache full"
+    several = prompt.question.workload.microbatches
+    through = f"until the last of {several} microbatches has gone through all stages, from the first start of all"
     return {
-        "ttft_s": f"the prompt's {_texts(prompt)['time_s']}",
+        "ttft_s": f"the prompt's {_texts(prompt)['time_s']}" if several == 1 else through,
         "tpot_s": _drafted(result),
         "reply_s": f"{' + '.join(read)}{moves} + {steps} x {step}, the mean of the steps",
         "tokens_per_s_user": f"{result.tokens // work.global_batch}/{step}",

@@ -69,7 +69,7 @@ SPECULATED = "drafts as trees, acceptance that falls from draft to draft, what d
 
 SENT_LAYERS = "caches sent layer by layer while their prompt is read; requests that servers of prompts wait for"
 
-RETURNED = "tokens on their way from the last stage, which samples them, to the first; several batches in the stages"
+RETURNED = "tokens on their way from the last stage, which samples them, to the first"
 
 ALONE = "kernels run one after another, each at the slower of matrix unit and memory"
 ADAMW = "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer"

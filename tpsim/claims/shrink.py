@@ -142,7 +142,8 @@ def shrink(question: Question, memo: Memo | None = None) -> Question:
     goals = dict(parts_of(levels, mesh.axes))
     dims = shrunk_dims(program, old, question.mesh, mesh, apart={DIMS_OF[of][0]: n for of, n in goals.items()})
     taking_turns = shrunk_schedule(question, mesh)
-    microbatches = taking_turns.microbatches if taking_turns else min(MICROBATCHES, question.workload.microbatches)
+    several = 1 if question.inference else min(MICROBATCHES, question.workload.microbatches)  # gradients add up
+    microbatches = taking_turns.microbatches if taking_turns else several
     split = shrunk_split(stages, taking_turns.ranks, taking_turns.chunks) if taking_turns else ()
     workload = replace(
         question.workload, global_batch=dims["b"] * microbatches, seq=dims["s"], microbatches=microbatches

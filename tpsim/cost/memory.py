@@ -126,7 +126,8 @@ def memory(program: Program, sizes: Sizes, here: Callable[[Where], bool] = lambd
 
     here  what its stage of a pipeline has; without one all of it
 
-    A traced layer's arrays are held by every layer it stands for; microbatches share one buffer.
+    A traced layer's arrays are held by every layer it stands for; microbatches share one buffer, but that
+    each has a cache of its own.
     """
     return standing(program).on(here).memory(sizes)
 
@@ -139,7 +140,7 @@ def standing(program: Program, alive: Callable[[Program], Lifetimes] = lifetimes
     for op in program.ops:
         x = op.output
         if (isinstance(op, Leaf) and x.name not in program.borrowed) or x in buffers:
-            arrays["gradient" if x in buffers else x.role][x] = op.where.outside("microbatches")
+            arrays["gradient" if x in buffers else x.role][x] = stands_at(op)
         if x.role == "activation" and {"b", "v"} <= {*x.dims}:
             wide[x] = op.where
     waiting = {x: waits for x, waits in buffers.items() if waits is not x}
@@ -148,6 +149,11 @@ def standing(program: Program, alive: Callable[[Program], Lifetimes] = lifetimes
     copies = {op.output: op.where.outside("microbatches") for op in program.ops if op.output in shared}
     every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide, copies
     return Standing(program, *every, waiting=waiting)
+
+
+def stands_at(op: Op) -> Where:
+    """Where what an op makes stands from step to step: in every microbatch its own cache, of all else one for all."""
+    return op.where.inside("microbatches", 0) if op.output.role == "cache" else op.where.outside("microbatches")
 
 
 def _gradients(program: Program) -> Mapping[Array, Array]:

@@ -16,7 +16,7 @@ from tpsim.cost.compute import Compute
 from tpsim.cost.early import Gathered, begin_together, gathered, gathers_early, led
 from tpsim.cost.meeting import Behind, behind
 from tpsim.cost.orders import run
-from tpsim.cost.ran import Path, Ran, Waits
+from tpsim.cost.ran import Path, Ran, Waits, around, turn_of
 from tpsim.cost.rank_work import FullLinks, Lead, RankSpan, RankWork, Stage, Tail
 from tpsim.cost.timed import Timed, added
 from tpsim.program.lifetimes import in_microbatch
@@ -129,8 +129,12 @@ class Work:
         longest = max(spans, key=lambda span: span.seconds)
         spans = [span if span is longest else span._replace(lead_s=0) for span in spans]  # they wait for messages
         last = max(self._meeting(longest.rank), key=lambda rank: self._met(full[rank]))
+        turn = around(ran, self.kinds) if self.in_turn else None
+        last = turn.rank if turn else last
         due = {kind: self.gathered[kind].due for kind in self.waiting}
-        path = Path(ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop, due)
+        path = Path(
+            ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop, due, turn and turn.on_it
+        )
         sends = {row.call.where.act: id(row.call) for row in self.clock.rows if row.call.where.place == "cut"}
         lead = full[longest.rank].lead if longest.lead_s else None
         begun = self.own[path.origin if any(self.begun) else longest.rank]
@@ -144,12 +148,13 @@ class Work:
         whole = None
         if not briefly:
             counts, seconds = path.counts()
-            once_s = self._met(full[last]) + begun.behind_s - ran.done(last)
+            once_s = 0 if turn else self._met(full[last]) + begun.behind_s - ran.done(last)
             for name, s in (("once", once_s), ("weights", longest.lead_s)):
                 if s:
                     counts, seconds = {**counts, name: 1}, {**seconds, name: s}
             whole = Told((*stages.values(),), counts, seconds)
-        return Pipelined(self, longest.seconds, max(span.end for span in spans), stages[last], whole)
+        ended_s = ran.end if turn else max(span.end for span in spans)
+        return Pipelined(self, longest.seconds, ended_s, stages[last], whole)
 
     @cached_property
     def kinds(self) -> list[Timed]:
@@ -264,6 +269,11 @@ class Work:
         span = end + own.behind_s - (ran.starts[rank][0] if alone else self.begun[rank]) + lead.seconds
         return FullLinks(rank, tail, wire, end, lead, max(wires.get(wire, 0) - span, 0))
 
+    @property
+    def in_turn(self) -> bool:
+        """True where several microbatches are on their way forward: each takes its turn again once it has ended."""
+        return self.schedule.is_forward and self.schedule.microbatches > 1
+
     def _meeting(self, rank: int) -> list[int]:
         """The ranks that a rank ends together with: all where the next step begins with what the last rank gives."""
         if self.schedule.is_forward:
@@ -280,6 +290,8 @@ class Work:
         What several stages have together begins when the last of them comes, what hangs on it when it has ended.
         """
         from_first, spans = self.schedule.is_forward, list[RankSpan]()
+        if self.in_turn:
+            return [RankSpan(rank, 0, around(ran, self.kinds).seconds) for rank in range(self.stages.ranks)]
         for rank, (starts, own, alone) in enumerate(zip(ran.starts, self.own, full, strict=True)):
             end = max(self._met(full[other]) for other in self._meeting(rank)) + own.behind_s
             spans.append(RankSpan(rank, 0 if from_first else starts[0], end, alone.lead.seconds))
@@ -288,7 +300,10 @@ class Work:
     def _stage(self, ran: Ran, full: FullLinks, span: RankSpan, time_s: Any, pulls: Mapping[int, int]) -> Stage:
         """One rank in a step that takes so long: until its first action it waits from its end in the step before."""
         rank, idle, own = full.rank, time_s - span.seconds, self.own[full.rank]
-        waits = ran.waits(rank, span.start - idle)
+        waits, met = ran.waits(rank, span.start - idle), span.end - own.behind_s - self._met(full)
+        if self.in_turn:
+            worked_s, sent_s, _ = turn_of(ran, self.kinds, rank)
+            waits, met = Waits(time_s - worked_s - sent_s, {"F": sent_s}), 0
         walked = self._walked(waits, full, span.lead_s)
         rows = full.spread(
             [
@@ -296,10 +311,9 @@ class Work:
                 for row in own.rows
             ]
         )
-        met = span.end - own.behind_s - self._met(full)
         first = 0 if ran.late[rank][0] else idle
         bubble_s = waits.wait_s + met + first + walked[UNSENT]
-        in_order = in_flight(self.schedule, rank)
+        in_order = 1.0 if self.schedule.is_forward else in_flight(self.schedule, rank)
         kinds = Counter(self.schedule.kinds.of[rank])
         host_s, late_s = (
             total(getattr(self.kinds[kind], part) * count for kind, count in kinds.items())

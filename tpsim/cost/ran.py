@@ -195,6 +195,7 @@ class Path:
     kinds   what an action of each kind of the schedule takes, and `timed` what any does
     hop     seconds of a message between two ranks
     due     when those kinds of actions have ended that hang on weights, which are gathered from the start of the step
+    around  what stands on it where it is no path of this pass, but from one turn of a microbatch to its next
     """
 
     ran: Ran
@@ -205,12 +206,13 @@ class Path:
     timed: Callable[[Action], Timed]
     hop: Callable[[int, int], Any]
     due: Mapping[int, Any]
+    around: Mapping[int | Channel, int] | None = None
 
     def counts(self) -> tuple[dict[str, int], dict[str, Any]]:
         """How often each pass and each send stands on it, and the seconds of each."""
         counts: Counter[str] = Counter()
         seconds: dict[str, Any] = {}
-        tally = self._found(self.ran.critical(self.last))
+        tally = self.around or self._found(self.ran.critical(self.last))
         apart = len({self.hop(*item[1:]) for item in tally if isinstance(item, tuple)}) > 1
         for item, count in tally.items():
             if isinstance(item, tuple):
@@ -247,7 +249,7 @@ class Path:
             pulls.update(timed.busy.calls)
         for _, timed in late[:1]:
             pulls.update(timed.tail.calls)
-        found = Counter(self._found(self.ran.critical(self.last, late[0][0] if late else None)))
+        found = Counter(self.around or self._found(self.ran.critical(self.last, late[0][0] if late else None)))
         if lead:
             pulls.update(lead.calls)
             place = self.first, lead.place
@@ -299,3 +301,41 @@ class Path:
         if len({other.layers for other in between}) < len({*stacks}):  # as many layers, of other kinds
             return f"_chunk_{stacks.index(chunk.stack) + 1}"
         return f"_{chunk.layers}" if len({*stacks}) > 1 else ""
+
+
+class Around(NamedTuple):
+    """From one turn of a microbatch that goes forward until it has the next.
+
+    rank   whose sums they are
+    on_it  how often each kind of action, and the messages of each channel, stand on the way
+    """
+
+    rank: int
+    seconds: Any
+    on_it: Counter[int | Channel]
+
+
+def around(ran: Ran, kinds: Sequence[Timed]) -> Around:
+    """What the next turn of a microbatch waits for: its own end, or the rank with most to do for all of them.
+
+    Nothing else holds it up: no stage waits longer for the one behind than for the slowest of all.
+    """
+    through = Counter[int | Channel]([*(own[0] for own in ran.schedule.kinds.of), *ran.ways])
+    every = [Around(ran.schedule.ranks - 1, ran.ends[-1][0], through)]
+    for rank, own in enumerate(ran.schedule.kinds.of):
+        worked_s, sent_s, channel = turn_of(ran, kinds, rank)
+        messages = [channel] * len(own) if channel else []
+        every.append(Around(rank, worked_s + sent_s, Counter[int | Channel]([*own, *messages])))
+    return max(every, key=lambda turn: turn.seconds)
+
+
+def turn_of(ran: Ran, kinds: Sequence[Timed], rank: int) -> tuple[Any, Any, Channel | None]:
+    """What a rank works and what messages hold it up for one turn of every microbatch, and those that do so longest.
+
+    It gives what it has made and takes the next at once.
+    """
+    own = ran.schedule.kinds.of[rank]
+    worked_s = total(kinds[kind].through.seconds for kind in own)
+    ways = [way for way in ran.ways.values() if rank in way.channel[1:]]
+    slowest = max(ways, key=lambda way: way.seconds[0], default=None)
+    return (worked_s, len(own) * slowest.seconds[0], slowest.channel) if slowest else (worked_s, 0, None)

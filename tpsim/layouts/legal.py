@@ -85,11 +85,13 @@ class Legal:
     def _parts(self, ways: Ways) -> tuple[Sequence[Parts], int]:
         """Numbers of microbatches, together those that a cut of the model does not tell apart; how many are covered."""
         batch, dp = self.base.workload.global_batch, ways.dp
-        every = self.space.values("microbatches", divisors(batch // dp or 1), self.base.workload.microbatches)
+        work = self.base.inference
+        some = divisors((1 if work.drafted else ways.pp) if work else batch // dp or 1)
+        every = self.space.values("microbatches", some, self.base.workload.microbatches)
         parts = [m for m in every if not self._covered(ways, m)]
         covered = len(every) - len(parts)
-        if self.file.shardings or (self.file.layout and self.file.layout.cut):
-            return [(m,) for m in parts], covered  # what these split may be sequences
+        if self.base.inference or self.file.shardings or (self.file.layout and self.file.layout.cut):
+            return [(m,) for m in parts], covered  # what these, and what caches, split may be sequences
         halves = ([m for m in parts if bool(batch % (dp * m)) == odd] for odd in (False, True))
         return [tuple(half) for half in halves if half], covered
 
@@ -240,7 +242,7 @@ class Legal:
         )
 
     def _parts_of(self, ways: Ways) -> tuple[Sequence[Parts], int]:
-        return self._once(("parts", ways.dp, ways.cp), self._parts, ways)  # type: ignore[no-any-return]  # put there
+        return self._once(("parts", ways.dp, ways.cp, ways.pp), self._parts, ways)  # type: ignore[no-any-return]  # put there
 
     def _cut(self, layout: Layout, also: Sequence[Also]) -> Cut:
         """How the model is cut over a mesh, with an axis of stages, though it be of one device. Raises InputError."""
@@ -255,7 +257,7 @@ class Legal:
             fields = fields.model_copy(update={"zero": layout.zero, **splits})
         workload = replace(self.base.workload, microbatches=layout.microbatches)
         if self.base.inference and self.base.inference.fills:
-            workload = replace(workload, global_batch=mesh.devices)
+            workload = replace(workload, global_batch=mesh.devices * layout.microbatches)
         file = self.file.model_copy(update={"layout": fields})
         return cut(file, self.base.model, workload, mesh, nowhere, also=also)
 

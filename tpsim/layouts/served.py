@@ -112,12 +112,12 @@ class Served:
         priced = self._figures(question, prices)
         step_s, paid_s, may_do, wrong = np.zeros(count), None, ~fits, priced.calls.wrong
         if fits.any():
-            prompt_s = step_s = self._step_s(priced)
+            step_s, prompt_s = self._step_s(priced), self._step_s(priced, ended=True)
             if question.prompts:
                 prompt_s, paid_s = self._beside(question, step_s * fits)
             elif isinstance(fields := question.stated.file.workload, ServeFields):
                 of_prompt = self._figures(prefill_of(question), prices.setdefault("prompt", {}))
-                prompt_s, wrong = self._step_s(of_prompt), wrong | of_prompt.calls.wrong
+                prompt_s, wrong = self._step_s(of_prompt, ended=True), wrong | of_prompt.calls.wrong
                 paid_s = (prompt_s + fields.steps * step_s) * question.workload.seq / fields.output * fits
             may_do |= _may_do(question, step_s, prompt_s)
         return Told(
@@ -148,13 +148,19 @@ class Served:
         both_s = (prompts_s + fields.steps * step_s) * (step_s > 0)
         return np.full(len(step_s), read.step_s), both_s * question.workload.seq / fields.output
 
-    def _step_s(self, figures: Figures) -> Any:
-        """Seconds that a step does not take less than: a batch goes through all stages."""
+    def _step_s(self, figures: Figures, *, ended: bool = False) -> Any:
+        """Seconds that a step does not take less than: each part of a batch goes through all stages, and all by each.
+
+        ended  True: until its last part has gone through all stages behind the others, as prompts do
+        """
         step_s = np.zeros(len(self.group.on))
         for _, cut, cells in self._alike:
             each = [figures.least_s(chunk, "F", ends=True) for chunk in cut.chunks]
-            sent_s = (cut.ranks - 1) * figures.calls.hop_s
-            step_s[cells] = (total(each[sort] for sort in cut.of) + sent_s)[cells]
+            sent_s, m = figures.calls.hop_s, self.group.microbatches
+            alone_s = total(each[sort] for sort in cut.of) + (cut.ranks - 1) * sent_s
+            turn_s = np.maximum.reduce(each) + (cut.ranks > 1) * sent_s
+            in_turn_s = alone_s + (m - 1) * turn_s if ended else np.maximum(alone_s, m * turn_s)
+            step_s[cells] = np.where(m > 1, in_turn_s, alone_s)[cells]
         digit = 10.0 ** (np.floor(np.log10(step_s)) - DIGITS)
         return (np.floor(step_s / digit) - 1) * digit
 
@@ -201,7 +207,8 @@ class Served:
     @cached_property
     def _units(self) -> Any:
         """What a layout splits sequences into."""
-        return np.array([unit_of(case) for case in self.group.meshes], dtype=float)[self.group.on]
+        units = [unit_of(case) // case.workload.microbatches for case in self.group.meshes]
+        return np.array(units, dtype=float)[self.group.on] * self.group.microbatches
 
 
 def planned_alone(question: Question) -> bool:

@@ -44,7 +44,7 @@ KEYS: Mapping[str, Keys] = {
 }
 """What is searched beside the mesh, and the field that it is."""
 
-SERVED: Mapping[str, Keys] = {name: NAMES[name] for name in ("sequence_parallel", "cache", "layers", "placement")}
+SERVED = {name: NAMES[name] for name in ("sequence_parallel", "cache", "layers", "microbatches", "placement")}
 """The same of inference."""
 
 SHARED = ("layout", "cp")

@@ -35,8 +35,8 @@ class States(Once):
     def bytes(self, ranks: Sequence[Chunk]) -> Any:
         """Of all, gradients as they are and copies of weights among them."""
         stands, states = self.figures.lowered.standing, self._own(ranks)
-        for name, some in (("gradients", stands.gradients), ("caches", stands.caches)):
-            states = states + self._stacked(name, stands, some, ranks)
+        states = states + self._stacked("gradients", stands, stands.gradients, ranks)
+        states = states + self._stacked("caches", stands, stands.caches, ranks) * self.figures.microbatches
         return states + self.figures.stacked("copies", self._copies, ranks) if stands.copies else states
 
     def _own(self, ranks: Sequence[Chunk]) -> Any:

@@ -40,7 +40,8 @@ def plan_facts(result: PlanResult, *, verbose: bool) -> Iterator[tuple[str, str]
     """The facts of the question."""
     question, layout, served = result.question, result.question.layout, result.question.inference
     yield "model", model_text(question)
-    parts = "" if served else f" in {counted(question.workload.microbatches, 'microbatch')}"
+    many = question.workload.microbatches
+    parts = "" if served and many == 1 else f" in {counted(many, 'microbatch')}"
     yield "work", f"{work_text(question)}{parts}"
     if drafts := drafts_text([question]):
         yield "drafts", drafts
@@ -261,7 +262,14 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
         parts = (prompt.step.time_s, prompt.step.compute_s, prompt.step.exposed_s)
         whole, compute, exposed = (show(float(part), "seconds") for part in parts)
         made_of = f"compute {compute} + exposed communication {exposed}{prompt.step.all_waits}"
-        yield f"prompts {whole} = {made_of}; all are read at once"
+        several = prompt.question.workload.microbatches
+        ended = show(float(prompt.step.ended_s), "seconds")
+        read = (
+            f"of {several} microbatches in turn the last is read after {ended}"
+            if several > 1
+            else "all are read at once"
+        )
+        yield f"prompts {whole} = {made_of}; {read}"
     yield from _speculated(serve.speculation) if serve.speculation else ()
     if serve.reply_s:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"

@@ -60,7 +60,7 @@ MORE = (
 )
 """What the seconds are made of, and what was known of them before the layout was planned."""
 
-OF_TRAINING = ("microbatches", "microbatch_size", "zero", "step_s", "mfu")
+OF_TRAINING = ("microbatch_size", "zero", "step_s", "mfu")
 """Columns that say nothing of inference, whose step is that to the first token, or to the next."""
 
 REFUSED = (
@@ -199,8 +199,10 @@ def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     idle |= dict.fromkeys(
         ("shards", "ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price", "rate")
     )
-    if rows and "batch" in rows[0] and (key in OF_TRAINING or (key == "batch" and _alike(rows))):
-        return False
+    if rows and "batch" in rows[0]:
+        idle["microbatches"] = 1
+        if key in OF_TRAINING or (key == "batch" and _alike(rows)):
+            return False
     return key not in idle or any(row.get(key) != idle[key] for row in rows)
 
 

@@ -300,10 +300,10 @@ def pipeline_schedule(name: str, p: int, v: int, m: int) -> PipelineSchedule:
         return PipelineSchedule(name, v, m, tuple(maker.orders(p, v, m)), maker.blocking, maker.early)
 
 
-def forward_only(p: int = 1) -> PipelineSchedule:
-    """Ranks that run one microbatch forward, one after the other, as inference does with one batch on its way."""
-    orders = tuple((action,) for action in _alone("F", range(p), repeat(0)))
-    return PipelineSchedule("forward", 1, 1, orders, blocking=True)
+def forward_only(p: int = 1, m: int = 1) -> PipelineSchedule:
+    """Ranks that run microbatches forward, as inference does with m batches on their way through p stages."""
+    orders = tuple((*_alone("F", repeat(rank), range(m)),) for rank in range(p))
+    return PipelineSchedule("forward", 1, m, orders, blocking=True)
 
 
 def in_flight(schedule: PipelineSchedule, rank: int, *, until_b: float = 1, until_w: float = 0) -> float:

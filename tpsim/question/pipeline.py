@@ -53,7 +53,7 @@ def pipeline(
     try:
         layers = _layers(fields, model.layers, ranks)
         if workload.kind != "train":
-            return forward_only(ranks), layers
+            return forward_only(ranks, workload.microbatches), layers
         return memo.schedule(fields.schedule, ranks, fields.chunks, workload.microbatches), layers
     except InputError as error:
         slug = error.problems[0].slug

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tpsim.question.question import Question
     from tpsim.question.stated import Stated
 
-OWN = tuple(name for name in PromptServer.model_fields if name not in ("hardware", "batch"))
+WORK = ("batch", "microbatches")
+"""What a server of prompts states of its workload."""
+
+OWN = tuple(name for name in PromptServer.model_fields if name not in ("hardware", *WORK))
 """What says how a server is cut: of the scenario's own, which is cut otherwise, nothing is taken over."""
 
 
@@ -27,14 +30,13 @@ def server_of(read: Stated) -> Stated:
     whole, section = read.document, spec.part(read.document, PROMPTS)
     _refuse_unsent(read)
     own = {name: value for name, value in section.data.items() if value is not None}
-    batch, work = own.pop("batch", None), whole.data["workload"]
-    read_at_once = work.get("batch") if batch is None else batch
-    workload = {name: value for name, value in work.items() if name in PrefillFields.model_fields}
-    workload |= {"kind": "prefill", **({} if read_at_once is None else {"batch": read_at_once})}
+    stated = {name: own.pop(name) for name in WORK if name in own}
+    told = {name: value for name, value in whole.data["workload"].items() if name in PrefillFields.model_fields}
+    workload = {**told, "microbatches": None, "kind": "prefill", **stated}
     left = {name: value for name, value in whole.data.items() if name not in (*OWN, PROMPTS, "require")}
     spots = {at: spot for at, spot in whole.spots.items() if at[:1] not in [(name,) for name in (*own, *OWN)]}
-    spots |= {at: spot for at, spot in section.spots.items() if at[:1] != ("batch",)}
-    spots |= {("workload", *at): spot for at, spot in section.spots.items() if at[:1] == ("batch",) and batch}
+    spots |= {at: spot for at, spot in section.spots.items() if at[:1] and at[0] not in WORK}
+    spots |= {("workload", *at): spot for at, spot in section.spots.items() if at[:1] and at[0] in stated}
     document = spec.with_data(whole, {**left, **own, "workload": workload}, spots)
     file, document = spec.read(document, PrefillScenario)
     return replace(read, file=file, document=document)

@@ -264,7 +264,8 @@ class Question:
         """The orders of the ranks; without a pipeline that of one rank with one chunk, microbatch after microbatch."""
         if self.schedule:
             return self.schedule
-        return forward_only() if self.inference else pipeline_schedule(DEFAULT, 1, 1, self.workload.microbatches)
+        parts = self.workload.microbatches
+        return forward_only(1, parts) if self.inference else pipeline_schedule(DEFAULT, 1, 1, parts)
 
     @property
     def tied(self) -> int:

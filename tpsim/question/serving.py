@@ -38,8 +38,9 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
     _refuse_training(read)
     fills = fields.batch == "largest"
     common: dict[str, Any] = {"kind": fields.kind, "fills": fills, "global_batch": fields.batch}
-    common |= {"global_batch": mesh.devices} if fills else {}
-    common |= {"block": fields.cache_block or 1}
+    parts = fields.microbatches or 1
+    common |= {"global_batch": mesh.devices * parts} if fills else {}
+    common |= {"block": fields.cache_block or 1, "microbatches": parts}
     from tpsim.program.serving import Serving
 
     decoding = Serving(phase="decode", sampling=fields.sampling)
@@ -69,6 +70,10 @@ def _speculation(fields: DecodingFields, read: Stated) -> Speculation | None:
             f"a step that verifies {stated.tokens} drafts has {stated.tokens + 1} new tokens, whatever tokens says"
         )
         raise InputError.one("stated-twice", message, read.at("workload", "tokens"), "leave workload.tokens out")
+    if (fields.microbatches or 1) > 1:
+        message = "drafts beside several parts of a batch on their way through stages are not supported yet"
+        remedy = "leave one of both out: workload.speculation, or workload.microbatches"
+        raise InputError.one("not-supported-yet", message, read.at("workload", "microbatches"), remedy)
     return Speculation(stated.tokens, stated.acceptance)
 
 
@@ -102,8 +107,9 @@ def draft_of(question: Question) -> Question | None:
 
 
 def unit_of(question: Question) -> int:
-    """What its layout, and that of its draft, split sequences into: a batch is a multiple of that."""
+    """What its layout, that of its draft, and its parts split sequences into: a batch is a multiple of that."""
     own = lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
+    own *= question.workload.microbatches
     return lcm(own, unit_of(question.draft)) if question.draft else own
 
 
@@ -124,8 +130,8 @@ NOT_SERVED = {
     ("layout", "zero"): "ZeRO shards gradients and what an optimizer holds",
     ("layout", "zero_over"): "ZeRO shards gradients and what an optimizer holds",
     ("layout", "cp"): "context parallelism of inference is not planned yet, but for what layout.cache: sequence splits",
-    ("pipeline", "schedule"): "one batch goes forward through the stages, one after the other",
-    ("pipeline", "chunks"): "one batch goes forward through the stages, one after the other",
+    ("pipeline", "schedule"): "batches go forward through the stages, one after the other",
+    ("pipeline", "chunks"): "batches go forward through the stages, one after the other",
     ("recompute",): "nothing is kept for a backward",
 }
 """Fields that a step of inference has no use for, and why."""
@@ -179,9 +185,10 @@ def serving_problems(
     if split and work.seq % tp:
         message = f"{work.seq} new tokens are not divisible by tp {tp}, which sequence_parallel splits them over"
         yield Problem("sequence-not-divisible", message, at("layout", "sequence_parallel"), "sequence_parallel: false")
-    if work.global_batch % dp:
-        message = f"batch {work.global_batch} is not divisible by dp {dp}"
-        yield Problem("batch-not-divisible", message, at("workload", "batch"), f"write a multiple of {dp}")
+    if work.global_batch % (parts := dp * work.microbatches):
+        product = f" x microbatches {work.microbatches} = {parts}" if work.microbatches > 1 else ""
+        message = f"batch {work.global_batch} is not divisible by dp {dp}{product}"
+        yield Problem("batch-not-divisible", message, at("workload", "batch"), f"write a multiple of {parts}")
     if model.positions == "learned" and model.max_positions and work.longest > model.max_positions:
         yield Problem(
             "sequence-too-long",

@@ -40,6 +40,9 @@ class InferenceFields(Strict):
 
     # `Inference` is a class of its own: all kinds come to the tokens that are new and those that attention reads.
     batch: Count | Literal["largest"] = Field(1, description="sequences; largest: as many as memory has room for")
+    microbatches: Count | None = Field(
+        None, description="parts of the batch that are on their way through stages at once; none: all of it is one"
+    )
     dtype: Products | None = Field(None, description=PRODUCTS)
     param_dtype: Stored | None = None
     expert_dtype: Stored | None = Field(None, description="of the parameters of experts; none: that of the others")
@@ -155,6 +158,7 @@ class PromptServer(Strict):
     shardings: dict[str, dict[str, Axes]] | None = None
     pipeline: PipelineFields | None = None
     batch: Count | Literal["largest"] | None = Field(None, description="prompts read at once; none: the workload's")
+    microbatches: Count | None = Field(None, description="parts of these in its stages at once; none: all are one")
 
 
 ReadPrompts = Annotated[
