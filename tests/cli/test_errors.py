@@ -266,8 +266,8 @@ def test_a_field_of_another_kind_of_workload_is_answered_with_the_kinds_that_hav
     ran = tpsim("plan", *asked, "workload={kind: serve, prompt: 4096, output: 2, tokens: 2}")
     assert '"tokens" is not a field of a workload of prompts and replies\n' in ran.err
     assert "^ tpsim calls this workload.tokens, where workload.kind is decode\n" in ran.err
-    ran = tpsim("plan", "llama3-70b-h100-decode", "--microbatches", "4")
-    assert "^ tpsim calls this workload.microbatches, where workload.kind is train\n" in ran.err
+    ran = tpsim("plan", "llama3-70b-h100-decode", "--set", "workload.grad_dtype=f32")
+    assert "^ tpsim calls this workload.grad_dtype, where workload.kind is train\n" in ran.err
 
 
 def test_tokens_beyond_learned_positions_are_shown_where_they_are_stated(tpsim):
