@@ -1,10 +1,15 @@
 """What lives on the host of its device: ZeRO-Offload (Ren et al. 2021, 2101.06840) by homes alone, to the byte."""
 
+import numpy as np
 import pytest
 
 import tpsim
-from tpsim.answers.plan import PlanResult
+from tpsim.answers.plan import PlanResult, priced
+from tpsim.answers.ranking import weigh
+from tpsim.layouts.candidates import evaluate
+from tpsim.layouts.space import spaces
 from tpsim.quantity.errors import InputError
+from tpsim.question.memo import Memo
 
 HOST = {"chips": 8, "capacity": "2 TB", "bandwidth": "100 GB/s"}
 
@@ -162,3 +167,82 @@ def test_a_flag_a_word_and_a_map_ask_alike():
 def test_devices_store_and_load_what_is_claimed_and_hosts_hold_it(changed):
     verified = tpsim.verify(asked(**changed))
     assert verified.ok, verified
+
+
+# Beside compute ---------------------------------------------------------------------------------------------------
+
+SIZED = {"elements": 50_000_000}
+
+
+@pytest.mark.parametrize("bucket", ["layer", "step", SIZED], ids=["layer", "step", "elements"])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_copies_beside_compute_are_never_slower_and_each_is_exposed_for_no_longer_than_it_takes(zero, bucket):
+    """What brings new weights stands before what gathers them, once, however many gathers wait for it."""
+
+    def overlapping(mode: str) -> PlanResult:
+        overlap = {"gradients": mode, "weights": mode}
+        practice = {"base": "fsdp2" if zero == 3 else "megatron", "clip": "none", "overlap": overlap, "bucket": bucket}
+        return planned(mesh={"data": 8}, layout={"dp": "data", "zero": zero}, practice=practice)
+
+    blocking, beside = overlapping("none"), overlapping("beside")
+    assert copied(beside, "load") == copied(blocking, "load")
+    own, others = (plan.step.time_s - plan.step.stragglers_s for plan in (beside, blocking))
+    assert own <= others * (1 + 1e-12)
+    assert own < others or bucket == "step"
+    for row in beside.rows:
+        assert row.exposed_s <= row.busy_s * (1 + 1e-9), row
+    assert all(row.exposed_s == pytest.approx(row.busy_s) for row in blocking.rows if row.axis == "host")
+
+
+# Searched ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_over_homes_finds_what_all_plans_together_would():
+    """Qwen2-7B on eight H100: of both homes, four ZeRO stages and two recomputes the best is that of brute force."""
+    base = {"tpsim": "scenario/1", "model": "qwen2-7b", "mesh": {"data": 8}, "layout": {"dp": "data"}}
+    scenario = {**base, "hardware": "dgx-h100", "workload": {"global_batch": 32, "seq": 2048}}
+    plans = {
+        (home, zero, recompute): tpsim.plan(
+            scenario, overrides=[f"offload.state={home}"], zero=zero, recompute=recompute
+        )
+        for home in ("device", "host")
+        for zero in (0, 1, 2, 3)
+        for recompute in ("none", "full")
+    }
+    fitting = {key: plan.step.time_s for key, plan in plans.items() if plan.memory.room_bytes >= 0}
+    found = tpsim.search(scenario, chips=8, vary=["offload.state=device,host", "recompute", "tp=1", "pp=1"], top=99)
+    steps = sorted(row.plan.step.time_s for row in found.rows)
+    assert {key[0] for key in fitting} == {"device", "host"}
+    assert steps[0] == pytest.approx(min(fitting.values()), rel=1e-9)
+    assert all(any(step == pytest.approx(one, rel=1e-9) for step in steps) for one in fitting.values())
+
+
+def test_drawn_layouts_with_states_on_hosts_hold_what_their_plans_do_and_none_is_faster_than_its_bound():
+    memo, overrides = Memo(), ["require={}", "practice.overlap={gradients: beside, weights: beside}"]
+    vary = ["offload.state=device,host", "microbatches", "zero=0,1,2,3", "pp=1,2", "tp=1,2", "recompute=none,full"]
+    several = spaces("qwen2-7b-h100", flags={"chips": 16}, overrides=overrides, vary=vary, memo=memo)
+    candidates = evaluate(several, memo, weigh).candidates
+    drawn = [candidates[at] for at in np.random.default_rng(7).choice(len(candidates), 12, replace=False)]
+    plans = [priced(one.space.question(one.layout, memo), memo) for one in drawn]
+    assert {plan.question.practice.offload for plan in plans} == {(), ("state",)}
+    for one, plan in zip(drawn, plans, strict=True):
+        assert one.peak_bytes == pytest.approx(float(plan.memory.peak_bytes), rel=1e-9), one.layout
+        assert one.room_bytes == pytest.approx(float(plan.memory.room_bytes), abs=1e3), one.layout
+        assert one.step_s <= float(plan.step.time_s) * (1 + 1e-9), one.layout
+
+
+def test_a_search_lists_no_layout_whose_host_is_too_small():
+    small = {"extends": "dgx-h100", "host": {"chips": 8, "capacity": "50 GB", "bandwidth": "100 GB/s"}}
+    scenario = {**asked(hardware=small, offload={}), "workload": {"global_batch": 32, "seq": 2048}}
+    found = tpsim.search(scenario, chips=8, vary=["offload.state=device,host", "recompute", "tp=1", "pp=1"], top=99)
+    assert {row.varied["offload.state"] for row in found.rows} == {"device"}
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_states_on_the_host_take_their_bytes_off_the_chip(zero):
+    device, host = (
+        planned(offload=offload, mesh={"data": 4}, layout={"dp": "data", "zero": zero}) for offload in ({}, "state")
+    )
+    assert device.memory.static_bytes - host.memory.static_bytes == device.memory.optimizer_bytes
+    assert device.memory.peak.total == host.memory.peak.total
+    assert host.memory.host_bytes == device.memory.optimizer_bytes * 14 / 12

@@ -90,7 +90,8 @@ class Standing:
         """What of it stands on a stage of a pipeline; here: what that runs."""
         every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide, self.copies, self.hosted
         own = [{x: where for x, where in some.items() if here(where)} for some in every]
-        return Standing(self.program, *own, waiting=self.waiting)
+        parameters, gradients, optimizer, caches, wide, copies, hosted = own
+        return Standing(self.program, parameters, gradients, optimizer, caches, wide, copies, hosted, self.waiting)
 
     @property
     def widest(self) -> Array | None:

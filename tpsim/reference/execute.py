@@ -86,10 +86,11 @@ def _check_homes(program: Program) -> None:
     """Refuse an op that reads what lives in another memory. Raises ValueError, naming it."""
     for op in program.ops:
         moves = [move for move in (op.moves if isinstance(op, Reshard) else ()) if move.travels]
-        homes = {x.home for x in op.inputs} or {op.output.home}
-        for move in moves:
-            homes = {{"load": "device", "store": "host"}[move.kind]}
-        if homes != {op.output.home}:
+        homes = {str(x.home) for x in op.inputs}
+        if moves:
+            ends = {"load": ("host", "device"), "store": ("device", "host")}
+            homes = homes ^ {ends[moves[0].kind][0]} | {ends[move.kind][1] for move in moves}
+        if homes - {op.output.home}:
             raise ValueError(f"{op.output} is made on the {op.output.home} of what lives on the {' and '.join(homes)}")
 
 
