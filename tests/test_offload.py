@@ -114,6 +114,11 @@ def test_latency_and_share_of_a_link_are_read():
     assert copying_s(plan) == pytest.approx(4 * N / 8e9 + 10e-6 * calls, rel=1e-12)
 
 
+def test_what_is_on_the_host_is_explained_by_its_name():
+    (told,) = tpsim.explain("memory.host", asked()).derivations
+    assert told.value == 14 * N
+
+
 # Refusals ---------------------------------------------------------------------------------------------------------
 
 
