@@ -15,7 +15,7 @@ ORDERS, PEAK, KEPT, TIMELINE = (
     "program/test_kept.py",
     "cost/test_timeline.py",
 )
-EVENTS, STAGES = "cost/test_events.py", "answers/test_stages.py"
+EVENTS, STAGES, OFFLOAD = "cost/test_events.py", "answers/test_stages.py", "test_offload.py"
 
 EXAMPLES = {
     "E1": ("the bubble of 1F1B", ORDERS, "test_the_bubble_is_the_share_that_its_paper_says"),
@@ -75,17 +75,18 @@ EXAMPLES = {
         "test_states_are_18_bytes_per_parameter_and_7_and_a_half_over_eight_data_ranks",
     ),
     "E28": ("throughput from bubbles alone", ORDERS, "test_a_published_throughput_follows_from_bubbles_alone"),
+    "E19": ("ZeRO-Offload", OFFLOAD, "test_ten_billion_parameters_as_the_worked_example_has_them"),
     "E30": ("blocking exchanges", ORDERS, "test_sends_that_block_are_exchanged_in_pairs"),
     "E31": ("lanes of their own", TIMELINE, "test_gradients_on_a_lane_of_their_own_never_delay_a_pipeline"),
     "E31, one lane": ("the counterexample", EVENTS, "test_gradients_in_one_lane_with_sends_are_slower_than_no_overlap"),
     "E31, levels": ("shares", TIMELINE, "test_buckets_over_the_network_hold_no_tensor_call_of_their_layers_up"),
 }
-"""Number -> what it is of, the file of its test, and the test; V placements and offload are refused by name."""
+"""Number -> what it is of, the file of its test, and the test; V placements are refused by name."""
 
 
 def test_every_worked_example_of_what_is_built_is_listed():
     numbers = {int(name[1:].split(",")[0]) for name in EXAMPLES}
-    assert numbers == {*range(1, 9), *range(10, 19), *range(21, 26), 28, 30, 31}
+    assert numbers == {*range(1, 9), *range(10, 20), *range(21, 26), 28, 30, 31}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

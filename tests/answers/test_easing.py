@@ -16,6 +16,7 @@ EASED = {
     "more chips": ("llama3-8b-v5e --chips 4 --microbatches 64", "--chips 16"),
     "microbatches of the scenario": ("llama3-405b-h100 --chips 256 --tp 2 --pp 1 --zero 3", "--vary microbatches"),
     "microbatches of a flag": ("gemma-7b-v5e --microbatches 1 --recompute none", "without --microbatches"),
+    "states on the host": ("--model qwen2-7b --hw dgx-a100 --chips 1 --batch 4 --seq 1024", "--offload state"),
     "recompute of a flag": ("llama3-8b-v5e --recompute none", "without --recompute"),
     "a smaller batch": (
         "llama3-70b-h100-decode --chips 8 --batch 4096",
@@ -212,5 +213,5 @@ def test_what_changes_no_states_is_not_freed_where_these_alone_are_too_much():
 
     assert Again(again, [], {}).eased(found) is None
     assert not found.smallest.plan.memory.states_fit
-    assert {(*vary, *flags) for vary, flags in asked} == {("chips",)}
+    assert {(*vary, *flags) for vary, flags in asked} == {("offload",), ("chips",)}
     assert tpsim.search("llama3-70b-h100", chips=8, vary=["microbatches", "recompute"]).fitting == 0

@@ -442,7 +442,6 @@ def refused(*overrides, **flags):
             {},
             "s = 2044 (tokens per sequence) is not divisible by tensor 8",
         ),
-        (("offload={state: host}",), {}, "offload: offload of states or activations is not supported yet"),
         ((), {"planner": "cheapest"}, "the planner cheapest is not supported with stages yet"),
     ],
 )
@@ -464,15 +463,6 @@ def test_a_schedule_of_later_is_refused_with_those_that_there_are(word, what):
     assert refused(schedule=word) == (
         f"error[not-supported-yet]: {what} is not supported yet\n --> command line:1:1\n  |\n1 | {text}\n"
         f"  | {'^' * len(text)} take gpipe, 1f1b, interleaved, zb-h1, zb-h2"
-    )
-
-
-def test_offload_is_refused_with_what_there_is():
-    assert refused("offload.state=host") == (
-        "error[not-supported-yet]: offload: offload of states or activations is not supported yet\n"
-        " --> command line:1:7\n  |\n1 | --set offload.state=host\n"
-        "  |       ^^^^^^^^^^^^^ remove it; "
-        "tpsim plans tensor, sequence, context, data and pipeline parallelism and ZeRO"
     )
 
 

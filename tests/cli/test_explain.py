@@ -243,7 +243,7 @@ def test_a_wrong_name_without_a_scenario_is_answered_in_a_few_words_and_the_mach
     near = tpsim("explain", "h100").err
     assert 'did you mean "dgx-h100"?\n  = also near: a3high-h100, ' in near
     assert tpsim("explain", "llama-3-8b").err.endswith("= write: tpsim model show llama-3-8b\n")
-    assert "known: chip.*, levels.*; tpsim hw show dgx-h100 lists all\n" in tpsim("explain", "dgx-h100.foo").err
+    assert "known: chip.*, levels.*, host.*; tpsim hw show dgx-h100 lists all\n" in tpsim("explain", "dgx-h100.foo").err
 
 
 def test_a_scenario_before_the_name_is_answered_with_their_order(tpsim):

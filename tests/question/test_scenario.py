@@ -22,6 +22,7 @@ from tpsim.question.scenario import resolve
 from tpsim.question.scenario_file import (
     Assume,
     LayoutFields,
+    OffloadFields,
     PipelineFields,
     PracticeFields,
     RecomputeFields,
@@ -798,6 +799,7 @@ def test_every_foreign_name_stands_for_a_field_that_a_scenario_has() -> None:
         "pipeline": PipelineFields,
         "practice": PracticeFields,
         "recompute": RecomputeFields,
+        "offload": OffloadFields,
         "assume": Assume,
         "workload": WorkloadFields,
         "model": ModelFile,
@@ -816,7 +818,8 @@ def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:
     assert foreign_name("--tp") is None
     assert foreign_name("--pipeline-model-parallel-size") == "layout.pp"
     assert foreign_name("--context-parallel-size") == "layout.cp"
-    assert not_yet("--offload-optimizer") == "offload of states or activations"
+    assert foreign_name("--offload-optimizer") == "offload.state"
+    assert not_yet("--offload-param") == "offload of weights"
 
 
 def test_no_foreign_name_is_a_field_of_tpsim() -> None:
@@ -829,7 +832,7 @@ def test_no_foreign_name_is_a_field_of_tpsim() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "feature"),
     [
-        ("chips: 256", "offload: {state: host}", "offload: offload of states or activations"),
+        ("chips: 256", "offload_param: {device: cpu}", "offload_param: offload of weights"),
     ],
 )
 def test_what_comes_later_is_refused_as_such(tmp_path: Path, old: str, new: str, feature: str) -> None:

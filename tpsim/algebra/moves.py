@@ -11,7 +11,9 @@ from typing import Any, Literal
 from tpsim.algebra.sharding import Owed, OwedKind, Sharding
 from tpsim.quantity.size import Size, over, product, where_many
 
-MoveKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice", "send"]
+MoveKind = Literal[
+    "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice", "send", "load", "store"
+]
 MOVES: tuple[MoveKind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "slice")
 
 
@@ -28,7 +30,8 @@ class Move:
     streamed  block after block by hops to the next device, beside what is made of each; what it moves is the same. A
               permute that changes nothing is one such hop: it brings home the sums of a scatter that began there
 
-    A send goes from each device to its like on another rank of a pipeline: V is what one device holds.
+    A send goes from each device to its like on another rank of a pipeline: V is what one device holds. So it is of a
+    load, from a device's host to the device, and of a store, from the device to its host: no other takes part.
     """
 
     kind: MoveKind
@@ -37,6 +40,11 @@ class Move:
     after: Sharding
     members: int | None = None
     streamed: bool = False
+
+    @property
+    def travels(self) -> bool:
+        """True for what comes to a device, or leaves it, without any other device."""
+        return self.kind in HOMEWARD
 
     @property
     def gathered(self) -> Cuts:
@@ -95,7 +103,12 @@ WIRE: Mapping[MoveKind, Callable[[Size, Size], Any]] = {
     "permute": lambda V, n: where_many(n, over(V, n)),
     "slice": lambda V, n: 0 * V * n,
     "send": lambda V, n: V,  # noqa: ARG005 - from one device to another, however many there are
+    "load": lambda V, n: V,  # noqa: ARG005 - from the host of one device
+    "store": lambda V, n: V,  # noqa: ARG005
 }
+
+HOMEWARD: frozenset[MoveKind] = frozenset({"load", "store"})
+"""Moves between a device and its host."""
 
 
 def wire(kind: MoveKind, V: Size, n: Size) -> Any:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 HELD = ("microbatches", "recompute", "zero")
 """Parts of a layout that decide what a chip holds, and that a scenario or a flag may have stated."""
 
+STATE = "state"
+"""What may be offloaded: what an optimizer holds."""
+
 TIMES, MOST = 2, 6
 """How often more chips are tried at least, and where nothing fits yet at most."""
 
@@ -129,6 +132,8 @@ class Again:
                     yield f"without --{part}", (), {part: None}
                 elif part not in result.searched:
                     yield f"--vary {part}", (part,), {}
+            if not any(question.practice.offload for question in result.questions):
+                yield f"--offload {STATE}", (), {"offload": STATE}  # a machine whose host is not known refuses it
         begun, chips = len(tried), result.spaces[0].chips or result.questions[0].mesh.devices
         for times in range(MOST):
             last = tried[-1] if len(tried) > begun else result

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.memory import Memory, bucket_bytes, held_in, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
+from tpsim.machine.host import share_bytes
 from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
 from tpsim.report.record import Bytes, Count, Number, Of
@@ -31,12 +32,14 @@ class ChipMemory(Memory):
 
     spare_bytes, bucket_bytes  held all the time beside arrays of a step: by its stack, and in buffers of buckets
     peak_rank, peak_action  where all arrays together are most: the rank of the pipeline, 0 without, and what it runs
+    host_capacity_bytes  what its host has for each of its chips, where all of these hold as much
     margin  how far off a peak of this stack may be, as a share
     """
 
     told: ClassVar[tuple[str, ...]] = (
         *(*Memory.told, "kept_bytes", "working_bytes", "working", "overhead_bytes", "peak_bytes", "peak_rank"),
-        *("peak_action", "spare_bytes", "bucket_bytes", "capacity_bytes", "margin", "fits", "fit", "verdict"),
+        *("peak_action", "spare_bytes", "bucket_bytes", "capacity_bytes", "host_capacity_bytes?", "margin", "fits"),
+        *("fit", "verdict"),
     )
 
     capacity_bytes: Bytes
@@ -47,6 +50,7 @@ class ChipMemory(Memory):
     peak_action: str
     overheads: Overheads
     margin: Number
+    host_capacity_bytes: Bytes | None = None
 
     kept_bytes = Of[Bytes]("peak.kept", "at the peak: of arrays that a later action reads")
 
@@ -81,9 +85,17 @@ class ChipMemory(Memory):
 
     @property
     def room_bytes(self) -> Any:
-        """What a step leaves of the chip's memory; below 0 it outgrows it."""
+        """What a step leaves of the chip's memory, or of its host's if that is less; below 0 it outgrows it."""
         peak_bytes = self.peak_bytes
-        return self.capacity_bytes - float(peak_bytes + self.overheads.beside(peak_bytes))
+        own = self.capacity_bytes - float(peak_bytes + self.overheads.beside(peak_bytes))
+        return own if self.host_room_bytes is None else min(own, self.host_room_bytes)
+
+    @property
+    def host_room_bytes(self) -> float | None:
+        """What it leaves of its part of the host's memory; None where nothing is offloaded."""
+        if self.host_bytes is None or self.host_capacity_bytes is None:
+            return None
+        return float(self.host_capacity_bytes - self.host_bytes)
 
     @property
     def states_fit(self) -> bool:
@@ -95,7 +107,7 @@ class ChipMemory(Memory):
         """Whether it fits, as far as a peak of this stack can be trusted."""
         near, far = (self.capacity_bytes * (1 + sign * self.margin) for sign in (-1, 1))
         whole = self.peak_bytes + self.overhead_bytes
-        if not self.states_fit or self.peak_bytes > far:
+        if not self.states_fit or self.peak_bytes > far or (self.host_room_bytes or 0) < 0:
             return "does not fit"
         if whole <= near:
             return "fits"
@@ -118,8 +130,11 @@ class ChipMemory(Memory):
         """Whether it fits, and the peak."""
         fit = {"does not fit": "DOES NOT FIT"}.get(self.fit, self.fit)
         beside = f" and overheads of {show(float(self.overhead_bytes), 'bytes')}" if self.overhead_bytes else ""
-        capacity = show(self.capacity_bytes, "bytes")
-        return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {capacity}"
+        capacity, host = show(self.capacity_bytes, "bytes"), ""
+        if self.host_bytes is not None and self.host_capacity_bytes is not None:
+            held, part = (show(float(each), "bytes") for each in (self.host_bytes, self.host_capacity_bytes))
+            host = f", on the host {held} of {part}"
+        return f"{fit}: peak {show(float(self.peak_bytes), 'bytes')}{beside} of {capacity}{host}"
 
 
 def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMemory]:
@@ -127,6 +142,7 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
     stages, buffers = question.stages, held_in(question.practice, question.dtypes.activations)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
     capacity = float(question.machine.chip.memory.capacity.value)
+    host = share_bytes(question.machine, question.mesh.devices) if question.practice.offload else None
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, (highest, action) in enumerate(peaks(question, lowered, sizes)):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))
@@ -147,6 +163,7 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
             peak_rank=rank,
             peak_action=action,
             overheads=question.assume.memory,
+            host_capacity_bytes=host,
             margin=margin(question.practice.keeps).share,
         )
 

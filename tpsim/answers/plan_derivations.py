@@ -34,6 +34,9 @@ MEMORY = ("parameters", "gradients", "optimizer", "static")
 CACHE = "cache"
 """What inference holds, and training does not."""
 
+ON_HOST = "host"
+"""What a chip holds elsewhere, where anything is offloaded."""
+
 TRAINED = ("per_layer.backward", "memory.gradients", "memory.optimizer", "memory.kept", "breakeven")
 """What the names of numbers begin with that training has, and inference does not."""
 
@@ -65,6 +68,7 @@ def names_in(result: PlanResult) -> dict[str, str]:
         served = {**served, "serve.tpot_s": TPOT, **known}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
     every = {name: noun for name, noun in numbers().items() if not (served and name.startswith(TRAINED))}
+    cache |= {f"memory.{ON_HOST}": "bytes of one chip on its host"} if result.memory.host_bytes is not None else {}
     band = {"step.band": "where 8 of 10 published runs like it lie"} if result.band else {}
     return {**calls, **every, **band, **cache, **served}
 
@@ -215,7 +219,8 @@ def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if part in OVER_TIME:
         yield from OVER_TIME[part](result)
     cached = part == CACHE and result.memory.cache_bytes is not None
-    if part not in MEMORY and not cached:
+    hosted = part == ON_HOST and result.memory.host_bytes is not None
+    if part not in MEMORY and not cached and not hosted:
         return
     program, fullest = result.memo.lowered(result.question).program, result.memory.peak_rank
     sizes, work = result.sizes, result.question.inference

@@ -15,7 +15,7 @@ from tpsim.claims.checks import Check
 from tpsim.claims.trial import BOOK, Sort, Trial, by_sort, exact_bytes, injected, parts, planned, sent, staged
 from tpsim.cost import formula
 from tpsim.machine.algorithms import EVERY, STREAMED
-from tpsim.program.op import Leaf
+from tpsim.program.op import Leaf, Reshard
 from tpsim.reference.collectives import Stretch, schedule
 from tpsim.reference.linkload import Load, load
 from tpsim.report.numbers import counted
@@ -174,13 +174,18 @@ def _states(rank: ChipMemory, run: Run) -> Iterator[str]:
     """
     shared, ops = run.live.lifetimes.shared, run.program.ops
     first = [op.output for op in ops if op.output in shared and op.where.microbatch == 0]
-    for role, claimed in (("param", rank.parameters_bytes), ("state", rank.optimizer_bytes)):
-        leaves = [op.output for op in run.program.ops if isinstance(op, Leaf) and op.output.role == role]
-        leaves += [x for x in first if x.role == role]
+    leaves = [op.output for op in ops if isinstance(op, Leaf)]
+    stored = [op.output for op in ops if isinstance(op, Reshard) and op.output.home == "host"]
+    held = {
+        "of role param": ([x for x in (*leaves, *first) if x.role == "param"], rank.parameters_bytes),
+        "of role state": ([x for x in leaves if x.role == "state" and x.home == "device"], rank.optimizer_bytes),
+        "on its host": ([*(x for x in leaves if x.home == "host"), *stored], rank.host_bytes or 0),
+    }
+    for noun, (arrays, claimed) in held.items():
         for device in run.of_rank(rank.peak_rank):
-            size = sum(run.bytes_on(device, array) for array in leaves)
+            size = sum(run.bytes_on(device, array) for array in arrays)
             if size != claimed:
-                yield f"device {device} holds {size:,} bytes of role {role}, claimed were {claimed:,}"
+                yield f"device {device} holds {size:,} bytes {noun}, claimed were {claimed:,}"
 
 
 @dataclass(frozen=True, slots=True)

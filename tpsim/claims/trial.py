@@ -11,9 +11,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tpsim.algebra.mesh import Mesh
+from tpsim.algebra.moves import HOMEWARD
 from tpsim.answers.plan import PlanResult, priced
+from tpsim.cost.collectives import HOST
 from tpsim.machine import timing
 from tpsim.machine.groups import LevelGroup, groups
+from tpsim.machine.host import COPY
 from tpsim.program.layout import layout
 from tpsim.quantity.errors import InputError
 from tpsim.question.memo import program_of
@@ -57,7 +60,7 @@ class Sort:
         """In words; an expression has no blocks."""
         move, again = self.move, " again" if self.again else ""
         where = f" ({self.phase}{again}, {self.block})" if self.block else ""
-        return f"{move.kind} over {','.join(move.axes)} of {self.array}{where}"
+        return f"{move.kind} over {','.join(move.axes) or HOST} of {self.array}{where}"
 
 
 def planned(call: Collective) -> list[Sort]:
@@ -75,7 +78,8 @@ def sort_of(op: Reshard, move: Move) -> Sort:
 def made(run: Run) -> list[RanCollective]:
     """Every call of a run, in order; free slices and calls of one device are none."""
     axes = run.grid.mesh.axes
-    return [ran for ran in run.causes if ran.move.kind != "slice" and ran.move.ranks(axes) > 1]
+    calls = [ran for ran in run.causes if ran.move.kind != "slice"]
+    return [ran for ran in calls if ran.move.travels or ran.move.ranks(axes) > 1]
 
 
 def by_sort(calls: Iterable[RanCollective]) -> dict[Sort, list[RanCollective]]:
@@ -117,7 +121,7 @@ def plan_wiring(plan: PlanResult) -> Wiring:
     wiring: dict[Sort, Sequence[Stretch]] = {}
     for row in reversed(plan.rows):
         kind = row.collective
-        if kind == "send":
+        if kind in ("send", *HOMEWARD):
             continue
         route = route_over(question, row.call.parts[0].move)
         by_book = row.timing.algorithm == BOOK
@@ -228,7 +232,7 @@ def _pairs(rows: Sequence[Row], full: Sequence[Row]) -> Iterable[tuple[Row, Row]
 
 def _as_at_full_size(question: Question, row: Row, full: Row) -> Row:
     """The row by the algorithm of the full size: few bytes would choose for their latency."""
-    if full.timing.algorithm in (BOOK, row.timing.algorithm) or row.call.streamed:
+    if full.timing.algorithm in (BOOK, COPY, row.timing.algorithm) or row.call.streamed:
         return row
     route = route_over(question, row.call.parts[0].move)
     forced = timing.time(question.machine, route, row.collective, row.logical_bytes, algorithm=full.timing.algorithm)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tpsim.algebra.mesh import sized
+from tpsim.algebra.moves import HOMEWARD
 from tpsim.answers.derivation import values
 from tpsim.answers.plan import PlanResult, priced
 from tpsim.claims.cache_claims import cache_check
@@ -154,8 +155,8 @@ def _claims(seen: Trial) -> Iterator[Check]:
         Claim(
             row,
             due[id(row.call)] if due else row.count,
-            question.machine,
-            () if row.collective == "send" else route_over(question, row.call.parts[0].move),
+            None if row.call.parts[0].move.travels else question.machine,
+            () if row.collective in ("send", *HOMEWARD) else route_over(question, row.call.parts[0].move),
         )
         for row in plan.rows
     ]

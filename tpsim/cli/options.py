@@ -164,6 +164,9 @@ FLAGS: dict[str, Callable[[Callable[..., None]], Callable[..., None]]] = {
         shell_complete=recomputes,
         help="What is not kept for backward: none, selective, full.",
     ),
+    "offload": click.option(
+        "--offload", metavar="NAME", help="What lives on the host of its device: none, state (the optimizer's)."
+    ),
     "cost_model": click.option("--cost-model", metavar="NAME", shell_complete=cost_models, help="additive or book."),
     "planner": click.option("--planner", metavar="NAME", shell_complete=planners, help="book or cheapest."),
     "algorithm": click.option(

@@ -99,8 +99,8 @@ class Collective:
 
     @property
     def axis(self) -> str:
-        """Its mesh axes joined by commas, major first."""
-        return ",".join(self.axes)
+        """Its mesh axes joined by commas, major first; of what a device and its host exchange these."""
+        return ",".join(self.axes) or HOST
 
     @property
     def dtype(self) -> str:
@@ -260,9 +260,12 @@ def singles(calls: Iterable[Collective]) -> list[Collective]:
 
 
 def travelling(calls: Iterable[Collective], axes: Mapping[str, int]) -> tuple[Collective, ...]:
-    """The collectives with somebody to talk to: those whose axes multiply to more than one device."""
-    return tuple(call for call in calls if product(axes[axis] for axis in call.axes) > 1)
+    """The collectives with somebody to talk to: those whose axes multiply to more than one device, and the host's."""
+    return tuple(call for call in calls if call.parts[0].move.travels or product(axes[axis] for axis in call.axes) > 1)
 
+
+HOST = "host"
+"""Over what a device and its host exchange arrays."""
 
 RECOMPUTED = "recomputed"
 """What calls are for that run forward once more."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from tpsim.machine import host
 from tpsim.machine.chip_seconds import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
 from tpsim.program.dtypes import IN_LAYERS, STORED_AS
-from tpsim.quantity.size import ceil_over, largest, total, where_equal
+from tpsim.quantity.size import ceil_over, largest, product, total, where_equal
 
 if TYPE_CHECKING:
     from tpsim.cost.kernel import Kernel
@@ -71,8 +72,12 @@ class Compute:
 def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficiency: float | None) -> Any:
     """Seconds of one run: the slower of matrix unit and memory, the passes behind it, and a pause behind each.
 
+    On the host as long as its bytes take there.
+
     Arguments as of `compute`.
     """
+    if kernel.home == "host":
+        return host.memory_s(machine, kernel.memory_bytes(sizes), product(sizes.axes.values()))
     moved = memory_s(machine, kernel.memory_bytes(sizes))
     worked = _products_s(kernel, sizes, machine, dtype, efficiency)
     behind = memory_s(machine, kernel.passed_bytes(sizes)) if kernel.passes else 0

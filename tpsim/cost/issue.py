@@ -143,7 +143,9 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
     At the latest one stands before what reads it first; at the end what nothing reads, as a module is gathered whole.
     Those that block are not issued early: it would gain nothing.
     """
-    fetched = dict.fromkeys(at for at, node in enumerate(nodes) if node.piece.fetches)
+    gathers = [at for at, node in enumerate(nodes) if node.piece.fetches]
+    brought = {read for at in gathers for read in nodes[at].reads}
+    fetched = dict.fromkeys(at for at in gathers if at not in brought)
     first: dict[int, int] = {}
     for place, at in enumerate(order):
         for read in nodes[at].reads:
@@ -151,6 +153,7 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
                 first.setdefault(read, place)
     queue = deque(sorted((at for at in fetched if at in first), key=lambda at: (first[at], at)))
     early: deque[tuple[int, Any]] = deque()
+    done: set[int] = set()
     ahead: Any = 0
     full = False  # until one of those ahead is read, or the next one stands where it is
     for place, at in enumerate(order):
@@ -158,19 +161,24 @@ def gathered(nodes: Sequence[Node], order: Sequence[int], limit: Any, size: Call
             ahead, full = ahead - early.popleft()[1], False
         while queue and first[queue[0]] == place:
             full = False
-            yield from _with_casts(nodes, queue.popleft())
+            yield from _with_casts(nodes, queue.popleft(), done)
         while queue and not full and nodes[at].piece.is_product:
             piece = nodes[queue[0]].piece
             if full := not piece.beside or (then := ahead + (own := size(piece))) > limit:
                 break
             early.append((first[queue[0]], own))
             ahead = then
-            yield from _with_casts(nodes, queue.popleft())
+            yield from _with_casts(nodes, queue.popleft(), done)
         yield at
     for at in (at for at in fetched if at not in first):
-        yield from _with_casts(nodes, at)
+        yield from _with_casts(nodes, at, done)
 
 
-def _with_casts(nodes: Sequence[Node], at: int) -> tuple[int, ...]:
-    """A gather of weights behind the casts of what it gathers: it reads nothing else."""
-    return *nodes[at].reads, at
+def _with_casts(nodes: Sequence[Node], at: int, done: set[int]) -> tuple[int, ...]:
+    """A gather of weights behind the casts of what it gathers, or what brings it from a host: it reads nothing else.
+
+    done  what is issued already: several gathers may wait for one that brings what they gather
+    """
+    issued = tuple(read for read in (*nodes[at].reads, at) if read not in done)
+    done.update(issued)
+    return issued

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Array, Einsum, Op, Program, Where
+    from tpsim.program.op import Array, Einsum, Home, Op, Program, Where
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class Kernel:
     def where(self) -> Where:
         """Where it stands in the step."""
         return self.ops[0].where
+
+    @property
+    def home(self) -> Home:
+        """Where it runs: where what it makes lives."""
+        return self.ops[0].output.home
 
     @property
     def fused(self) -> bool:
@@ -189,7 +194,13 @@ class Kernel:
         moved = sorted(map(_shape, (*self.reads, *self.writes)))
         masked = self.mask and self.skips and (self.mask, self.ring)
         behind = tuple(tuple(map(_shape, arrays)) for arrays in self.passes)
-        flags = (self.fused and self.where.phase, bool(self.products) and self.in_layers, self._of_chunk, behind)
+        flags = (
+            self.home,
+            self.fused and self.where.phase,
+            bool(self.products) and self.in_layers,
+            self._of_chunk,
+            behind,
+        )
         return (masked, *flags, tuple(multiplied), tuple(moved))
 
 

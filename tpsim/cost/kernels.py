@@ -211,7 +211,7 @@ class _Gathering:
         """The kernel of an op: that of its name if it goes on there, that of what it finishes, or one of its own."""
         where = op.where
         if where.act == "U":
-            return self._known(("update", where.kernel, _stands(where)))
+            return self._known(("update", where.kernel, op.output.home, _stands(where)))
         if is_cast(op):
             return self._known(("cast", _stands(where)))
         if where.kernel and not self.program.is_alone(op):

@@ -39,6 +39,7 @@ class Memory(Record):
     parameters_bytes, gradients_bytes, optimizer_bytes  held from step to step; of parameters with copies of them
     logits_bytes  of the widest array over the vocabulary within a step, beside what is held
     cache_bytes   of keys and values that inference keeps; none in training
+    host_bytes    that it holds on its host; none where nothing is offloaded
     """
 
     told: ClassVar[tuple[str, ...]] = (
@@ -48,6 +49,7 @@ class Memory(Record):
         "cache_bytes?",
         "static_bytes",
         "logits_bytes",
+        "host_bytes?",
     )
 
     parameters_bytes: Bytes
@@ -55,6 +57,7 @@ class Memory(Record):
     optimizer_bytes: Bytes
     logits_bytes: Bytes
     cache_bytes: Bytes | None
+    host_bytes: Bytes | None
 
     @property
     def static_bytes(self) -> Bytes:
@@ -69,6 +72,7 @@ class Standing:
 
     wide     of activations those with both a batch and a vocabulary dim
     copies   of parameters, cast or gathered, those that microbatches of stages share
+    hosted   what stands on its host: states, and what is stored there, of which a device may keep its own
     waiting  gradient -> what several microbatches add up in its place, in the format in which it is sent
     """
 
@@ -79,14 +83,15 @@ class Standing:
     caches: Mapping[Array, Where]
     wide: Mapping[Array, Where]
     copies: Mapping[Array, Where]
+    hosted: Mapping[Array, Where]
     waiting: Mapping[Array, Array]
 
     def on(self, here: Callable[[Where], bool]) -> Standing:
         """What of it stands on a stage of a pipeline; here: what that runs."""
-        every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide, self.copies
+        every = self.parameters, self.gradients, self.optimizer, self.caches, self.wide, self.copies, self.hosted
         own = [{x: where for x, where in some.items() if here(where)} for some in every]
-        parameters, gradients, optimizer, caches, wide, copies = own
-        return Standing(self.program, parameters, gradients, optimizer, caches, wide, copies, self.waiting)
+        parameters, gradients, optimizer, caches, wide, copies, hosted = own
+        return Standing(self.program, parameters, gradients, optimizer, caches, wide, copies, hosted, self.waiting)
 
     @property
     def widest(self) -> Array | None:
@@ -101,6 +106,7 @@ class Standing:
             optimizer_bytes=self._held(self.optimizer, sizes),
             logits_bytes=local_bytes(self.widest, sizes) if self.widest else 0,
             cache_bytes=self._held(self.caches, sizes) if self.caches else None,
+            host_bytes=self._held(self.hosted, sizes) if self.hosted else None,
         )
 
     def parameters_bytes(self, sizes: Sizes) -> Any:
@@ -137,9 +143,12 @@ def standing(program: Program, alive: Callable[[Program], Lifetimes] = lifetimes
     buffers = _gradients(program)
     arrays: defaultdict[Role, dict[Array, Where]] = defaultdict(dict)
     wide: dict[Array, Where] = {}
+    hosted: dict[Array, Where] = {}
     for op in program.ops:
         x = op.output
-        if (isinstance(op, Leaf) and x.name not in program.borrowed) or x in buffers:
+        if x.home == "host":
+            hosted |= {x: stands_at(op)} if isinstance(op, Leaf | Reshard) else {}
+        elif (isinstance(op, Leaf) and x.name not in program.borrowed) or x in buffers:
             arrays["gradient" if x in buffers else x.role][x] = stands_at(op)
         if x.role == "activation" and {"b", "v"} <= {*x.dims}:
             wide[x] = op.where
@@ -147,7 +156,7 @@ def standing(program: Program, alive: Callable[[Program], Lifetimes] = lifetimes
     fetched = program.pipe and any(is_fetched(op) for op in program.ops)
     shared = alive(program).shared if fetched else frozenset[Array]()
     copies = {op.output: op.where.outside("microbatches") for op in program.ops if op.output in shared}
-    every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide, copies
+    every = arrays["param"], arrays["gradient"], arrays["state"], arrays["cache"], wide, copies, hosted
     return Standing(program, *every, waiting=waiting)
 
 

@@ -162,7 +162,8 @@ class Builder:
         self.streaming = {op.where.kernel for op in self.often if op.where.kernel and come.intersection(op.inputs)}
         if self.acts == "F":
             for op in self.once:
-                self.new[op.output.name.removeprefix("new.")] = self._moves(op, frozenset())
+                name = op.output.name.removeprefix("new.")
+                self.new[name] = self._moves(op, self.new.get(name, frozenset()))
         for op in (*self.often, *(self.once if self.acts != "F" else ())):
             self._add(op, producer)
         for node, ops in self.fused.items():
@@ -227,10 +228,15 @@ class Builder:
             if call.streamed and call.kind == "reduce_scatter":
                 rest = reads  # it goes along with the kernel that makes what it sums
             else:
-                awaited = {read for read in reads if LANE[call.op] != WEIGHTS or self.pieces[read].casts}
+                awaited = {read for read in reads if LANE[call.op] != WEIGHTS or self._brings(read)}
                 self.reads[node] |= awaited - {node}
             reads = frozenset([node]) | rest
         return reads
+
+    def _brings(self, node: int) -> bool:
+        """True for what a gather of weights waits for: their cast, or what brings them from their host."""
+        call = self.pieces[node].call
+        return self.pieces[node].casts or bool(call and call.parts[0].move.travels)
 
     def _work(self, op: Op, reads: frozenset[int]) -> tuple[int, int]:
         """The first and the last node of a product or a kernel; what a kernel reads is there before all of it."""

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tpsim.algebra.moves import MOVES, MoveKind, wire
+from tpsim.algebra.moves import HOMEWARD, MOVES, MoveKind, wire
 from tpsim.cost.memory import memory
 from tpsim.cost.orders import run
 from tpsim.cost.sizes import Sizes
@@ -70,7 +70,7 @@ class Formula:
 
 def move_formulas() -> Iterator[tuple[str, Formula]]:
     """Wire bytes of every move, in V and n, by the move."""
-    for kind in MOVES:
+    for kind in (*MOVES, *sorted(HOMEWARD)):
         if kind != "slice":
             yield kind, _of_volume(partial(_wire, kind))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from tpsim.question.memo import Memo
     from tpsim.question.pipeline import Split
     from tpsim.question.question import Question
+
+    BytesOf = Callable[[Sequence[Alike]], Any]
 
 
 FEW = 1024
@@ -96,7 +99,8 @@ class Evaluator:
             others = [partial(peaks.active_bytes, traced), *others]
         for bytes_of in others:
             able = [at for at, family in enumerate(families) if family.fitting.any()]
-            for at, known in zip(able, self._held(bytes_of, [several[at] for at in able]), strict=True):
+            hosts = self._hosts(peaks) if bytes_of is others[-1] else None
+            for at, known in zip(able, self._held(bytes_of, [several[at] for at in able], hosts), strict=True):
                 families[at].hold(known, peaked=bytes_of is others[-1])
         able = [at for at, family in enumerate(families) if family.fitting.any()]
         for at, step_s in zip(able, _apart(self.bounds.rough_s, [several[at] for at in able]), strict=True):
@@ -131,11 +135,21 @@ class Evaluator:
 
         may_do, tokens = np.ones(len(cells), dtype=bool), self.group.base.workload.tokens
         known = np.zeros(len(cells)), *states, may_do, tokens, None
-        return Family(self.group, order, cells, *known, seconds, lambda: next(self._held(peaks.peak_bytes, [alike])))
 
-    def _held(self, bytes_of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> Iterator[Held]:
-        """Of each of some what a chip holds, and what that leaves of it."""
-        return (held(self.group.example, each) for each in _apart(bytes_of, some))
+        def peaked() -> Held:
+            return next(self._held(peaks.peak_bytes, [alike], self._hosts(peaks)))
+
+        return Family(self.group, order, cells, *known, seconds, peaked)
+
+    def _held(self, bytes_of: BytesOf, some: Sequence[Alike], hosts: BytesOf | None = None) -> Iterator[Held]:
+        """Of each of some what a chip holds, and what that leaves of it, or of its host."""
+        on_hosts = _apart(hosts, some) if hosts else repeat(None)
+        each = zip(_apart(bytes_of, some), on_hosts, strict=False)
+        return (held(self.group.example, own, host) for own, host in each)
+
+    def _hosts(self, peaks: Peaks) -> BytesOf | None:
+        """What gives the bytes that a chip has on its host; None where it has none."""
+        return peaks.host_bytes if self.group.example.practice.offload else None
 
     def _one_by_one(self, order: Order, cells: Any) -> Family:
         """Layouts whose layers seconds split: each is asked for itself, and kernels are the bound."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tpsim.layouts.copies import Remote
+from tpsim.machine.host import share_bytes
 from tpsim.quantity.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -214,10 +215,16 @@ class Candidate:
         return float(self.family.room_bytes[self.at])
 
 
-def held(question: Question, peak_bytes: Any) -> Held:
-    """What chips hold of layouts of a question, of which so much is planned, and what that leaves of them."""
+def held(question: Question, peak_bytes: Any, host_bytes: Any = None) -> Held:
+    """What chips hold of layouts of a question, of which so much is planned, and what that leaves of them.
+
+    host_bytes  that each has on its host, which may leave less of its part of that; None where it has none
+    """
     capacity = float(question.machine.chip.memory.capacity.value)
-    return peak_bytes, capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
+    room = capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
+    if host_bytes is not None:
+        room = np.minimum(room, share_bytes(question.machine, question.mesh.devices) - host_bytes)
+    return peak_bytes, room
 
 
 def _may_do(limits: Sequence[Limit], step_s: Any, peak_bytes: Any, tokens: int) -> Any:

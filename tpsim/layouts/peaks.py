@@ -57,6 +57,10 @@ class Peaks(Once):
         """What the fullest rank holds from step to step, per layout: at its peak it holds no less."""
         return self._fullest(self._states, some)
 
+    def host_bytes(self, some: Sequence[Alike]) -> Any:
+        """What the rank that has most on its host has there, per layout."""
+        return self._fullest(self._stand.on_hosts([*self._ranks]), some)
+
     def _fullest(self, states: Any, some: Sequence[Alike]) -> Any:
         known = {
             sorts: states[[self._ranks[whole] for whole in sorts.ranked.values()]].max(axis=0)

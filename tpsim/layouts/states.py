@@ -39,6 +39,11 @@ class States(Once):
         states = states + self._stacked("caches", stands, stands.caches, ranks) * self.figures.microbatches
         return states + self.figures.stacked("copies", self._copies, ranks) if stands.copies else states
 
+    def on_hosts(self, ranks: Sequence[Chunk]) -> Any:
+        """Of what stands on hosts."""
+        stands = self.figures.lowered.standing
+        return self._stacked("hosted", stands, stands.hosted, ranks)
+
     def _own(self, ranks: Sequence[Chunk]) -> Any:
         return self._once(("own", *ranks), lambda: self._parameters_bytes(ranks))
 

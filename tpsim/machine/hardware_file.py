@@ -8,7 +8,7 @@ from pydantic import Field, GetJsonSchemaHandler
 
 from tpsim.fabric.wires import SegmentTopology, Slices, by, joined
 from tpsim.machine.algorithms import OFFERED
-from tpsim.machine.parts import DTYPES, HARNESSES, Chip, Level, Source
+from tpsim.machine.parts import DTYPES, HARNESSES, Chip, Level, Node, Source
 from tpsim.quantity import spec
 from tpsim.quantity.errors import Problem, suggest, unknown
 
@@ -90,6 +90,7 @@ class HardwareFile(spec.Strict):
         examples=["h100"], description="or the name of one of the library, or of its file"
     )
     levels: list[Level] = Field(min_length=1, examples=[[LEVEL]])
+    host: Node | None = Field(None, description="on whose memory arrays may live; none: nothing can be offloaded")
     measured: list[CurveFields] = Field([], description="what collectives took, over the predicted")
 
 

@@ -74,8 +74,19 @@ class Hbm(spec.Value, HasConstants):
 class Host(spec.Value, HasConstants):
     """The chip's way to its host."""
 
-    noun: ClassVar[str] = "a host"
+    noun: ClassVar[str] = "a way to a host"
     bandwidth: BandwidthConstant = Field(description="one direction, per chip")
+    efficiency: RatioConstant | None = Field(None, description="share of it that large copies reach; none: all of it")
+    latency: LatencyConstant | None = Field(None, description="of a copy, with its launch; none: none")
+
+
+class Node(spec.Value, HasConstants):
+    """A host: the memory of its processors."""
+
+    noun: ClassVar[str] = "a host"
+    chips: CountConstant = Field(description="that share its memory")
+    capacity: MemoryConstant
+    bandwidth: BandwidthConstant = Field(description="of its memory, read or written by all its cores")
 
 
 class Tile(spec.Value, HasConstants):
@@ -245,6 +256,7 @@ class Level(spec.Value, HasConstants):
 class Machine(HasConstants):
     """A machine as its profile describes it; levels innermost first.
 
+    host      on whose memory arrays may live; None: it is not known
     below     path and hash of every file that its own is laid on
     measured  curves of collectives that were measured on it, over what the constants predict
     doubts    figures that are hard to believe, beside those of the machines that tpsim ships
@@ -256,6 +268,7 @@ class Machine(HasConstants):
     sources: Mapping[str, Source]
     chip: Chip
     levels: tuple[Level, ...]
+    host: Node | None = None
     path: str = ""
     sha256: str = ""
     below: tuple[tuple[str, str], ...] = ()

@@ -170,7 +170,8 @@ class _Reading:
         levels = tuple(self._level(level, f"levels.{level.name}") for level in fields.levels)
         chip = self._located(fields.chip, "chip")
         chip = self._filled(chip, "chip", lambda: self.unstated.chip)
-        return Machine(fields.name, fields.sources, chip, levels, file.path, file.sha256, file.below)
+        host = fields.host and self._located(fields.host, "host")
+        return Machine(fields.name, fields.sources, chip, levels, host, file.path, file.sha256, file.below)
 
     @cached_property
     def unstated(self) -> UnstatedFile:

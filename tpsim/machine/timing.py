@@ -6,13 +6,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tpsim.algebra.moves import MoveKind, wire
+from tpsim.algebra.moves import HOMEWARD, MoveKind, wire
 from tpsim.fabric.wires import Route, ranks, ranks_text
 from tpsim.machine import additive
 from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
 from tpsim.machine.cost import FREE, Cost, Count, Derived, Way
 from tpsim.machine.groups import groups
+from tpsim.machine.host import copied
 from tpsim.machine.parts import Machine, Watched, changed
 from tpsim.machine.ways import CHANGE, Launch
 from tpsim.quantity.errors import InputError, unknown
@@ -53,6 +54,8 @@ class Asked(NamedTuple):
 
     def formulas(self) -> tuple[str, ...]:
         """The formulas that it is made with, by their names in a lock."""
+        if self.kind in HOMEWARD:
+            return (f"wire.{self.kind}",)
         segments = groups(self.machine, self.route)
         if self.change is not None:  # its blocks are summed one by one
             forms: Iterator[str] = (
@@ -204,6 +207,8 @@ def _timed(asked: Asked) -> Timing:
         hop = time(machine, route, "permute", V, cost_model=cost_model, change=change, **once._asdict())
         run = hop if kind == "permute" else repeated(hop, ranks(route) - 1)
         return Timing(run, asked._replace(choice=once), hop.curves, 0)
+    if kind in HOMEWARD:
+        return Timing(copied(machine, V), asked._replace(choice=Choice(None, None, None)))
     segments, change = groups(machine, route), _counted(route, change)
     asked = asked._replace(change=change)
     if cost_model == "book":

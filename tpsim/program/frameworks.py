@@ -92,6 +92,7 @@ FSDP = "PyTorch, torch/distributed/fsdp/_fully_shard/"
 TITAN = "torchtitan at b5bcd76, torchtitan/"
 
 NONE_DROPPED = "nothing is recomputed unless it is asked for"
+NONE_OFFLOADED = "nothing lives on a host unless it is asked for"
 
 READ: Mapping[str, Mapping[str, str]] = {
     "megatron": {
@@ -107,6 +108,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "coalesce": MEGATRON + "distributed/param_and_grad_buffer.py: a bucket is one call",
         "attention": MEGATRON + "transformer/transformer_config.py: attention_backend auto",
         "recompute": MEGATRON + "transformer/transformer_config.py: recompute_granularity None",
+        "offload": NONE_OFFLOADED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["megatron"],
         "replay": MEGATRON + "tensor_parallel/random.py: CheckpointFunction runs the whole forward again",
@@ -149,6 +151,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "coalesce": FSDP + "_fsdp_collectives.py at 010ae4a: foreach_all_gather, foreach_reduce",
         "attention": TITAN + "models/common/attention.py: scaled_dot_product_attention",
         "recompute": NONE_DROPPED,
+        "offload": NONE_OFFLOADED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
         "replay": "PyTorch, torch/utils/checkpoint.py: _enable_checkpoint_early_stop True",
@@ -172,6 +175,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "copies": "PyTorch, torch/csrc/autograd/functions/accumulate_grad.h: kernels add gradients up",
         "coalesce": DEEPSPEED + "zero/stage_1_and_2.py, stage3.py: a bucket is one call",
         "recompute": NONE_DROPPED,
+        "offload": NONE_OFFLOADED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
         "replay": DEEPSPEED + "activation_checkpointing/checkpointing.py: CheckpointFunction runs the forward again",
@@ -192,6 +196,7 @@ READ: Mapping[str, Mapping[str, str]] = {
         "handed": "MaxText at 0528075, layers/attention_mla.py, mla_kv_projection: keys and values of LENGTH_NO_EXP, "
         "which attention_op is given",
         "recompute": NONE_DROPPED,
+        "offload": NONE_OFFLOADED,
         "recompute_layers": NONE_DROPPED,
         "keeps": KEEPS_SOURCES["none"],
         "overlap": "Wang et al., ASPLOS 2023: collectives are asynchronous, and products that read a gather or make "

@@ -35,6 +35,10 @@ Again = Literal["", "gather", "kernel", "replay"]
 Role = Literal["param", "activation", "index", "gradient", "state", "cache"]
 
 
+Home = Literal["device", "host"]
+"""Where an array lives, and what is made of it is computed: on the device, or on the host that it belongs to."""
+
+
 class Filled(NamedTuple):
     """What fills the rows of an array: one row for every expert that a token chose, in the order of the tokens.
 
@@ -54,6 +58,7 @@ class Array:
     dtype   a key of the workload's dtypes, e.g. ``bf16``; bytes on the wire are counted in it
     active  True if it depends differentiably on a parameter
     filled  of an array over ragged rows, what fills them
+    home    where it lives
     """
 
     name: str
@@ -63,6 +68,7 @@ class Array:
     role: Role = "activation"
     active: bool = False
     filled: Filled | None = None
+    home: Home = "device"
 
     @property
     def dims(self) -> tuple[str, ...]:

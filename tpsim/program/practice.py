@@ -215,6 +215,8 @@ class Practice:
                            (attention, norm.mlp), an array by its name (mlp.act)
     recompute_layers       of each chunk the first so many are recomputed, the others keep all; None: all are
     keeps                  what a stack keeps beside what its kernels need
+    offload                what lives on the host of its device instead: the optimizer's states (state), which are then
+                           updated there
     replay                 of a layer or kernel that is recomputed the forward runs once more, moves included (whole),
                            or what backward needs of it (needed)
     padding                where dp does not divide what ZeRO shards, each parameter lies in a line that is filled up
@@ -260,6 +262,7 @@ class Practice:
     attention: Literal["fused", "plain"] = "fused"
     recompute: tuple[str, ...] = ()
     recompute_layers: int | None = None
+    offload: tuple[str, ...] = field(default=(), repr=False)  # as for rows
     keeps: tuple[Extra, ...] = ()
     replay: Literal["whole", "needed"] = "needed"
     padding: Literal["flat", "rows", "none"] = "none"

@@ -18,6 +18,7 @@ from tpsim.program.op import (
     Array,
     Bcast,
     Einsum,
+    Home,
     Index,
     Join,
     Leaf,
@@ -80,10 +81,13 @@ class Trace:
     def emit(self, op: Op) -> Array:
         """Append `op`; its output is the value.
 
-        Raises ShardingError for one that reads what another chunk of the stack holds, and is not sent.
+        Raises ShardingError for one that reads what another chunk of the stack holds, and is not sent, or what lives
+        elsewhere, and is neither loaded nor stored.
         """
         here, producer = op.where.chunks, self.producer
         for x in op.inputs:
+            if x.home != op.output.home and not _brings(op):
+                raise ShardingError(f"{op.output.name} is made on the {op.output.home} of {x.name} on the {x.home}")
             there = producer[x].where.chunks if x in producer else here
             if there != here and not {*here} <= {*there} and not _sends(op):
                 named, holds = ",".join(map(str, here)), ",".join(map(str, there))
@@ -100,15 +104,24 @@ class Trace:
         return self.types[key]  # type: ignore[no-any-return]  # put there above
 
     def leaf(
-        self, name: str, dims: tuple[str, ...], region: str, dtype: str, role: Role, *, rows: tuple[str, ...] = ()
+        self,
+        name: str,
+        dims: tuple[str, ...],
+        region: str,
+        dtype: str,
+        role: Role,
+        *,
+        rows: tuple[str, ...] = (),
+        home: Home = "device",
     ) -> Array:
         """An array from outside, laid out as `region` says. Parameters are what gradients are taken of."""
-        array = Array(name, self.layout.home(dims, region, rows), region, dtype, role, active=role == "param")
+        type_ = self.layout.home(dims, region, rows)
+        array = Array(name, type_, region, dtype, role, active=role == "param", home=home)
         return self.emit(Leaf((), array, self.where, rows=rows))
 
-    def state(self, name: str, param: Array, dtype: str) -> Array:
+    def state(self, name: str, param: Array, dtype: str, home: Home) -> Array:
         """What an optimizer holds of a parameter, from outside."""
-        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self.rows(param))
+        return self.leaf(name, unpacked(param.type).dims, "state", dtype, "state", rows=self.rows(param), home=home)
 
     def home(self, param: Array, region: str) -> Sharding:
         """The type that what belongs to a parameter has in `region`."""
@@ -178,7 +191,7 @@ class Trace:
         kept = tuple(other for other in x.dims if other != dim)
         type_ = Sharding(kept, tuple(x.type.axes(other) for other in kept), frozenset((axis, "max") for axis in axes))
         because = f"the maximum runs over {dim}, which is split over {joined(axes)}" if axes else ""
-        array = Array(name, type_, self.region, dtype or x.dtype, x.role)
+        array = Array(name, type_, self.region, dtype or x.dtype, x.role, home=x.home)
         return self.emit(Max((x,), array, self.where, because, dim=dim))
 
     def rename(self, name: str, x: Array, old: str, new: str) -> Array:
@@ -226,7 +239,7 @@ class Trace:
         return there if there.type == to else self.reshard(there, to, because, region=region, name=name)
 
     def _moved(self, x: Array, to: Sharding, moves: tuple[Move, ...], because: str, *, region: str, name: str) -> Array:
-        array = Array(name, to, region, x.dtype, x.role, active=x.active, filled=x.filled)
+        array = replace(x, name=name, type=to, region=region)
         where = self.where.but(kernel="") if self.where.kernel else self.where
         return self.emit(Reshard((x,), array, where, because, moves=moves))
 
@@ -242,6 +255,14 @@ class Trace:
         """`x` on the devices of another stage: every device sends its block to its like there."""
         moves = (Move("send", self.layout.stages, x.type, x.type, members=PAIR),)
         return self.emit(Reshard((x,), replace(x, name=name), self.where, because, moves=moves))
+
+    def brought(self, x: Array, home: Home, because: str) -> Array:
+        """`x` where it is read: stored from the device to its host, loaded from there, or there already."""
+        if x.home == home:
+            return x
+        moves = (Move("store" if home == "host" else "load", (), x.type, x.type),)
+        where = self.where.but(kernel="") if self.where.kernel else self.where
+        return self.emit(Reshard((x,), replace(x, home=home), where, because, moves=moves))
 
     def joined(self, parts: Sequence[Array], because: str) -> Array:
         """The sum of parts that several stages have, one each, on all of them: nobody else takes part."""
@@ -280,7 +301,7 @@ class Trace:
         active, filled = True in [x.active for x in xs], [x.filled for x in xs if x.filled]
         rows = filled[0] if filled and not ROWS.isdisjoint(type_.dims) else None
         dtype = dtype or (numbers or xs)[0].dtype
-        return Array(name, type_, self.region, dtype, made, active=active, filled=rows)
+        return Array(name, type_, self.region, dtype, made, active=active, filled=rows, home=(numbers or xs)[0].home)
 
 
 @dataclass(slots=True)
@@ -314,6 +335,11 @@ def _named(xs: Sequence[Array]) -> list[tuple[str, Sharding]]:
 def _sends(op: Op) -> bool:
     """True for what other chunks of the stack may read."""
     return isinstance(op, Join) or (isinstance(op, Reshard) and any(move.kind == "send" for move in op.moves))
+
+
+def _brings(op: Op) -> bool:
+    """True for what is made of what lives elsewhere."""
+    return isinstance(op, Reshard) and any(move.travels for move in op.moves)
 
 
 def _owes_because(name: str, dim: str, axes: tuple[str, ...], operands: int) -> str:

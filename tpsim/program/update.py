@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from tpsim.program.layout import Layout
+    from tpsim.program.op import Home
     from tpsim.program.practice import Practice
     from tpsim.program.trace import Trace
 
@@ -41,6 +42,11 @@ class Update:
     practice: Practice
     dtypes: Dtypes
     known: Stretches = field(default_factory=Stretches)
+
+    @property
+    def home(self) -> Home:
+        """Where the optimizer's states live, and it runs."""
+        return "host" if "state" in self.practice.offload else "device"
 
     @property
     def owing(self) -> bool:
@@ -143,7 +149,8 @@ class Update:
             staged = [trace.owed_by(parts) if self.layout.stages else parts[0] for parts in sums.values()]
             left = [x.type.owing({owed for owed in x.type.owes if owed[0] in self.layout.stages}) for x in staged]
             own = [x if x.type == to else self._to(x, to, because) for x, to in zip(staged, left, strict=True)]
-            return trace.settled(trace.lin("squares", *own), because)
+            whole = trace.settled(trace.lin("squares", *own), because)
+            return trace.brought(whole, self.home, f"{because}, where the optimizer runs")
 
     def _square(self, g: Array) -> Sequence[Array]:
         """The sum of its squares; what several stages hold alike is of the first one."""
@@ -160,19 +167,23 @@ class Update:
     def _applied(self, param: Array, g: Array, squares: Array | None) -> Array:
         trace, to = self.trace, self.trace.home(param, "state")
         with trace.at(trace.where.but(act="U"), "state"):
+            g = trace.brought(
+                g, self.home, f"the optimizer holds {param.name} on the {self.home}, and updates it there"
+            )
             g = g if squares is None else trace.map(f"clipped.{g.name}", "clipped", g, squares)
             master, *moments = self.states(param)
             for moment in moments:
                 trace.map(f"new.{moment.name}", f"adam_{moment.name.partition('.')[0]}", moment, g)
             new = trace.map(f"new.{param.name}", "adam", master, g, *moments)
             new = trace.lin(new.name, new, dtype=param.dtype, role="state")
+            new = trace.brought(new, param.home, f"{param.name} is read on the {param.home}")
             because = f"{param.name} is updated as {to} and stored as {param.type}"
             return trace.reshard(new, param.type, because, region="stored")
 
     def states(self, param: Array) -> Sequence[Array]:
         """What the optimizer reads of a parameter: weights as it adds to them, and its moments."""
         master, kept = self._master(param), self.dtypes.moments or self.dtypes.optimizer
-        return [master, *(self.trace.state(f"{kind}.{param.name}", param, kept) for kind in MOMENTS)]
+        return [master, *(self.trace.state(f"{kind}.{param.name}", param, kept, self.home) for kind in MOMENTS)]
 
     def gradient(self, param: Array) -> Array:
         """What stands of its gradient at least: sharded over whatever it is anywhere, in the least of its formats."""
@@ -187,10 +198,13 @@ class Update:
         return trace.emit(Leaf((), Array(f"grad.{param.name}", type_, "grad", own, "gradient"), trace.where))
 
     def _master(self, param: Array) -> Array:
-        """Weights as the optimizer adds to them: its own, at rest or finer, or a free slice of stored ones."""
+        """Weights as the optimizer adds to them: its own, at rest or finer, or a free slice of stored ones.
+
+        Where it runs elsewhere it has its own.
+        """
         finer = max(self.dtypes.at_rest, self.dtypes.optimizer, key=DTYPE_BYTES.__getitem__)
-        if self.dtypes.shards or finer != self.dtypes.at_rest:
-            return self.trace.state(f"master.{param.name}", param, finer)
+        if self.dtypes.shards or finer != self.dtypes.at_rest or self.home != param.home:
+            return self.trace.state(f"master.{param.name}", param, finer, self.home)
         to = self.trace.home(param, "state")
         return self._to(param, to, f"the optimizer updates {param.name}{to}")
 

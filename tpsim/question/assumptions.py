@@ -325,8 +325,12 @@ def _shown(constant: Constant) -> str:
 
 
 def guesses(question: Question, taken: Iterable[Assumption]) -> int:
-    """Guesses among the assumptions, and those that the machine's profile states but the one that is an assumption."""
+    """Guesses among the assumptions, and those that the machine's profile states but the one that is an assumption.
+
+    Those of its host are none where nothing lives there.
+    """
     stated = [constant for constant in question.machine.constants() if constant.kind == "guess" and constant.stated]
-    return sum(constant.path != EFFICIENCY for constant in stated) + sum(
+    idle = () if question.practice.offload else ("host.", "chip.host.")
+    return sum(constant.path != EFFICIENCY and not constant.path.startswith(idle) for constant in stated) + sum(
         assumption.kind == "guess" for assumption in taken
     )

@@ -149,6 +149,7 @@ class Flags(TypedDict, total=False):
     placement      what carries a mesh axis, one or several: ``tensor=nvlink``
     practice       switches of a framework: megatron, fsdp2, xla, ideal
     recompute      what is not kept for backward: none, selective, full
+    offload        what lives on the host: none, state
     cost_model     additive or book
     planner        book or cheapest
     algorithm      forced on collectives that know it: ring, tree, in-switch
@@ -176,6 +177,7 @@ class Flags(TypedDict, total=False):
     placement: str | Sequence[str] | None
     practice: str | None
     recompute: str | None
+    offload: str | None
     cost_model: Literal["additive", "book"] | None
     planner: Literal["book", "cheapest"] | None
     algorithm: str | None
@@ -202,6 +204,7 @@ PATHS: Mapping[str, Keys] = {
     "planner": ("planner",),
     "practice": ("practice",),
     "recompute": ("recompute",),
+    "offload": ("offload",),
 }
 """Flags that set one field -> that field; mesh, placement, tp and dp say more than one."""
 
@@ -252,7 +255,7 @@ def without_layout(words: Iterable[str]) -> Iterator[str]:
                 yield from (word, value)
 
 
-CUT = {"chips", "mesh", "placement", "layout", "shardings", "pipeline", "recompute"}
+CUT = {"chips", "mesh", "placement", "layout", "shardings", "pipeline", "recompute", "offload"}
 """Fields of a scenario that say how its work is cut."""
 
 CUTS = {"--microbatches", *(flag for path, flag in FLAGS.items() if path.partition(".")[0] in CUT)}

@@ -27,6 +27,7 @@ from tpsim.question.edits import (
     flag_words,
 )
 from tpsim.question.foreign_names import IN_PYTHON, as_field, foreign_name, not_yet
+from tpsim.question.scenario_file import on_host
 from tpsim.question.serving_file import served_as
 
 
@@ -41,7 +42,8 @@ def flags_to_edits(flags: Mapping[str, Any], data: Mapping[str, Any]) -> list[Ed
         if name in ROLES and not _is_count(str(value)) and isinstance(scalar(str(value)), int | float | None):
             _refuse_size(name, value)
     paths = _paths(data)
-    simple = [Edit(paths[name], value, _word(name, value)) for name, value in options.items() if name in paths]
+    options |= {"offload": on_host(options["offload"])} if "offload" in options else {}
+    simple = [Edit(paths[name], value, _word(name, flags[name])) for name, value in options.items() if name in paths]
     sized = (_mesh_edits if "mesh" in options else _size_edits)(options, data)
     return [*sized, *_placement_edits(options), *simple]
 

@@ -138,6 +138,13 @@ _NAMES = {
         "remat_policy",
     ),
     "recompute.drop": ("recompute_modules",),
+    "offload.state": (
+        "cpu_offload",
+        "offload_optimizer",
+        "optimizer_cpu_offload",
+        "optimizer_offload",
+        "optimizer_memory_host_offload",
+    ),
     "practice.overlap.tensor": ("tp_comm_overlap", "async_tensor_model_parallel_allreduce"),
     "practice.overlap.gradients": ("overlap_grad_reduce", "overlap_comm"),
     "practice.overlap.weights": ("overlap_param_gather",),
@@ -198,7 +205,13 @@ FOREIGN: Mapping[str, str] = {word: path for path, words in (_NAMES | _OF_ANOTHE
 """Another framework's name -> the path that tpsim has for it, and after a comma how the one follows from the other."""
 
 _LATER = {
-    "offload of states or activations": ("offload", "cpu_offload", "offload_optimizer", "offload_param"),
+    "offload of weights": ("offload_param", "offload_params", "weight_offload", "parameter_memory_host_offload"),
+    "offload of activations": (
+        "activations_offload",
+        "cpu_offloading",
+        "fine_grained_activation_offloading",
+        "cpu_checkpointing",
+    ),
 }
 
 NOT_YET: Mapping[str, str] = {word: feature for feature, words in _LATER.items() for word in words}

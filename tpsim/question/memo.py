@@ -230,6 +230,7 @@ def structure(question: Question, without: Sequence[str] = ()) -> tuple[Any, ...
         *((region, tuple(dims.items())) for region, dims in table.items() if region not in without),
         question.practice,
         *question.practice.levels,
+        *(("offload", *off) if (off := question.practice.offload) else ()),
         *((question.practice.latents,) if question.practice.latents != "block" else ()),
         *((handed,) if (handed := question.practice.under(question.layout).handed) != "latents" else ()),
         question.dtypes,

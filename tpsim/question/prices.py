@@ -67,6 +67,8 @@ def pricer(question: Question) -> Pricer:
         if move.kind == "send" and question.schedule:
             routes = {route_of(question, move.axes, *pair) for pair in hops(question.schedule)}
             return max((sent(question, route, volume) for route in routes), key=lambda timing: timing.time_s)
+        if move.travels:
+            return timing.time(machine, (), move.kind, volume, cost_model=question.cost_model)
         route = route_over(question, move)
         known = (
             not move.streamed
@@ -176,7 +178,7 @@ def refuse_unknown_algorithm(question: Question, collectives: Iterable[Collectiv
     wanted = question.force.algorithm
     if wanted is None or question.cost_model == "book":
         return
-    moves = [move for call in collectives if (move := call.parts[0].move).kind != "send"]
+    moves = [move for call in collectives if (move := call.parts[0].move).kind != "send" and move.axes]
     known = [timing.algorithms(question.machine, route_over(question, move), move.kind) for move in moves]
     names = list(dict.fromkeys(chain.from_iterable(known)))
     if wanted not in names:

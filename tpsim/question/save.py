@@ -23,6 +23,7 @@ COMMENTS: Mapping[str, str] = {
     "shardings": "region -> dim -> mesh axes",
     "practice": "switches in which frameworks differ",
     "recompute": "what is not kept for backward: none, selective (what attention keeps inside), full, or {drop: [..]}",
+    "offload": "what lives on the host of its device: state (the optimizer's, which is updated there)",
     "workload": "one step; global_batch in sequences",
     "assume": "what is assumed about the run",
     "require": "exit code 1 when violated",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import ShardingError
 from tpsim.machine import profile
 from tpsim.machine.additive import Choice
+from tpsim.machine.host import hosted
 from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelRead, with_fields
@@ -152,6 +153,9 @@ def _check(question: Question, memo: Memo) -> None:
     read = question.stated
     with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
+    if question.practice.offload:
+        with pointing_at(read.at("offload")):
+            hosted(question.machine)
     _check_assumed(read)
     check_routing(question, read.at)
     if read.file.shardings is not None:
@@ -251,6 +255,7 @@ def _practice(read: Stated, model: Model, laid: Layout) -> Practice:
     buffers = buffered(read, practice, laid.zero, beside=overlap.gradients == "beside")
     practice = replace(practice, overlap=overlap, buffers=buffers)
     check_shared(practice, laid, model, read.at)
+    practice = replace(practice, offload=tuple(name for name, home in read.file.offload if home == "host"))
     return keeping(read, recomputing(read, practice), model, laid, gathered_once(dtypes, practice, laid.zero))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from tpsim.program.dtypes import Dtype
 from tpsim.program.practice import Ahead, Bucket, Overlap, Rows
@@ -158,6 +158,30 @@ class RecomputeFields(Strict):
     )
 
     _word = alone("base", str)
+
+
+def on_host(value: Any) -> Any:
+    """Names alone, or joined by commas, are short for a map that has each of these on the host.
+
+    >>> on_host("state"), on_host("none")
+    ({'state': 'host'}, {})
+    """
+    if isinstance(value, str):
+        return {name.strip(): "host" for name in value.split(",") if name.strip() not in ("", "none")}
+    return value
+
+
+Where = Literal["device", "host"]
+
+
+class OffloadFields(Strict):
+    """What lives on the host of its device, and is copied where it is read."""
+
+    noun: ClassVar[str] = "what can be offloaded"
+
+    state: Where = Field(default="device", description="the optimizer's, which is then updated there")
+
+    _short = model_validator(mode="before")(on_host)
 
 
 class WorkloadFields(Strict):
@@ -327,6 +351,9 @@ class ScenarioFile(Strict):
     )
     recompute: Annotated[RecomputeFields, OrShort("string")] = Field(
         RecomputeFields.model_construct(), examples=["full"]
+    )
+    offload: Annotated[OffloadFields, OrShort("string")] = Field(
+        OffloadFields.model_construct(), examples=[{"state": "host"}]
     )
     workload: WorkloadFields = Field(examples=[{"global_batch": 64, "seq": 4096}])
     assume: Assume = Assume.model_construct()

@@ -133,6 +133,7 @@ NOT_SERVED = {
     ("pipeline", "schedule"): "batches go forward through the stages, one after the other",
     ("pipeline", "chunks"): "batches go forward through the stages, one after the other",
     ("recompute",): "nothing is kept for a backward",
+    ("offload",): "there is no optimizer, and nothing is kept for a backward",
 }
 """Fields that a step of inference has no use for, and why."""
 

@@ -59,6 +59,7 @@ def execute(
     """
     wired = wiring or rings(mesh)
     kernels = streamed.kernels(program)
+    _check_homes(program)
     run = Run(program, Devices(wired.network), wired, sizes, inputs, choose, kernels, beside or {}, schedule, padded)
 
     def do(op: Op) -> None:
@@ -79,6 +80,18 @@ def execute(
         turns = run.live.lifetimes.turns
         Ranks(program, schedule, turns, counted, partial(_posted, run), partial(_taken, run), ended).run()
     return run
+
+
+def _check_homes(program: Program) -> None:
+    """Refuse an op that reads what lives in another memory. Raises ValueError, naming it."""
+    for op in program.ops:
+        moves = [move for move in (op.moves if isinstance(op, Reshard) else ()) if move.travels]
+        homes = {str(x.home) for x in op.inputs}
+        if moves:
+            ends = {"load": ("host", "device"), "store": ("device", "host")}
+            homes = homes ^ {ends[moves[0].kind][0]} | {ends[move.kind][1] for move in moves}
+        if homes - {op.output.home}:
+            raise ValueError(f"{op.output} is made on the {op.output.home} of what lives on the {' and '.join(homes)}")
 
 
 def reruns(run: Run, blocks: Mapping[Array, Block], ops: Sequence[Op], wanted: Array) -> Block:
@@ -158,6 +171,10 @@ def _moved(run: Run, op: Reshard) -> Blocks:
     if line and line in op.output.dims:
         blocks = run.grid.lined(blocks, line, run.sizes)
     for move in op.moves:
+        if move.travels:
+            blocks, sent = _copied(blocks)
+            run.causes.append(RanCollective(op, move, sent.in_bytes(dtype)))
+            continue
         volume = float(move.logical_elements(run.sizes, run.grid.mesh.axes)) * bytes_of(dtype)
         parts = () if move.kind == "slice" else run.wiring.parts(move, volume, op)
         if move.streamed and move.kind == "all_gather":
@@ -192,6 +209,11 @@ def _exchanged(run: Run, blocks: Blocks) -> tuple[Blocks, Tally]:
         like = run.like(device)
         sums[like] = sums[like] + block if like in sums else block
     return {device: sums[run.like(device)] for device in blocks}, _a_block_each(blocks)
+
+
+def _copied(blocks: Blocks) -> tuple[Blocks, Tally]:
+    """What devices hold, in another memory: of a host what each of its devices has there."""
+    return {device: block.copy() for device, block in blocks.items()}, _a_block_each(blocks)
 
 
 def _a_block_each(blocks: Blocks, uplink: int = 0) -> Tally:
