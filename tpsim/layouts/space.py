@@ -91,7 +91,7 @@ class Space:
     def question(self, layout: Layout | None, memo: Memo) -> Question:
         """The question of a layout; without one, of the document. Raises InputError."""
         question = resolve(self._bound(self.document) if layout is None else self.asked(layout), memo=memo)
-        return replace(question, machine=self.machine) if self.machine else question
+        return question.on(self.machine) if self.machine else question
 
     def asked(self, layout: Layout) -> Document:
         """The scenario of a layout."""
