@@ -150,3 +150,26 @@ def test_of_inference_what_only_backward_has_is_said():
         plan = tpsim.plan({**scenario, "layout": {"tp": "tensor"}, "practice": rows, "workload": asked})
         said = [text.removeprefix("practice.") for text in plan.question.remarks if " changes nothing " in text]
         assert sorted(said) == sorted([lacking, "overlap.gradients changes nothing here, without backward"])
+
+
+@pytest.mark.parametrize(
+    ("stated", "lacking"),
+    [
+        ("layout.sequence_parallel=true", "tensor parallelism"),
+        ("layout.sequence_parallel=false", ""),
+        ("layout.cut={s: data}", "stages"),
+    ],
+)
+def test_a_split_of_what_no_axis_splits_is_said(stated, lacking):
+    path = stated.partition("=")[0]
+    said = [text for text in planned("data", stated).question.remarks if text.startswith("layout.")]
+    assert said == ([f"{path} changes nothing here, without {lacking}"] if lacking else [])
+
+
+def test_a_cache_that_no_axis_splits_is_said():
+    scenario = {"tpsim": "scenario/1", "model": "llama-3-8b", "hardware": "dgx-h100", "mesh": {"data": 2, "tensor": 2}}
+    layout = {"dp": ["data", "tensor"], "cache": "sequence"}
+    asked = {**scenario, "workload": {"kind": "decode", "context": 1024, "batch": 4}}
+    said = "layout.cache changes nothing here, without tensor parallelism"
+    assert said in tpsim.plan({**asked, "layout": layout}).question.remarks
+    assert said not in tpsim.plan({**asked, "layout": {**layout, "dp": "data", "tp": "tensor"}}).question.remarks

@@ -19,7 +19,8 @@ Needs = Mapping[str, tuple[str, bool]]
 def idle(question: Question) -> Iterator[str]:
     """The switches that the scenario states and that can change nothing of its layout; a group as one."""
     file, why = question.stated.file, idle_switches(question)
-    stated = [path for name in ("practice", "recompute") for path in _stated(name, getattr(file, name))]
+    sections = ("layout", "practice", "recompute")
+    stated = [path for name in sections if getattr(file, name) for path in _stated(name, getattr(file, name))]
     for path in stated:
         if path in why and path.rpartition(".")[0] not in why:
             yield f"{path} changes nothing here, without {why[path]}"
@@ -29,18 +30,26 @@ def _stated(path: str, fields: Any) -> Iterator[str]:
     """The paths of what is stated of a section, groups before their parts."""
     for name in fields.model_fields_set - {"base"}:
         value = getattr(fields, name)
-        if value not in (None, ()):
+        if value not in (None, (), False) or (value is False and path.startswith("practice")):
             yield f"{path}.{name}"
             yield from _stated(f"{path}.{name}", value) if hasattr(value, "model_fields_set") else ()
 
 
 def idle_switches(question: Question) -> Mapping[str, str]:
     """By their path the switches, and groups of them, that can change nothing, with what the layout is without."""
+    roles = roles_of(question)
     needs: Needs = {
+        **dict.fromkeys(("layout.sequence_parallel", "layout.cache"), ("tensor parallelism", "tp" in roles)),
+        "layout.cut": ("stages", "pp" in roles),
         "practice.rows": ("experts", bool(question.model.experts)),
         **(_of_forward() if question.inference else {**_of_layout(question), **_of_switches(question)}),
     }
     return {path: lacking for path, (lacking, has) in needs.items() if not has}
+
+
+def roles_of(question: Question) -> set[str]:
+    """The roles that several devices share."""
+    return {role for role, axes in question.layout.roles.items() if question.mesh.size(*axes) > 1}
 
 
 def _of_forward() -> Needs:
@@ -52,7 +61,7 @@ def _of_forward() -> Needs:
 def _of_layout(question: Question) -> Needs:
     """What follows from the axes that roles have."""
     laid, model, dtypes = question.layout, question.model, question.dtypes
-    roles = {role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1}
+    roles = roles_of(question)
     fields, staged = question.stated.file.layout, laid.zero
     if fields:
         staged = fields.zero  # the others act on what this switch makes of it
