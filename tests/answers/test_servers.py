@@ -359,3 +359,18 @@ def test_a_page_names_both_servers_and_what_goes_between_them():
     )
     assert servers.endswith(f"; {told.tokens_per_s_chip:,.0f} tokens/s per chip of all")
     assert "caches sent layer by layer" in " ".join(plan.not_modelled)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the same machine", "another machine"])
+def test_a_better_part_of_the_machine_is_that_of_the_servers_of_prompts_too_if_it_is_theirs(own):
+    """They were left as they were: twice the compute of a machine that reads prompts brought them nothing."""
+    other = {"hardware": "dgx-h200"} if own else {}
+    asked = {**scenario(cut(8), {**cut(4), **other}, hardware="dgx-h100"), "layout": {"tp": "tensor"}}
+    how = {"vary": ["sp=false"], "top": 1, "by": "money", "overrides": ["assume.price_per_chip_hour=2"]}
+    found = tpsim.search(asked, sensitivity=True, **how)
+    (compute,) = [part for part in found.sensitivity if part.part == "compute"]
+    peaks = {name: f"{1.1 * peak.value} FLOP/s" for name, peak in found.questions[0].machine.chip.peak.items()}
+    then = tpsim.search({**asked, "hardware": {"extends": "dgx-h100", "chip": {"peak": peaks}}}, **how)
+    assert compute.held == pytest.approx(then.best.planned.value("money"), rel=1e-9)
+    assert compute.held == compute.best
+    assert (compute.held < 0.99 * compute.today) != own  # it decodes by its memory

@@ -228,6 +228,43 @@ def test_shards_of_zero_are_a_size_of_a_mesh_that_is_searched():
     assert message == "no mesh of 8 chips that is searched has ZeRO over 3 of its devices"
 
 
+@pytest.mark.parametrize(
+    ("vary", "has", "others"),
+    [
+        ("tp=2,3", "tp 3", "tp=2"),
+        ("pp=5,1", "pp 5", "pp=1"),
+        ("dp=2,16", "dp 16", "dp=2"),
+        ("cp=3,2", "cp 3", "cp=2"),
+        ("shards=2,3", "ZeRO over 3 of its devices", "shards=2,4,8"),
+    ],
+)
+def test_a_size_among_others_that_no_mesh_has_is_refused_and_not_left_out(vary, has, others):
+    value, slug, message, remedy = refused(vary)
+    assert value.split(",")[0] == has.split(" of ")[0].split()[-1]  # the caret is at it
+    assert (slug, message) == ("no-mesh", f"no mesh of 8 chips that is searched has {has}")
+    assert remedy == f"search others: --vary {others}"
+
+
+def test_a_size_that_a_mesh_of_some_number_of_chips_has_is_searched_there():
+    asked = {
+        **ASKED,
+        "model": {"extends": "gpt-tiny", "heads": 12, "kv_heads": 12, "ffn": {"kind": "gelu", "hidden": 144}},
+    }
+    held = {"vary": ["tp=3,4", "pp=1", "cp=1", "microbatches=1", "zero=0"], "recompute": "none", "sp": False}
+    found = search(**asked | {"chips": None, "batch": 12, "top": 9}, **held | {"vary": [*held["vary"], "chips=6,8"]})
+    assert {(row.varied["chips"], row.tp) for row in found.rows} == {(6, 3), (8, 4)}
+    with pytest.raises(InputError) as error:
+        search(**asked | {"chips": None}, **held | {"vary": ["tp=3,5", "pp=1", "chips=6,8"]})
+    assert error.value.problems[0].message == "no mesh of 6 or 8 chips that is searched has tp 5"
+
+
+def test_devices_of_experts_that_no_mesh_has_are_refused():
+    held = {"model": "mixtral-8x7b", "seq": 4096, "chips": 16}
+    value, slug, message, remedy = refused("ep=8,3", **held, tp=2, pp=1)
+    assert (value, slug, message) == ("3", "no-mesh", "no mesh of 16 chips that is searched has ep 3")
+    assert remedy == "search others: --vary ep=8"
+
+
 def test_a_mesh_that_there_cannot_be_is_refused_at_the_size_that_does_not_divide():
     value, slug, message, _ = refused("dp=3", pp=1)
     assert (value, slug) == ("3", "mesh-product")

@@ -181,7 +181,7 @@ class Answered(Record):
 
 def _on(machine: Machine, planned: Planned, memo: Memo) -> Planned:
     """A layout as it is planned on another machine."""
-    return replace(planned, told=outcome(priced(replace(planned.question, machine=machine), memo)))
+    return replace(planned, told=outcome(priced(planned.question.on(machine), memo)))
 
 
 def answered(

@@ -15,7 +15,7 @@ from tpsim.layouts.evaluator import Evaluator
 from tpsim.layouts.family import Bare, Candidate, Family, Measure, bare
 from tpsim.layouts.group import Group, joined
 from tpsim.layouts.legal import Legal
-from tpsim.layouts.meshes import refuse_no_shards, refuse_none
+from tpsim.layouts.meshes import refuse_no_mesh, refuse_none
 from tpsim.layouts.reason import Reason
 from tpsim.quantity.progress import unwatched
 
@@ -139,7 +139,7 @@ def evaluate(
     for space in spaces:
         progress(len(legals), len(spaces), f"space{'s' * (len(spaces) > 1)} of layouts listed")
         legals.append(Legal(space, memo))
-        refuse_no_shards(space, legals[-1].base)
+    refuse_no_mesh(spaces, [legal.base for legal in legals])
     alike: list[tuple[Space, defaultdict[Hashable, list[Group]]]] = []
     for space, legal in zip(spaces, legals, strict=True):
         programs = next((programs for earlier, programs in alike if not space.differs(earlier)), None)

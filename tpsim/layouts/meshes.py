@@ -17,7 +17,7 @@ from tpsim.question.edits import EXPERTS, ROLES, STAGES
 from tpsim.question.mesh import mesh_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tpsim.layouts.space import Space
     from tpsim.question.memo import Memo
@@ -72,15 +72,22 @@ def _shards(ways: Ways) -> Iterator[int]:
     yield from (few * n for n in divisors(ways.dp * ways.cp // few) if few * n > ALONE)
 
 
-def refuse_no_shards(space: Space, base: Question) -> None:
-    """Refuse numbers of devices to shard over that no mesh has, where there are meshes. Raises InputError."""
-    asked = space.only.get(SHARDS) or ()
-    every = [*meshes(space, base)] if asked else []
-    known = sorted({n for ways in every for n in _shards(ways)})
-    for n in (n for n in asked if every and n not in known):
-        message = f"no mesh of {space.chips} chips that is searched has ZeRO over {n} of its devices"
-        remedy = f"search others: --vary {SHARDS}={','.join(map(str, known))}" if known else "leave it out"
-        raise InputError.one("no-mesh", message, space.places.get(".".join(NAMES[SHARDS])), remedy)
+def refuse_no_mesh(spaces: Sequence[Space], bases: Sequence[Question]) -> None:
+    """Refuse sizes that are asked for and that no mesh of any space has, where there are meshes. Raises InputError."""
+    had: dict[str, set[int]] = {role: set() for role in (*ROLES, SHARDS)}
+    for space, base in zip(spaces, bases, strict=True):
+        for ways in meshes(space, base) if space.chips else ():
+            experts = {ways.ep * (ways.tp if over else 1) for over in over_tp(space, base, ways)}
+            sizes = {role: {n} for role, n in ways._asdict().items()} | {EXPERTS: experts, SHARDS: {*_shards(ways)}}
+            had = {name: had[name] | sizes[name] for name in had}
+    places, only, chips = spaces[0].places, spaces[0].only, sorted({space.chips for space in spaces})
+    for role, n in ((name, size) for name in had if had["tp"] for size in only.get(name) or ()):
+        if n not in had[role]:
+            what = f"ZeRO over {n} of its devices" if role == SHARDS else f"{role} {n}"
+            message = f"no mesh of {' or '.join(map(str, chips))} chips that is searched has {what}"
+            known = ",".join(map(str, sorted(had[role])))
+            remedy = f"search others: --vary {role}={known}" if known else "leave it out"
+            raise InputError.one("no-mesh", message, places.get(f"{'.'.join(NAMES[role])}={n}"), remedy)
 
 
 def over_tp(space: Space, base: Question, ways: Ways) -> list[bool]:

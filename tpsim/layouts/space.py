@@ -65,7 +65,7 @@ class Space:
     only      what is searched -> the values that it may have; none: all that are legal
     held      what is not searched: field -> value, as stated
     varied    fields of this document that others of the same search have otherwise: path -> value
-    places    of fields that flags and overrides state, and of sizes that are varied: path -> where
+    places    of fields that flags and overrides state, and of sizes that are varied: path, or path=size -> where
     machine   instead of the one that the document names
     """
 
@@ -91,7 +91,7 @@ class Space:
     def question(self, layout: Layout | None, memo: Memo) -> Question:
         """The question of a layout; without one, of the document. Raises InputError."""
         question = resolve(self._bound(self.document) if layout is None else self.asked(layout), memo=memo)
-        return replace(question, machine=self.machine) if self.machine else question
+        return question.on(self.machine) if self.machine else question
 
     def asked(self, layout: Layout) -> Document:
         """The scenario of a layout."""
@@ -184,6 +184,8 @@ def spaces(
     inner |= {role: (_count(f"--{role} {size}", role, size),) for role, size in sizes.items()}
     places = {".".join(edit.keys): edit.place for edit in stated}
     places |= {".".join(axis.keys): (axis.edits or [axis])[0].place for name, axis in asked.items() if name in MESH}
+    edits = [edit for name, axis in asked.items() if name in MESH for edit in axis.edits or ()]
+    places |= {f"{'.'.join(edit.keys)}={edit.value}": edit.place for edit in edits}
     cells = product(*(axis.edits or _none(axis) for axis in outer))
     made = [_space(document, chips, inner, cell, places) for cell in cells]
     for name, axis in asked.items():

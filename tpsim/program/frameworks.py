@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES
-from tpsim.program.practice import ALL_SHARDED, SWITCHES, Ahead, Bucket, Overlap, Practice, Rows
-
-if TYPE_CHECKING:
-    from tpsim.program.dtypes import Dtypes
-    from tpsim.program.model import Model
+from tpsim.program.practice import SWITCHES, Ahead, Bucket, Overlap, Practice, Rows
 
 PRACTICES: Mapping[str, Practice] = {
     "ideal": Practice(
@@ -226,25 +222,3 @@ SWITCH_SOURCES: Mapping[str, Mapping[str, SwitchSource]] = {
 def unread(base: str) -> tuple[str, ...]:
     """The switches of a bundle that are guesses."""
     return tuple(name for name, source in SWITCH_SOURCES[base].items() if source.kind == "guess")
-
-
-def lacks(
-    switch: str, *, roles: Collection[str], zero: int, sequence_parallel: bool, model: Model, dtypes: Dtypes
-) -> str:
-    """What a layout with such roles, or a model, is without, so that a switch changes nothing of it; "" if it can."""
-    needs = {
-        **dict.fromkeys(("context", "home", "order"), ("context parallelism", "cp" in roles)),
-        **dict.fromkeys(("cotangents", "cross_entropy"), ("tensor parallelism", "tp" in roles)),
-        **dict.fromkeys(("coalesce", "bucket", "units"), ("data parallelism", "dp" in roles)),
-        **dict.fromkeys(("zero1", "padding", "ahead"), ("ZeRO", zero > 0)),
-        "reshard_after_forward": (f"ZeRO {ALL_SHARDED}", zero == ALL_SHARDED),
-        "regather": ("sequence parallelism", sequence_parallel),
-        "staged": ("ZeRO 2 or 3 of stages", zero > 1 and "pp" in roles),
-        "rows": ("experts", bool(model.experts)),
-        "cast": ("parameters wider than activations", dtypes.narrows(dtypes.at_rest)),
-        "settled": ("gradients that are sent as no parameter is stored", dtypes.at_rest != dtypes.gradients),
-        "latents": ("latents that tensor parallelism splits", "tp" in roles and model.has_latents),
-        "handed": ("latent attention", model.has_latents),
-    }
-    lacking, has = needs.get(switch, ("", True))
-    return "" if has else lacking

@@ -121,6 +121,12 @@ class Layout:
         return "s" in self.table.get("residual", {})
 
     @property
+    def copies_heads(self) -> bool:
+        """True if axes split the queries of a kv head: its keys and values are the same on all of these."""
+        regions = [name for name, region in REGIONS.items() if region.weights]
+        return any(self.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
+
+    @property
     def homes(self) -> tuple[Axes, Axes]:
         """The axes that experts lie on, and those that split each of them."""
         home, width = self.type_in((EXPERTS, "y"), "experts").on

@@ -11,7 +11,6 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 
 from tpsim.program.copies import Dispatch, Level
 from tpsim.program.keeps import Buffers, BufferSize, Extra
-from tpsim.program.layout import REGIONS, Layout
 from tpsim.quantity.size import largest
 from tpsim.quantity.spec import Count, Flag, OrShort, Value, alone
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
+    from tpsim.program.layout import Layout
     from tpsim.program.schedules import Blocking
     from tpsim.program.tokens import Order
 
@@ -313,9 +313,7 @@ class Practice:
         """
         shared = bool(layout.roles.get("cp"))
         context, order = (self.context, self.order) if shared else (None, None)
-        regions = [name for name, region in REGIONS.items() if region.weights]
-        apart = any(layout.type_in(("h", "g", "r", "d"), name).axes("r") for name in regions)
-        qkv = "fused_kv" if apart and self.qkv == "fused" else self.qkv
+        qkv = "fused_kv" if layout.copies_heads and self.qkv == "fused" else self.qkv
         latents = self.latents if layout.roles.get("tp") else "block"
         staged = self.staged if layout.stages else "each"
         return replace(self, qkv=qkv, context=context, order=order, latents=latents, staged=staged)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dtypes import DTYPE_BYTES, STORED_AS, Dtypes
-from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, lacks, unread
+from tpsim.program.frameworks import PRACTICES, SWITCH_SOURCES, unread
 from tpsim.program.keeps import BUFFERS, BUFFERS_SOURCES, KEEPS, KEEPS_SOURCES, margin
 from tpsim.quantity.units import show
+from tpsim.question.idle import idle, idle_switches
 from tpsim.question.recompute import SELECTIVE
 from tpsim.question.routing import routing_assumptions
 from tpsim.question.scenario_file import LayoutFields, ScenarioFile
@@ -47,9 +48,9 @@ def assumptions(question: Question) -> Iterator[Assumption]:
         yield _keeps(question.practice, file)
         yield from _buffers(question.practice, file)
         yield from _unread(question)
-        yield from (Assumption(text, "stated") for text in _idle(question))
     elif question.force.launch and not file.collectives.launch:
         yield Assumption(f"collectives are launched by {question.force.launch}, as a step of decoding is", "default")
+    yield from (Assumption(text, "stated") for text in idle(question))
     yield from _formats(question)
     yield from _blocks(question)
     yield from _drafts(question)
@@ -142,24 +143,10 @@ def _unread(question: Question) -> Iterator[Assumption]:
     """The switches of a bundle that nothing was read of, where they matter and the scenario does not state them."""
     stated = question.stated.file.practice
     open_ = [name for name in unread(stated.base) if getattr(stated, name, None) is None]
-    if names := [name for name in open_ if not _lacks(question, name)]:
+    idle_ = idle_switches(question)
+    if names := [name for name in open_ if f"practice.{name}" not in idle_]:
         usual = "as is usual: nothing was read of them"
         yield Assumption(f"switches of {stated.base} {usual}: {', '.join(names)}", "guess")
-
-
-def _idle(question: Question) -> Iterator[str]:
-    """The switches that the scenario states and that can change nothing of its layout."""
-    for name, switch in question.stated.file.practice:
-        if switch is not None and (lacking := _lacks(question, name)):
-            yield f"practice.{name} changes nothing here, without {lacking}"
-
-
-def _lacks(question: Question, switch: str) -> str:
-    laid, fields = question.layout, question.stated.file.layout
-    roles = [role for role, axes in laid.roles.items() if question.mesh.size(*axes) > 1]
-    zero = fields.zero if fields and switch == "staged" else laid.zero  # the others act on what it makes of that
-    asked: Any = {"roles": roles, "zero": zero, "sequence_parallel": laid.sequence_parallel}
-    return lacks(switch, **asked, model=question.model, dtypes=question.dtypes)
 
 
 def _keeps(practice: Practice, file: ScenarioFile) -> Assumption:
@@ -272,7 +259,7 @@ def remarks(question: Question) -> Iterator[str]:
     if left_out := [f"{constant.path} {_shown(constant)}" for constant in _left_out(question)]:
         yield f"{machine.name} leaves out what is guessed here: {', '.join(left_out)}"
     yield from (f"{doubt.message}: {doubt.remedy}" for doubt in machine.doubts)
-    yield from () if question.inference else _idle(question)
+    yield from idle(question)
     practice = question.practice
     if SELECTIVE in practice.recompute and practice.attention == "fused":
         kept = "it keeps one number per head and token, which this frees, and runs its forward once more"

@@ -221,6 +221,13 @@ class Question:
         """What it tells of itself."""
         return self.tell(self)
 
+    def on(self, machine: Machine) -> Question:
+        """The same on another machine, and so are servers of prompts that are on the same one."""
+        prompts = self.prompts
+        if prompts and prompts.machine == self.machine:
+            prompts = replace(prompts, machine=machine)
+        return replace(self, machine=machine, prompts=prompts)
+
     @property
     def name(self) -> str:
         """The scenario's; of one that no file holds the model's."""
