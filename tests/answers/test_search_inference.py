@@ -10,6 +10,7 @@ import tpsim
 from tpsim.answers.search import search
 from tpsim.pages.search import page
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.units import parse
 
 DECODE = {
     "tpsim": "scenario/1",
@@ -237,6 +238,42 @@ def test_money_of_replies_counts_their_prompts():
         assert told == pytest.approx(costs_more, abs=2e-4 * len(parts) * 1e6 * best.planned.value("money"))
     assert any(row.loses.endswith(" prompts") or " prompts," in row.loses for row in others)
     assert [row.step_s for row in found.rows] != sorted(row.step_s for row in found.rows)
+
+
+DRAFTED = {**REPLIES, "workload": {**REPLIES["workload"], "speculation": {"tokens": 2, "acceptance": 0.8}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "values"),
+    [
+        (REPLIES, "workload.batch", (8, 64)),
+        (DRAFTED, "workload.speculation.tokens", (0, 2)),
+        (BESIDE, "prefill.batch", (1, 2)),
+    ],
+    ids=["prompts and replies in turn", "drafts", "servers of prompts"],
+)
+def test_layouts_are_ranked_by_what_a_chip_of_all_makes_of_replies_with_their_prompts(asked, path, values):
+    """Those that bounds leave out are no better; what others lose is all that their tokens take more."""
+    by, vary = "served_tokens_per_s_chip", [f"{path}={','.join(map(str, values))}"]
+    found, few = (search(asked, chips=8, by=by, top=top, vary=vary) for top in (1000, 3))
+    plans = [plan for value in values for plan in brute(asked, 8, [f"{path}={value}"])[0]]
+    rates = sorted((plan.serve[by] for plan in plans if plan.memory.room_bytes >= 0), reverse=True)
+    assert len(rates) > 10
+    assert [row[by] for row in found.rows] == pytest.approx(rates, rel=1e-9)
+    assert [row[by] for row in few.rows] == pytest.approx(rates[:3], rel=1e-9)
+    assert (few.plans < few.fitting) == (asked is not DRAFTED)
+    best, *others = found.rows
+    tokens = best.planned.outcome.tokens * 64 / best.plan.chips
+    for row in others:
+        told = [part.split() for part in row.loses.split(", ") if not row.loses.startswith(("the same", "tied"))]
+        seconds = sum((-1) ** (part[0][0] == "-") * parse(f"{part[0][1:]} {part[1]}", "seconds") for part in told)
+        due = tokens * (1 / row[by] - 1 / best[by])
+        assert seconds == pytest.approx(due, rel=1e-3, abs=3e-4 * (len(told) + 1) * tokens / best[by])
+
+
+def test_what_a_chip_of_all_makes_is_asked_of_prompts_and_replies_alone():
+    with pytest.raises(InputError, match="prompts and replies, and nothing here has both"):
+        search(DECODE, chips=8, by="served_tokens_per_s_chip")
 
 
 def test_what_a_scenario_states_is_held_and_what_it_leaves_open_is_searched():

@@ -343,6 +343,25 @@ def test_a_reply_takes_its_prompt_which_gives_a_token_and_a_step_for_each_furthe
     assert alone.serve.reply_s == alone.serve.ttft_s == reply.serve.ttft_s
 
 
+def test_servers_that_do_both_take_prompts_and_replies_in_turn():
+    """By hand: 4 prompts of 64 in one step, 8 steps behind it; 36 tokens on 8 chips."""
+    reply = served(kind="serve", batch=4, prompt=64, output=9)
+    cycle_s = served(kind="prefill", batch=4, prompt=64).step.time_s + 8 * reply.step.time_s
+    assert reply.serve.requests_per_s == pytest.approx(4 / cycle_s, rel=1e-12)
+    assert reply.serve.prompts_share == pytest.approx(reply.serve.ttft_s / cycle_s, rel=1e-12)
+    assert reply.serve.served_tokens_per_s_chip == pytest.approx(36 / cycle_s / 8, rel=1e-12)
+    line = reply.lines[2]
+    said = f"prompts {percent(reply.serve.prompts_share)} of the time: {4 / cycle_s:.3g} requests/s"
+    assert (line.label, line.text) == (
+        "servers",
+        f"prompts and replies in turn, {said}; {36 / cycle_s / 8:,.0f} tokens/s per chip of all",
+    )
+    alone = served(kind="serve", batch=4, prompt=64, output=1).serve
+    assert (alone.prompts_share, alone.served_tokens_per_s_chip) == (1, 4 / alone.ttft_s / 8)
+    step = served(batch=4, context=64).serve
+    assert step.requests_per_s is step.prompts_share is step.served_tokens_per_s_chip is None
+
+
 def test_a_million_tokens_of_replies_cost_what_their_prompts_take_too():
     price = ["assume.price_per_chip_hour=2"]
     reply = served(kind="serve", batch=4, prompt=1024, output=16, overrides=price)

@@ -358,6 +358,7 @@ def test_a_page_names_both_servers_and_what_goes_between_them():
         f"{told.ratio:.3g} of prompts for each that decodes; {told.prompt_servers} of prompts and "
     )
     assert servers.endswith(f"; {told.tokens_per_s_chip:,.0f} tokens/s per chip of all")
+    assert (plan.serve.served_tokens_per_s_chip, plan.serve.requests_per_s) == (told.tokens_per_s_chip, None)
     assert "caches sent layer by layer" in " ".join(plan.not_modelled)
 
 

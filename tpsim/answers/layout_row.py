@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.answers.plan_step import TrainingRun
-from tpsim.answers.planned import By, Planned  # noqa: TC001 - JSON Schemas read types
+from tpsim.answers.planned import WITH_PROMPTS, By, Planned
 from tpsim.layouts.space import SHORT
 from tpsim.program.stages import CutBy  # noqa: TC001 - JSON Schemas read types
 from tpsim.quantity.units import show
@@ -36,7 +36,7 @@ class Row(Record):
         *("zero", "shards?", "sequence_parallel", "recompute", "mesh", "placement", "varied"),
         *("step_s", "tokens_per_s", "compute_s", "exposed_s", "bubble_s", "mfu", "peak_bytes", "fits"),
         *("ep_over?", "cache?", "batch?", "ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip?"),
-        *("at_least_s", "behind", "tied", "loses", "run?"),
+        *("served_tokens_per_s_chip?", "at_least_s", "behind", "tied", "loses", "run?"),
     )
 
     rank: Count
@@ -85,6 +85,9 @@ class Row(Record):
     tokens_per_s_user = Of[Number | None](lambda row: _served(row, "tokens_per_s_user"), "new ones of a sequence")
     tokens_per_s_chip = Of[Number | None](
         lambda row: _served(row, "tokens_per_s_chip"), "of inference: of all sequences"
+    )
+    served_tokens_per_s_chip = Of[Number | None](
+        "planned.outcome.served", "of replies: new tokens per second and chip, prompts and all chips counted"
     )
     run = Of[TrainingRun | None]("planned.outcome.run", "the whole run, where its tokens or a price are stated")
     fits = Of[bool | None]("planned.outcome.fits", "true, or null where it is too close to say")
@@ -155,7 +158,7 @@ class Row(Record):
         then = self.best.outcome
         own, best = self.planned.spent(self.by, then), self.best.spent(self.by, then)
         apart = {name: own.get(name, 0) - best.get(name, 0) for name in (*own, *best)}
-        least = LEAST * (sum(best.values()) if self.by == "money" else then.step_s)
+        least = LEAST * (sum(best.values()) if self.by in WITH_PROMPTS else then.step_s)
         parts = sorted((part for part in apart.items() if abs(part[1]) >= least), key=lambda part: -abs(part[1]))
         others = sum(s for _, s in parts[MOST:])
         told = parts if len(parts) <= MOST + 1 else [*parts[:MOST], ("others", others)]

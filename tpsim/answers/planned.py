@@ -19,14 +19,18 @@ if TYPE_CHECKING:
     from tpsim.question.memo import Memo
     from tpsim.question.question import Question
 
-By = Literal["step", "tokens_per_s", "tokens_per_s_chip", "money", "memory"]
+By = Literal["step", "tokens_per_s", "tokens_per_s_chip", "served_tokens_per_s_chip", "money", "memory"]
 """What the best layout has the least of, or the most."""
+
+WITH_PROMPTS: tuple[By, ...] = ("money", "served_tokens_per_s_chip")
+"""What counts of replies their prompts, too."""
 
 
 class Outcome(NamedTuple):
     """What a plan comes to, by the names of its parts.
 
     ok     True if every requirement holds
+    served  new tokens of replies per second and chip, prompts and all chips counted; None where nobody replies
     parts  the seconds of its step: compute, exposed communication by role, the bubble, what its rank waits besides
     """
 
@@ -43,13 +47,16 @@ class Outcome(NamedTuple):
     fits: bool | None
     run: TrainingRun | None
     parts: dict[str, float]
+    served: float | None
 
 
 def outcome(plan: PlanResult) -> Outcome:
     """What that plan comes to."""
     step, memory = plan.step, plan.memory
     took = step.pace_s, step.tokens_per_s, *_spent(plan), step.mfu
-    return Outcome(plan.ok, plan.tokens, plan.chips, *took, memory.peak_bytes, memory.fits, plan.run, _parts(plan))
+    served = plan.serve.served_tokens_per_s_chip if plan.serve else None
+    held = memory.peak_bytes, memory.fits
+    return Outcome(plan.ok, plan.tokens, plan.chips, *took, *held, plan.run, _parts(plan), served)
 
 
 def _spent(plan: PlanResult) -> tuple[Any, Any, Any]:
@@ -95,6 +102,8 @@ class Planned:
             return float(of.peak_bytes)
         if by == "money":
             return float(of.run.price_per_step) / of.run.step_tokens  # type: ignore[union-attr, arg-type]  # stated
+        if by == "served_tokens_per_s_chip":
+            return 1 / of.served  # type: ignore[operator]  # of replies
         return float(of.step_s * per_second(by, of.tokens, of.chips, 0))
 
     def spent(self, by: By, best: Outcome) -> dict[str, float]:
@@ -104,12 +113,13 @@ class Planned:
         by tokens of a chip on as many chips.
         """
         of = self.outcome
-        if by == "money":
-            price = MILLION * self.value(by)
-            steps = getattr(self.question.workload, "steps", 1)
-            each = price / of.run.step_s  # type: ignore[union-attr]  # stated
+        if by in WITH_PROMPTS:
+            steps, output = (getattr(self.question.stated.file.workload, name, 1) for name in ("steps", "output"))
+            of_best = best.tokens / best.chips
+            whole = (MILLION if by == "money" else of_best * output) * self.value(by)
+            each = whole / of.run.step_s if of.run and by == "money" else of_best * of.chips / of.tokens
             parts = {name: seconds * steps * each for name, seconds in of.parts.items()}
-            prompts = price - each * steps * float(of.step_s)
+            prompts = whole - each * steps * float(of.step_s)
             return {**parts, "prompts": prompts} if steps > 1 else parts
         alike = best.tokens / of.tokens * (of.chips / best.chips if by == "tokens_per_s_chip" else 1)
         return {name: seconds * alike for name, seconds in of.parts.items()}
@@ -126,7 +136,7 @@ def planned_by(shared: Shared, space: int, layout: Layout) -> Outcome:
 
 def per_second(by: By, tokens: int, chips: int, price: float) -> float:
     """What a second of a step counts for, in a step of so many tokens; price: of all chips, of a second."""
-    weights = {"tokens_per_s": 1, "tokens_per_s_chip": chips, "money": price}
+    weights = {"tokens_per_s": 1, "tokens_per_s_chip": chips, "served_tokens_per_s_chip": chips, "money": price}
     return 1 if by == "step" else weights[by] / tokens
 
 

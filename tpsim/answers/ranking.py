@@ -14,7 +14,7 @@ import numpy as np
 
 from tpsim.answers.memory import fullest
 from tpsim.answers.plan import fitting
-from tpsim.answers.planned import By, Planned, per_second, planned_by
+from tpsim.answers.planned import WITH_PROMPTS, By, Planned, per_second, planned_by
 from tpsim.answers.serve import chips_at_most, filled_up, prompt_memory
 from tpsim.layouts.family import Candidate, Weighed
 from tpsim.program.keeps import margin
@@ -41,8 +41,9 @@ def weigh(question: Question, memo: Memo) -> Weighed:
     held = Weighed(float(most.peak_bytes), float(most.room_bytes), question.workload.tokens)
     if plan is None:
         return held
-    paid_s = plan.run.step_s * plan.tokens / plan.run.step_tokens if plan.run else 0.0
-    return held._replace(step_s=float(plan.step.pace_s), paid_s=paid_s, may_do=plan.ok)
+    step_s, replied_s = float(plan.step.pace_s), plan.serve and plan.serve.paid_s
+    paid_s = replied_s * plan.tokens / plan.serve.reply_tokens if plan.serve and replied_s else step_s
+    return held._replace(step_s=step_s, paid_s=paid_s, may_do=plan.ok)
 
 
 def spare_bytes(question: Question) -> float:
@@ -72,6 +73,10 @@ def measurable(flag: str, measure: By, questions: Sequence[Question]) -> None:
     if measure == "money" and not all(question.price for question in questions):
         message = "a search by money needs the price of a chip hour, and none is stated"
         raise InputError.one("missing-price", message, remedy="add it: --set assume.price_per_chip_hour=2.5")
+    if measure == "served_tokens_per_s_chip" and any(question.workload.kind != "serve" for question in questions):
+        message = "tokens of replies with their prompts are of prompts and replies, and nothing here has both"
+        remedy = "ask of both: workload.kind serve, or rank by tokens_per_s_chip"
+        raise InputError.one("no-replies", message, remedy=remedy)
     if measure == "step" and not same_work(questions):
         message = "steps are not the same work where their tokens or their models differ"
         remedy = "--by tokens_per_s" if flag == "by" else "--pareto tokens_per_s,memory"
@@ -322,5 +327,8 @@ def _least(family: Family, by: By) -> tuple[Any, Any]:
     """What layouts come to at least, and what decides between those that are equal."""
     if by == "memory":
         return family.peak_bytes, family.step_s
-    seconds = family.step_s if by != "money" or family.paid_s is None else family.paid_s
+    seconds = family.step_s if by not in WITH_PROMPTS or family.paid_s is None else family.paid_s
+    if by == "served_tokens_per_s_chip" and (base := family.group.base).prompts:
+        fields: Any = base.stated.file.workload  # prompts in it are weighed by money: what decodes is a bound, too
+        seconds = family.step_s * fields.steps / fields.output
     return seconds * per_second(by, family.tokens, family.chips, family.price), family.peak_bytes

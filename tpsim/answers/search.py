@@ -69,8 +69,8 @@ def search(
     scenario   a file, a library name, its content as a mapping, or None for flags alone
     overrides  ``path=value`` each, as ``--set`` takes them: what they state is held
     vary       ``path=value,value`` each, as YAML: only these, of any field; ``path`` alone: all of a part of a layout
-    by         step, tokens_per_s, tokens_per_s_chip, memory (the peak), or money (of a token, where a chip hour has a
-               price)
+    by         step, tokens_per_s, tokens_per_s_chip, served_tokens_per_s_chip (of replies, prompts and all chips
+               counted), memory (the peak), or money (of a token, where a chip hour has a price)
     top        how many are listed
     plans      how many are planned at most; where that ends a search, the answer says how near it came; it ends none of
                inference, of which bounds are all but plans

@@ -43,6 +43,10 @@ class Serve(Record):
                          without the pauses behind kernels
     pauses_share         of compute, these pauses
     largest_batch        the sequences for which memory has room, in whole multiples of what the layout splits; 0: none
+    requests_per_s       of prompts and replies, prompts and steps of a batch in turn; left out where other servers
+                         read prompts, which say how many they do
+    prompts_share        of that time, what prompts take
+    served_tokens_per_s_chip  new tokens of replies per second and chip, of all chips that read prompts or decode
     speculation          what drafting ahead comes to; left out where nothing is drafted
     cache_bytes_per_token  that a sequence adds, all layers and all chips together, copies not counted; to the cache of
                          a window, which holds no more, nothing
@@ -50,7 +54,8 @@ class Serve(Record):
 
     told: ClassVar[tuple[str, ...]] = (
         *("ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip"),
-        *("bytes_bound_share", "pauses_share", "largest_batch", "cache_bytes_per_token", "speculation?", "servers?"),
+        *("requests_per_s?", "prompts_share?", "served_tokens_per_s_chip?", "bytes_bound_share", "pauses_share"),
+        *("largest_batch", "cache_bytes_per_token", "speculation?", "servers?"),
     )
 
     late: ClassVar[Mapping[str, str]] = {
@@ -118,6 +123,26 @@ class Serve(Record):
     def reply_tokens(self) -> int:
         """Of the replies of all sequences; 0 where none are asked for."""
         return self.work.global_batch * getattr(self.plan.question.stated.file.workload, "output", 0)
+
+    @property
+    def requests_per_s(self) -> Number | None:
+        """Requests that are done with per second where the same chips read prompts and decode; else left out."""
+        return None if self.reply_s is None or self.servers else self.work.global_batch / self.reply_s
+
+    @property
+    def prompts_share(self) -> Number | None:
+        """Of that time, what prompts take: all of a request that is no step of decoding."""
+        if self.requests_per_s is None or self.reply_s is None or self.tpot_s is None:
+            return None
+        fields: Any = self.plan.question.stated.file.workload
+        return 1 - fields.steps * self.tpot_s / self.reply_s
+
+    @property
+    def served_tokens_per_s_chip(self) -> Number | None:
+        """New tokens of replies per second and chip, prompts and all chips counted; left out of either alone."""
+        if self.servers:
+            return self.servers.tokens_per_s_chip
+        return None if self.reply_s is None else self.reply_tokens / self.reply_s / self.plan.chips
 
     @property
     def tokens_per_s_user(self) -> Number | None:

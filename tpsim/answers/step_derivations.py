@@ -237,6 +237,9 @@ SERVED: Mapping[str, tuple[str, Dimension]] = {
     "reply_s": ("seconds of a prompt and its reply", "seconds"),
     "tokens_per_s_user": ("new tokens of a sequence per second", "count"),
     "tokens_per_s_chip": ("tokens of all sequences per second and chip", "count"),
+    "requests_per_s": ("requests per second, prompts and replies on the same chips", "count"),
+    "prompts_share": ("share of the time of these chips that prompts take", "ratio"),
+    "served_tokens_per_s_chip": ("new tokens of replies per second and chip, all chips and prompts counted", "count"),
     "bytes_bound_share": ("share of compute in kernels that take as long as their bytes", "ratio"),
     "pauses_share": ("share of compute in pauses behind kernels", "ratio"),
     "largest_batch": ("sequences for which memory has room", "count"),
@@ -281,7 +284,10 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
     )
 
 
-PACED = ("tpot_s", "reply_s", "tokens_per_s_user", "tokens_per_s_chip")
+PACED = (
+    *("tpot_s", "reply_s", "tokens_per_s_user", "tokens_per_s_chip"),
+    *("requests_per_s", "prompts_share", "served_tokens_per_s_chip"),
+)
 """What of it hangs on how many drafts are accepted."""
 
 TPOT = "seconds of a token, drafts and verification together"
@@ -302,6 +308,15 @@ def _drafted(result: PlanResult) -> str:
     return f"({ahead.formula}) / {ahead.expected_tokens:.6g} tokens"
 
 
+def _served(result: PlanResult) -> str:
+    """Tokens of all chips, where other servers read prompts; "" where the same do."""
+    if not result.serve or not result.serve.servers:
+        return ""
+    from tpsim.answers.servers import explained
+
+    return "".join(each.text for each in explained(result, "tokens_per_s_chip"))
+
+
 def _text(result: PlanResult) -> dict[str, str]:
     step, chips, work = show(float(result.step.pace_s), "seconds"), result.chips, result.question.workload
     prompt, steps = result.prefill or result, getattr(result.question.stated.file.workload, "steps", 0)
@@ -312,6 +327,8 @@ def _text(result: PlanResult) -> dict[str, str]:
     compute_s = float(result.step.compute_s)
     shares = (result.serve.bytes_bound_share, result.serve.pauses_share) if result.serve else ()
     part = [f"{show(share * compute_s, 'seconds')} of {show(compute_s, 'seconds')}" for share in shares]
+    reply = show(result.serve.reply_s or 0, "seconds") if result.serve else ""
+    made = result.serve.reply_tokens if result.serve else 0
     room = f"the most with peak and overheads within {show(result.memory.capacity_bytes, 'bytes')}, cache full"
     several = prompt.question.workload.microbatches
     through = f"until the last of {several} microbatches has gone through all stages, from the first start of all"
@@ -321,6 +338,9 @@ def _text(result: PlanResult) -> dict[str, str]:
         "reply_s": f"{' + '.join(read)}{moves} + {steps} x {step}, the mean of the steps",
         "tokens_per_s_user": f"{result.tokens // work.global_batch}/{step}",
         "tokens_per_s_chip": f"{result.tokens:,}/({step} x {chips} chips)",
+        "requests_per_s": f"{work.global_batch}/{reply} of prompts and their replies",
+        "prompts_share": f"1 - {steps} x {step}/{reply}",
+        "served_tokens_per_s_chip": _served(result) or f"{made:,}/({reply} x {chips} chips)",
         **dict(zip(("bytes_bound_share", "pauses_share"), part, strict=False)),
         "largest_batch": f"{room}; now {show(float(result.memory.peak_bytes), 'bytes')} at {work.global_batch}",
     }

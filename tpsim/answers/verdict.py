@@ -76,9 +76,15 @@ def inference_text(plan: PlanResult, serve: Serve) -> str:
 
 
 def servers_lines(plan: PlanResult) -> Iterator[Line]:
-    """What servers that read prompts alone hold and send, and how many of them keep up with those that decode."""
-    servers = plan.serve and plan.serve.servers
-    if not servers or plan.prefill is None:
+    """What servers come to that read prompts and reply to them, all chips counted.
+
+    Of servers that read prompts alone what they hold and send, too, and how many keep up with those that decode.
+    """
+    if not (serve := plan.serve) or plan.prefill is None:
+        return
+    if not (servers := serve.servers):
+        turns = f"prompts and replies in turn, prompts {percent(serve.prompts_share or 0)} of the time"
+        yield Line(f"{turns}: {serve.requests_per_s:.3g} requests/s; {served_text(serve)}", "servers")
         return
     at_once, held = plan.prefill.question.workload.global_batch, servers.prompt_memory
     moved = f"of {show(float(servers.transfer_bytes), 'bytes')}"
@@ -88,7 +94,12 @@ def servers_lines(plan: PlanResult) -> Iterator[Line]:
     yield Line(held.verdict + sent, "prompts", held.fits is not False, f"servers of prompts: {held.brief}")
     both = f"{servers.prompt_servers:,} of prompts and {servers.decode_servers:,} that decode"
     near = f"{servers.ratio:.3g} of prompts for each that decodes; {both} lose {percent(servers.lost_share)}"
-    yield Line(f"{near}; {servers.tokens_per_s_chip:,.0f} tokens/s per chip of all", "servers")
+    yield Line(f"{near}; {served_text(serve)}", "servers")
+
+
+def served_text(serve: Serve) -> str:
+    """New tokens per second and chip, of all chips that read prompts or decode."""
+    return f"{serve.served_tokens_per_s_chip:,.0f} tokens/s per chip of all"
 
 
 def rates_text(serve: Serve) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     default="step",
     show_default=True,
     shell_complete=options.measures,
-    help="step, tokens_per_s, tokens_per_s_chip, money or memory.",
+    help="step, tokens_per_s, tokens_per_s_chip, served_tokens_per_s_chip (with prompts), money or memory.",
 )
 @click.option(
     "--top", type=options.Whole(), metavar="K", default=10, show_default=True, help="Layouts that are listed."

@@ -45,6 +45,7 @@ COSTS = (
     Column("tpot_s", "TPOT", "seconds"),
     Column("rate", "tokens/s", "number"),
     Column("tokens_per_s_chip", "tokens/s\nper chip", "number"),
+    Column("served_tokens_per_s_chip", "tokens/s per\nchip of all", "number"),
     Column("step_s", "step", "seconds"),
     Column("peak_bytes", "peak", "bytes"),
     Column("fit", "fits"),
@@ -74,6 +75,7 @@ RANKED: Mapping[str, str] = {
     "money": "money of a token",
     "tokens_per_s": "time of a token",
     "tokens_per_s_chip": "chip time of a token",
+    "served_tokens_per_s_chip": "chip time of a token with its prompt",
 }
 """What a better part of the machine makes less of, by what is ranked; else the step."""
 
@@ -169,6 +171,7 @@ def _cells(row: Mapping[str, Any], by: str, value: float) -> dict[str, Any]:
     told |= {"price": value * 1e6} if by == "money" else {}
     told |= {"rate": 1 / value} if by == "tokens_per_s" else {}
     told |= {"tokens_per_s_chip": 1 / value} if by == "tokens_per_s_chip" else {}
+    told |= {"served_tokens_per_s_chip": 1 / value if by == "served_tokens_per_s_chip" else None}
     return {**row, **told}
 
 
@@ -196,9 +199,8 @@ def _tells(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
         "recompute": "none",
         "fit": "yes",
     }
-    idle |= dict.fromkeys(
-        ("shards", "ep_over", "cache", "batch", "ttft_s", "tpot_s", "tokens_per_s_chip", "price", "rate")
-    )
+    idle |= dict.fromkeys(("shards", "ep_over", "cache", "batch", "ttft_s", "tpot_s", "price", "rate"))
+    idle |= dict.fromkeys(("tokens_per_s_chip", "served_tokens_per_s_chip"))
     if rows and "batch" in rows[0]:
         idle["microbatches"] = 1
         if key in OF_TRAINING or (key == "batch" and _alike(rows)):
