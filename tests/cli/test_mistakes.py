@@ -356,7 +356,7 @@ def test_a_part_of_the_mesh_that_is_varied_where_it_is_stated_is_answered_with_t
         ),
         ("plan qwen2-7b-h100 --set attention=plain", "did you mean practice.attention?"),
         ("plan qwen2-7b-h100 --set overlap=none", "did you mean practice.overlap or practice.rows.overlap?"),
-        ("plan qwen2-7b-h100 --set hardware.capacity=1GB", "did you mean chip.memory.capacity?"),
+        ("plan qwen2-7b-h100 --set hardware.capacity=1GB", "did you mean chip.memory.capacity or host.capacity?"),
         ("plan qwen2-7b-h100 --set hardware.link.bandwidth=1GB/s", "did you mean levels.NAME.link?"),
         ("plan qwen2-7b-h100 --set layout.matmul_efficiency=0.5", "did you mean assume.matmul_efficiency?"),
         ("plan qwen2-7b-h100 --set layout.tensor=tp", "remove it"),

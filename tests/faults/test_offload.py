@@ -103,7 +103,7 @@ def _on_the_chip(patch: pytest.MonkeyPatch) -> None:
 def _halves(patch: pytest.MonkeyPatch) -> None:
     """Both directions share one link."""
     own = host.copied
-    patch.setattr("tpsim.machine.timing.copied", lambda machine, volume: own(machine, 2 * volume))
+    patch.setattr("tpsim.machine.host.copied", lambda machine, volume: own(machine, 2 * volume))
 
 
 def _left_out(patch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_of_layouts_that_hold_alike_and_too_much_the_same_is_named_whoever_held_
     asked = {"model": {"extends": "llama-3-8b", **sizes, "ffn": {"kind": "gelu", "hidden": 2048}}, "chips": 18}
     asked |= {"hardware": {"extends": "tpu-v3", "chip": {"memory": {"capacity": "0.2967 GB"}}}}
     asked |= {"practice": "deepspeed", "workload": {"global_batch": 16, "seq": 1536}, "tpsim": "scenario/1"}
-    vary = ["tp=2", "pp=3,6", "cp=3,9", "microbatches=4", "schedule=zb-h2,interleaved", "layers=balanced,nearly-even"]
+    vary = ["tp=2", "pp=3", "cp=3", "microbatches=4", "schedule=zb-h2,interleaved", "layers=balanced,nearly-even"]
     vary += ["recompute=selective", "sequence_parallel=true"]
     alone, several = (search(asked, vary=vary, workers=workers).verdict for workers in (1, 2))
     assert forked

@@ -12,7 +12,7 @@ from tpsim.question.scenario_file import PracticeFields
 NAMES = {**vars(copies), **vars(keeps), **vars(schedules), **vars(tokens)}
 """Where the values' modules have names from that they need for types alone."""
 
-BUNDLED = {"base", "recompute", "recompute_layers", "replay"}
+BUNDLED = {"base", "offload", "recompute", "recompute_layers", "replay"}
 """Which bundle is changed, and what a section of its own says."""
 
 

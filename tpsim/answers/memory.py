@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.cost.memory import Memory, bucket_bytes, held_in, spare_bytes
 from tpsim.cost.peak import Courses, Peak, peak
-from tpsim.machine.host import share_bytes
 from tpsim.program.keeps import margin
 from tpsim.quantity.units import show
 from tpsim.report.record import Bytes, Count, Number, Of
@@ -142,7 +141,11 @@ def chips(question: Question, lowered: Lowered, sizes: Sizes) -> Iterator[ChipMe
     stages, buffers = question.stages, held_in(question.practice, question.dtypes.activations)
     whole = int(not question.layout.zero and question.mesh.size(*question.layout.data) > 1)
     capacity = float(question.machine.chip.memory.capacity.value)
-    host = share_bytes(question.machine, question.mesh.devices) if question.practice.offload else None
+    host = None
+    if question.practice.offload:
+        from tpsim.machine.host import share_bytes
+
+        host = share_bytes(question.machine, question.mesh.devices)
     known: dict[tuple[Chunk, ...], dict[str, Any]] = {}
     for rank, (highest, action) in enumerate(peaks(question, lowered, sizes)):
         here = tuple(replace(chunk, rank=0) for chunk in stages.of(rank))

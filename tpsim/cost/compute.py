@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.machine import host
 from tpsim.machine.chip_seconds import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
 from tpsim.program.dtypes import IN_LAYERS, STORED_AS
 from tpsim.quantity.size import ceil_over, largest, product, total, where_equal
@@ -77,6 +76,8 @@ def kernel_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, efficie
     Arguments as of `compute`.
     """
     if kernel.home == "host":
+        from tpsim.machine import host
+
         return host.memory_s(machine, kernel.memory_bytes(sizes), product(sizes.axes.values()))
     moved = memory_s(machine, kernel.memory_bytes(sizes))
     worked = _products_s(kernel, sizes, machine, dtype, efficiency)

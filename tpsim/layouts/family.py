@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tpsim.layouts.copies import Remote
-from tpsim.machine.host import share_bytes
 from tpsim.quantity.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -223,6 +222,8 @@ def held(question: Question, peak_bytes: Any, host_bytes: Any = None) -> Held:
     capacity = float(question.machine.chip.memory.capacity.value)
     room = capacity - (peak_bytes + question.assume.memory.beside(peak_bytes))
     if host_bytes is not None:
+        from tpsim.machine.host import share_bytes
+
         room = np.minimum(room, share_bytes(question.machine, question.mesh.devices) - host_bytes)
     return peak_bytes, room
 

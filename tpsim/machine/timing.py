@@ -13,7 +13,6 @@ from tpsim.machine.additive import Choice
 from tpsim.machine.combined import repeated
 from tpsim.machine.cost import FREE, Cost, Count, Derived, Way
 from tpsim.machine.groups import groups
-from tpsim.machine.host import copied
 from tpsim.machine.parts import Machine, Watched, changed
 from tpsim.machine.ways import CHANGE, Launch
 from tpsim.quantity.errors import InputError, unknown
@@ -208,6 +207,8 @@ def _timed(asked: Asked) -> Timing:
         run = hop if kind == "permute" else repeated(hop, ranks(route) - 1)
         return Timing(run, asked._replace(choice=once), hop.curves, 0)
     if kind in HOMEWARD:
+        from tpsim.machine.host import copied
+
         return Timing(copied(machine, V), asked._replace(choice=Choice(None, None, None)))
     segments, change = groups(machine, route), _counted(route, change)
     asked = asked._replace(change=change)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import ShardingError
 from tpsim.machine import profile
 from tpsim.machine.additive import Choice
-from tpsim.machine.host import hosted
 from tpsim.program.dtypes import STORED_AS, Dtypes
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.model_file import ModelRead, with_fields
@@ -154,6 +153,8 @@ def _check(question: Question, memo: Memo) -> None:
     with pointing_at(read.at("workload", "dtype")):
         question.machine.peak(question.products)
     if question.practice.offload:
+        from tpsim.machine.host import hosted
+
         with pointing_at(read.at("offload")):
             hosted(question.machine)
     _check_assumed(read)
