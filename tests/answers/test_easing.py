@@ -213,5 +213,6 @@ def test_what_changes_no_states_is_not_freed_where_these_alone_are_too_much():
 
     assert Again(again, [], {}).eased(found) is None
     assert not found.smallest.plan.memory.states_fit
-    assert {(*vary, *flags) for vary, flags in asked} == {("offload",), ("chips",)}
+    assert {(*vary, *flags) for vary, flags in asked} == {("chips",)}
     assert tpsim.search("llama3-70b-h100", chips=8, vary=["microbatches", "recompute"]).fitting == 0
+    assert tpsim.search("llama3-70b-h100", chips=8, offload="state").fitting == 0

@@ -52,7 +52,8 @@ class Again:
         first, mesh, passed = None, self._mesh(result), []
         tried: list[SearchResult] = []
         for words, vary, changed in self._changes(result, tried):
-            doubted = (vary or fits) and mesh and changed.get("batch") != 1  # one sequence is asked of all meshes
+            doubtful = vary or fits or "offload" in changed
+            doubted = doubtful and mesh and changed.get("batch") != 1  # one sequence is asked of all meshes
             if doubted and not self._may_help(result, mesh, vary, changed):
                 passed.append((words, changed))
                 continue
@@ -102,7 +103,7 @@ class Again:
         self, result: SearchResult, mesh: Sequence[str], vary: Sequence[str], changed: Mapping[str, Any]
     ) -> bool:
         """False where nothing on one mesh fits so; where layouts fit, where none does what is required."""
-        if vary and result.smallest and _stands_too_much(result, result.smallest, *vary):
+        if result.smallest and any(_stands_too_much(result, result.smallest, part) for part in (*vary, *changed)):
             return False
         try:
             found = self.search(vary=[*self.vary, *vary, *mesh], **{**self.flags, **changed})
@@ -181,13 +182,15 @@ def _fastest(result: SearchResult) -> Layout | None:
 
 
 def _stands_too_much(result: SearchResult, smallest: Planned, part: str) -> bool:
-    """True where the layout that holds least holds too much from step to step, sharded as far as ZeRO is searched.
+    """True where the layout that holds least holds too much that a change leaves, sharded as far as ZeRO is searched.
 
-    Recompute changes nothing of that, and microbatches the format in which gradients wait for each other.
+    Recompute changes nothing of what stands from step to step, microbatches the format in which gradients wait for each
+    other, and offload what an optimizer holds.
     """
     memory, zeros = smallest.plan.memory, [family.group.first.zero for family in result.evaluation.families]
     stands = {
         "recompute": memory.static_bytes,
         "microbatches": memory.parameters_bytes + memory.optimizer_bytes,
+        "offload": memory.peak_bytes - memory.optimizer_bytes,
     }
     return smallest.candidate.layout.zero == max(zeros) and stands.get(part, 0) > memory.capacity_bytes
