@@ -131,6 +131,16 @@ def test_steps_of_a_batch_in_parts_hold_on_simulated_devices(pp):
     ).ok
 
 
+def test_parts_are_refused_where_steps_are_arrays():
+    asked = {"model": "llama-3-8b", "hw": "dgx-h100", "tp": 8, "batch": 8, "seq": 1024, "microbatches": 2}
+    with pytest.raises(InputError, match="parts of a batch, cannot be priced in arrays"):
+        tpsim.grid(**asked, overrides=["workload.kind=decode"], batches=[8, 16], contexts=[1024])
+
+
+def test_a_stage_works_on_one_part_at_a_time_and_keeps_none():
+    assert {each.in_flight for each in served(pp=4, parts=4, kind="decode", context=1024).pipeline.alike} == {1}
+
+
 def test_drafts_beside_several_parts_are_refused():
     with pytest.raises(InputError, match="drafts beside several parts"):
         served(pp=2, parts=2, kind="decode", context=512, speculation={"tokens": 2, "acceptance": 0.8})

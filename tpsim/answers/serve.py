@@ -215,8 +215,12 @@ def whole_stack(plan: PlanResult) -> Sizes:
 
 def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     """Bytes that each token of a sequence adds to all layers' caches, however split: nothing to those of windows."""
-    one = replace(sizes, dims={**sizes.dims, "b": 1, "t": 1, HELD: 0}, loops={**sizes.loops, "microbatches": 1})
-    return cache_bytes(lowered, one)
+    return cache_bytes(lowered, of_one(sizes, {"t": 1, HELD: 0}))
+
+
+def of_one(sizes: Sizes, dims: Mapping[str, int] = {}) -> Sizes:
+    """Those of one sequence alone, with other dims in place of some."""
+    return replace(sizes, dims={**sizes.dims, "b": 1, **dims}, loops={**sizes.loops, "microbatches": 1})
 
 
 def cache_bytes(lowered: Lowered, sizes: Sizes) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.answers.derivation import CHECKS, Derivation, derived
 from tpsim.answers.memory import ChipMemory  # noqa: TC001 - JSON Schemas read types
-from tpsim.answers.serve import cache_bytes, whole_stack
+from tpsim.answers.serve import cache_bytes, of_one, whole_stack
 from tpsim.quantity.size import over
 from tpsim.quantity.units import Dimension, show
 from tpsim.question.prices import sent, sizes_of
@@ -76,8 +76,7 @@ class Both:
     @property
     def of_one(self) -> Sizes:
         """The sizes of one prompt on all stages."""
-        whole = whole_stack(self.prompt)
-        return replace(whole, dims={**whole.dims, "b": 1}, loops={**whole.loops, "microbatches": 1})
+        return of_one(whole_stack(self.prompt))
 
     @property
     def sent_bytes(self) -> Any:

@@ -125,12 +125,13 @@ class Work:
         """One step, as it takes its turn among steps that are alike; briefly: told of the rank that it hangs on."""
         ran = self.ran()
         full = [self._full(ran, rank) for rank in range(self.stages.ranks)]
-        spans = self._spans(ran, full)
+        turn = around(ran, self.kinds) if self.in_turn else None
+        spans = (
+            [RankSpan(rank, 0, turn.seconds) for rank in range(self.stages.ranks)] if turn else self._spans(ran, full)
+        )
         longest = max(spans, key=lambda span: span.seconds)
         spans = [span if span is longest else span._replace(lead_s=0) for span in spans]  # they wait for messages
-        last = max(self._meeting(longest.rank), key=lambda rank: self._met(full[rank]))
-        turn = around(ran, self.kinds) if self.in_turn else None
-        last = turn.rank if turn else last
+        last = turn.rank if turn else max(self._meeting(longest.rank), key=lambda rank: self._met(full[rank]))
         due = {kind: self.gathered[kind].due for kind in self.waiting}
         path = Path(
             ran, longest.rank, last, self.stages.chunks, self.kinds, self.timed, self.hop, due, turn and turn.on_it
@@ -290,8 +291,6 @@ class Work:
         What several stages have together begins when the last of them comes, what hangs on it when it has ended.
         """
         from_first, spans = self.schedule.is_forward, list[RankSpan]()
-        if self.in_turn:
-            return [RankSpan(rank, 0, around(ran, self.kinds).seconds) for rank in range(self.stages.ranks)]
         for rank, (starts, own, alone) in enumerate(zip(ran.starts, self.own, full, strict=True)):
             end = max(self._met(full[other]) for other in self._meeting(rank)) + own.behind_s
             spans.append(RankSpan(rank, 0 if from_first else starts[0], end, alone.lead.seconds))

@@ -16,7 +16,7 @@ from tpsim.layouts.reason import Reason, reason
 from tpsim.layouts.sorts import Alike, sorts
 from tpsim.quantity.room import ends
 from tpsim.quantity.size import total
-from tpsim.question.serving import no_room, prefill_of, unit_of
+from tpsim.question.serving import no_room, prefill_of, unit_of_part
 from tpsim.question.serving_file import PROMPTS, ServeFields
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ class Served:
     @cached_property
     def _units(self) -> Any:
         """What a layout splits sequences into."""
-        units = [unit_of(case) // case.workload.microbatches for case in self.group.meshes]
-        return np.array(units, dtype=float)[self.group.on] * self.group.microbatches
+        parts = np.array([unit_of_part(case) for case in self.group.meshes], dtype=float)[self.group.on]
+        return parts * self.group.microbatches
 
 
 def planned_alone(question: Question) -> bool:

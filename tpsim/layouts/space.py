@@ -184,8 +184,8 @@ def spaces(
     inner |= {role: (_count(f"--{role} {size}", role, size),) for role, size in sizes.items()}
     places = {".".join(edit.keys): edit.place for edit in stated}
     places |= {".".join(axis.keys): (axis.edits or [axis])[0].place for name, axis in asked.items() if name in MESH}
-    edits = [edit for name, axis in asked.items() if name in MESH for edit in axis.edits or ()]
-    places |= {f"{'.'.join(edit.keys)}={edit.value}": edit.place for edit in edits}
+    sized = (edit for name, axis in asked.items() if name in MESH for edit in axis.edits or ())
+    places |= {f"{'.'.join(edit.keys)}={edit.value}": edit.place for edit in sized}
     cells = product(*(axis.edits or _none(axis) for axis in outer))
     made = [_space(document, chips, inner, cell, places) for cell in cells]
     for name, axis in asked.items():

@@ -108,9 +108,13 @@ def draft_of(question: Question) -> Question | None:
 
 def unit_of(question: Question) -> int:
     """What its layout, that of its draft, and its parts split sequences into: a batch is a multiple of that."""
-    own = lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
-    own *= question.workload.microbatches
+    own = unit_of_part(question) * question.workload.microbatches
     return lcm(own, unit_of(question.draft)) if question.draft else own
+
+
+def unit_of_part(question: Question) -> int:
+    """What its layout splits the sequences of a part of its batch into."""
+    return lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
 
 
 def no_room(question: Question) -> InputError:
