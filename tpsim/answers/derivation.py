@@ -28,6 +28,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "compute": ("tests/cost/test_compute.py", "tests/cost/test_step.py", "tests/cost/test_timeline.py"),
     "stragglers": ("tests/cost/test_stragglers.py",),
     "speculation": ("tests/answers/test_speculation.py",),
+    "mixed": ("tests/answers/test_mixed.py",),
     "constant": ("tpsim hw validate",),
 }
 """What holds a kind of number against something that does not know its formula."""

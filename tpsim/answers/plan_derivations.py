@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number, of_rank
-from tpsim.answers.step_derivations import RATE, RATES, SERVED, STEP, TPOT, pipeline, rate, serve, step
+from tpsim.answers.serve_derivations import SERVED, noun_of, serve
+from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, step
 from tpsim.cost.collectives import singles
 from tpsim.cost.memory import Kept, kept, memory
 from tpsim.machine.algorithms import ALGORITHMS
@@ -56,16 +57,20 @@ def names_in(result: PlanResult) -> dict[str, str]:
     calls |= {name: f"the calls of array {name}" for name in arrays}
     calls |= {name: f"the calls of block {name}" for name in blocks}
     told = [*result.serve] if result.serve else []
-    served = {f"serve.{name}": noun for name, (noun, _) in SERVED.items() if name in told}
+    served = {f"serve.{name}": noun_of(result.serve, name) for name in SERVED if result.serve and name in told}
     if "servers" in told:
         from tpsim.answers import servers
 
         served |= {f"serve.servers.{name}": noun for name, (noun, _) in servers.NOUNS.items()}
+    if "mixed" in told:
+        from tpsim.answers import mixed
+
+        served |= {f"serve.mixed.{name}": noun for name, (noun, _) in mixed.NOUNS.items()}
     if result.serve and (ahead := result.serve.speculation):
         from tpsim.answers.speculation_derivations import NOUNS
 
         known = {f"serve.speculation.{name}": noun for name, (noun, _) in NOUNS.items() if name in [*ahead]}
-        served = {**served, "serve.tpot_s": TPOT, **known}
+        served = {**served, **known}
     cache = {f"memory.{CACHE}": f"bytes of {CACHE} on one chip"} if served else {}
     every = {name: noun for name, noun in numbers().items() if not (served and name.startswith(TRAINED))}
     cache |= {f"memory.{ON_HOST}": "bytes of one chip on its host"} if result.memory.host_bytes is not None else {}

@@ -77,7 +77,9 @@ class PlanStep(Step):
 
     @cached_property
     def pace_s(self) -> Any:
-        """Seconds of the plan's tokens: of the step, or where it verifies drafts, of all these by the token."""
+        """Seconds of the plan's tokens: of the step, or of what a token takes with drafts, or beside prompts."""
+        if mixed := self.plan.serve and self.plan.serve.mixed:
+            return mixed.tpot_s
         ahead = self.plan.serve and self.plan.serve.speculation
         return ahead.step_s / ahead.expected_tokens if ahead else self.time_s
 

@@ -60,7 +60,10 @@ def outcome(plan: PlanResult) -> Outcome:
 
 
 def _spent(plan: PlanResult) -> tuple[Any, Any, Any]:
-    """Seconds of kernels, of exposed communication, and of waiting for stages; with drafts by the token, theirs too."""
+    """Seconds of kernels, of exposed communication, and of waiting for stages; with drafts by the token, theirs too.
+
+    Beside prompts they are those of a step that decodes alone.
+    """
     spent = plan.step.compute_s, plan.step.exposed_s, plan.step.bubble_s
     ahead = plan.serve and plan.serve.speculation
     if not ahead:
@@ -151,6 +154,8 @@ def _parts(plan: PlanResult) -> dict[str, float]:
     if ahead := plan.serve and plan.serve.speculation:
         parts = {**parts, "drafts": ahead.tokens * ahead.draft_s}
         return {name: seconds / ahead.expected_tokens for name, seconds in parts.items()}
+    if plan.serve and plan.serve.mixed:
+        parts["prompts beside"] = float(plan.step.pace_s - plan.step.time_s)
     return parts
 
 

@@ -22,6 +22,7 @@ from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tpsim.answers.mixed import MixedSteps
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.servers import Servers
     from tpsim.answers.speculation import Speculated
@@ -48,6 +49,7 @@ class Serve(Record):
     prompts_share        of that time, what prompts take
     served_tokens_per_s_chip  new tokens of replies per second and chip, of all chips that read prompts or decode
     speculation          what drafting ahead comes to; left out where nothing is drafted
+    mixed                steps that read pieces of prompts beside decoding; left out where these take turns
     cache_bytes_per_token  that a sequence adds, all layers and all chips together, copies not counted; to the cache of
                          a window, which holds no more, nothing
     """
@@ -55,20 +57,32 @@ class Serve(Record):
     told: ClassVar[tuple[str, ...]] = (
         *("ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip"),
         *("requests_per_s?", "prompts_share?", "served_tokens_per_s_chip?", "bytes_bound_share", "pauses_share"),
-        *("largest_batch", "cache_bytes_per_token", "speculation?", "servers?"),
+        *("largest_batch", "cache_bytes_per_token", "speculation?", "mixed?", "servers?"),
     )
 
     late: ClassVar[Mapping[str, str]] = {
         "Speculated": "tpsim.answers.speculation",
         "Servers": "tpsim.answers.servers",
+        "MixedSteps": "tpsim.answers.mixed",
     }
 
     plan: PlanResult
     work: Inference
 
+    @cached_property
+    def mixed(self) -> MixedSteps | None:
+        """Steps that read prompts beside decoding; left out where these take turns."""
+        if self.work.budget is None:
+            return None
+        from tpsim.answers.mixed import MixedSteps
+
+        return MixedSteps(self.plan, self.work.budget)
+
     @property
     def ttft_s(self) -> Seconds | None:
         """Until the first token; left out of a step of decoding alone."""
+        if self.mixed:
+            return self.mixed.ttft_s
         prompt = {"serve": self.plan.prefill, "prefill": self.plan}.get(self.work.kind)
         return None if prompt is None else float(prompt.step.ended_s)
 
@@ -131,8 +145,8 @@ class Serve(Record):
 
     @property
     def prompts_share(self) -> Number | None:
-        """Of that time, what prompts take: all of a request that is no step of decoding."""
-        if self.requests_per_s is None or self.reply_s is None or self.tpot_s is None:
+        """Of that time, what prompts take: all of a request that is no step of decoding; none of mixed steps."""
+        if self.mixed or self.requests_per_s is None or self.reply_s is None or self.tpot_s is None:
             return None
         fields: Any = self.plan.question.stated.file.workload
         return 1 - fields.steps * self.tpot_s / self.reply_s
@@ -301,6 +315,7 @@ def filled_up(question: Question, memo: Memo) -> Question:
 def largest_batch(question: Question, lowered: Lowered, memo: Memo) -> int:
     """The most sequences with room in memory, a multiple of what the layout splits them into; 0 if not even these.
 
+    Where steps read prompts beside decoding no more than these keep up with.
     Room falls with every sequence, and by about as much.
     """
     from tpsim.quantity.room import most
@@ -311,4 +326,9 @@ def largest_batch(question: Question, lowered: Lowered, memo: Memo) -> int:
         work = replace(question.workload, global_batch=units * unit)
         return float(fullest(chips_at_most(replace(question, workload=work), lowered, memo)).room_bytes)
 
-    return most(room) * unit  # type: ignore[no-any-return]  # of a number of units
+    found = most(room) * unit
+    if (work := question.inference) and work.budget:
+        from tpsim.question.mixed import most_slots
+
+        found = min(found, most_slots(question) // unit * unit)
+    return found  # type: ignore[no-any-return]  # of a number of units

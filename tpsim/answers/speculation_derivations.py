@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpsim.answers.derivation import CHECKS, Derivation
-from tpsim.answers.step_derivations import EXPECTED, made_of
+from tpsim.answers.serve_derivations import EXPECTED
+from tpsim.answers.step_derivations import made_of
 from tpsim.quantity.units import show
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ NOT_SERVED = (
     SLOWED,
     "jitter, stragglers, failures",
     "memory that stands in no list of arrays: what a library works in, graphs",
-    "queues, prompts and decoding in one step, sequences of unlike lengths",
+    "queues, sequences of unlike lengths",
     DISTURBED,
 )
 """The same of a plan of inference."""
@@ -67,16 +67,19 @@ UNPAGED = "blocks of a paged cache that are not full: workload.cache_block state
 
 SPECULATED = "drafts as trees, acceptance that falls from draft to draft, what draws and compares their probabilities"
 
+IN_TURN = "pieces of prompts read beside decoding: workload.step_tokens states the tokens of such a step"
+
 SENT_LAYERS = "caches sent layer by layer while their prompt is read; requests that servers of prompts wait for"
 
 RETURNED = "tokens on their way from the last stage, which samples them, to the first"
 
 ALONE = "kernels run one after another, each at the slower of matrix unit and memory"
 ADAMW = "the optimizer is AdamW: master weights and two moments of every parameter, updated by one kernel per layer"
-SERVED = (
-    "prompts are read at once, with all of their batch; all sequences of a batch are as long",
-    "products that leave units of the chip without a tile are cut so that all of them work on what there is",
-)
+AT_ONCE = "prompts are read at once, with all of their batch; all sequences of a batch are as long"
+BESIDE = "a sequence begins as one ends, evenly over time, and none waits for a slot; all are as long"
+"""How prompts are read: all of a batch in one step, or in pieces beside decoding."""
+
+SERVED = ("products that leave units of the chip without a tile are cut so that all of them work on what there is",)
 """What every plan of inference takes for granted, beside that."""
 
 PLAIN = "attention is plain: scores go through memory, the whole s by s"
@@ -93,7 +96,9 @@ def taken_for_granted(question: Question) -> tuple[str, ...]:
     counted = flops_counted(question.assume.mfu, dims)
     rates = f"MFU and HFU count {counted}; HFU counts what is run again or repeated, too"
     attention = FUSED[practice.causal] if practice.attention == "fused" else PLAIN
-    return attention, ALONE, *(SERVED if question.inference else (ADAMW,)), rates
+    if not question.inference:
+        return attention, ALONE, ADAMW, rates
+    return attention, ALONE, BESIDE if question.inference.budget else AT_ONCE, *SERVED, rates
 
 
 def not_modelled(question: Question) -> tuple[str, ...]:
@@ -111,8 +116,14 @@ def not_modelled(question: Question) -> tuple[str, ...]:
 
 def _beside_steps(question: Question) -> Iterator[str]:
     """Of inference what is not modelled of caches, between stages and servers, and of drafts."""
-    block, drafted = (question.inference.block, question.inference.drafted) if question.inference else (1, 0)
-    there = {UNPAGED: block <= 1, RETURNED: question.schedule, SPECULATED: drafted, SENT_LAYERS: question.prompts}
+    work = question.inference
+    there = {
+        UNPAGED: not work or work.block <= 1,
+        IN_TURN: work and work.kind == "serve" and not work.budget and not question.prompts,
+        RETURNED: question.schedule,
+        SPECULATED: work and work.drafted,
+        SENT_LAYERS: question.prompts,
+    }
     return (text for text, stands in there.items() if stands)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tpsim.answers.changes import FieldChange
+    from tpsim.answers.mixed import MixedSteps
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.serve import Serve
 
@@ -84,6 +85,7 @@ def servers_lines(plan: PlanResult) -> Iterator[Line]:
         return
     if not (servers := serve.servers):
         turns = f"prompts and replies in turn, prompts {percent(serve.prompts_share or 0)} of the time"
+        turns = mixed_text(serve.mixed) if serve.mixed else turns
         yield Line(f"{turns}: {serve.requests_per_s:.3g} requests/s; {served_text(serve)}", "servers")
         return
     at_once, held = plan.prefill.question.workload.global_batch, servers.prompt_memory
@@ -95,6 +97,14 @@ def servers_lines(plan: PlanResult) -> Iterator[Line]:
     both = f"{servers.prompt_servers:,} of prompts and {servers.decode_servers:,} that decode"
     near = f"{servers.ratio:.3g} of prompts for each that decodes; {both} lose {percent(servers.lost_share)}"
     yield Line(f"{near}; {served_text(serve)}", "servers")
+
+
+def mixed_text(mixed: MixedSteps) -> str:
+    """Which steps read pieces of prompts, of how many tokens, and how long these take."""
+    read = f"{mixed.reading:.3g} x " if mixed.reading > 1 else ""
+    pieces = f"pieces of up to {read}{mixed.piece_tokens:,.4g} tokens of prompts in {percent(mixed.share)} of steps"
+    longest = f", at most {show(mixed.longest_s, 'seconds')}" if mixed.longest_s > mixed.step_s else ""
+    return f"{pieces}, {show(mixed.step_s, 'seconds')} beside decoding of {show(mixed.decode_s, 'seconds')}{longest}"
 
 
 def served_text(serve: Serve) -> str:
@@ -112,6 +122,7 @@ def waits_text(plan: PlanResult, serve: Serve) -> str:
     """Seconds until the first token, and of a step of decoding, or with drafts of a token."""
     first = "" if serve.ttft_s is None else f"first token after {show(serve.ttft_s, 'seconds')}"
     per = f"token with {counted(serve.work.drafted, 'draft')}" if serve.work.drafted else "step of decoding"
+    per = "token" if serve.mixed else per
     step = "" if serve.tpot_s is None else f"{show(serve.tpot_s, 'seconds')} a {per}"
     return ", then ".join(filter(None, (first, step))) + (" if it fitted" if _outgrown(plan) else "")
 
@@ -125,6 +136,7 @@ def _outgrown(plan: PlanResult) -> bool:
 def _bound_of_inference(plan: PlanResult, serve: Serve) -> str:
     """What of compute sets the pace, with its share; else what does; of a step that verifies drafts."""
     what = "verification bound by" if serve.work.drafted else "bound by"
+    what = "decoding alone bound by" if serve.mixed else what
     if plan.step.bound_by != "compute":
         return f"{what} {IN_TURN.get(plan.step.bound_by, _bound(plan))}"
     by_bytes, paused = serve.bytes_bound_share, serve.pauses_share
@@ -181,8 +193,9 @@ def change_text(change: FieldChange) -> str:
 
 
 def per_what(plan: PlanResult) -> str:
-    """What seconds of its pace are of: a step, or where it verifies drafts a token."""
-    return "token" if plan.question.inference and plan.question.inference.drafted else "step"
+    """What seconds of its pace are of: a step, or where it verifies drafts, or others read prompts, a token."""
+    work = plan.question.inference
+    return "token" if work and (work.drafted or work.budget) else "step"
 
 
 SMALL = 0.0002

@@ -150,7 +150,7 @@ def shrink(question: Question, memo: Memo | None = None) -> Question:
     )
     if isinstance(workload, Inference):  # of a whole reply, one of its steps
         tokens = dims["t"]
-        one: dict[str, Any] = {"steps": 1, "fills": False, "block": 1, "speculation": None}
+        one: dict[str, Any] = {"steps": 1, "fills": False, "block": 1, "speculation": None, "budget": None}
         workload = replace(workload, kind=workload.serving.phase, attended=tokens, longest=tokens, **one)
     return replace(
         question,

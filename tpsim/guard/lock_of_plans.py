@@ -270,13 +270,14 @@ def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[
 
 
 def replied(served: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's; with drafts of a token.
+    """Seconds of a prompt, and with its reply, of a plan whose step is one of the reply's; of tokens that are no steps.
 
     Where other servers read prompts what these hold and send is among them.
     """
     if not served:
         return {}
-    names = (*(REPLY if served.get("reply_s") is not None else ()), *((TPOT,) if served.get("speculation") else ()))
+    unlike = served.get("speculation") or served.get("mixed")
+    names = (*(REPLY if served.get("reply_s") is not None else ()), *((TPOT,) if unlike else ()))
     servers = served.get("servers")
     beside = {PROMPT_PEAK: servers["prompt_memory"]["peak_bytes"]} if servers else {}
     return {name: served[name] for name in names} | {name: servers[name] for name in MOVED if servers} | beside

@@ -154,7 +154,8 @@ class Uses:
         step, memory = (*rows, *compute, *order, *late), (*chain.from_iterable(states), *cache)
         prompt, (drafts, read, held) = self._of_prompt() or step, self._of_draft()
         servers = self._of_servers()
-        tokens, memory = (*dict.fromkeys((*step, *drafts)),), (*memory, *held)
+        mixed = prompt if self.plan.serve and self.plan.serve.mixed else ()
+        tokens, memory = (*dict.fromkeys((*step, *drafts, *mixed)),), (*memory, *held)
         room = self._of_machine(self._read(lambda plan: plan.question.machine.chip.memory.capacity.value))
         demands = {
             "best": (*room, *tokens, *memory),

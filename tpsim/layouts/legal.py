@@ -86,7 +86,7 @@ class Legal:
         """Numbers of microbatches, together those that a cut of the model does not tell apart; how many are covered."""
         batch, dp = self.base.workload.global_batch, ways.dp
         work = self.base.inference
-        some = divisors((1 if work.drafted else ways.pp) if work else batch // dp or 1)
+        some = divisors((1 if work.drafted or work.budget else ways.pp) if work else batch // dp or 1)
         every = self.space.values("microbatches", some, self.base.workload.microbatches)
         parts = [m for m in every if not self._covered(ways, m)]
         covered = len(every) - len(parts)

@@ -212,9 +212,9 @@ class Served:
 
 
 def planned_alone(question: Question) -> bool:
-    """True of inference where a plan alone tells: which paths are taken, whether a forced algorithm can be, drafts."""
+    """True of inference where a plan alone tells: paths, whether a forced algorithm can be, drafts, mixed steps."""
     work, forced = question.inference, question.force.algorithm is not None and question.cost_model != "book"
-    return work is not None and (forced or question.planner == "cheapest" or bool(work.drafted))
+    return work is not None and (forced or question.planner == "cheapest" or bool(work.drafted or work.budget))
 
 
 def _may_do(question: Question, step_s: Any, prompt_s: Any) -> Any:

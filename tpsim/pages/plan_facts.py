@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim import __version__
 from tpsim.algebra.mesh import sized
+from tpsim.answers.verdict import percent
 from tpsim.fabric.placement import in_one_line
 from tpsim.program.frameworks import PRACTICES
 from tpsim.program.update import CLIP
@@ -19,6 +20,7 @@ from tpsim.report.table import Column
 
 if TYPE_CHECKING:
     from tpsim.answers.memory import ChipMemory
+    from tpsim.answers.mixed import MixedSteps
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.speculation import Speculated
     from tpsim.program.layout import Layout
@@ -258,7 +260,9 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
     serve, prompt = result.serve, result.prefill
     if serve is None:
         return
-    if prompt:
+    if serve.mixed:
+        yield _mixed(serve.mixed)
+    elif prompt:
         parts = (prompt.step.time_s, prompt.step.compute_s, prompt.step.exposed_s)
         whole, compute, exposed = (show(float(part), "seconds") for part in parts)
         made_of = f"compute {compute} + exposed communication {exposed}{prompt.step.all_waits}"
@@ -276,6 +280,16 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
     if serve.copies > 1:
         yield f"every part of the cache is held by {serve.copies:g} chips: layout.cache=sequence, or batch, splits them"
     yield f"cache {show(float(serve.cache_bytes_per_token), 'bytes')} per token of a sequence, all chips together"
+
+
+def _mixed(mixed: MixedSteps) -> str:
+    """How prompts are read beside decoding, and what that makes of a token."""
+    step, first, token, decode = (
+        show(seconds, "seconds") for seconds in (mixed.step_s, mixed.ttft_s, mixed.tpot_s, mixed.decode_s)
+    )
+    read = f"a prompt in {mixed.pieces:.4g} steps of {step}, beside {mixed.decoding:,.4g} that decode: {first}"
+    others = "" if mixed.share == 1 else f", others decode alone in {decode}"
+    return f"{read}; {percent(mixed.share)} of steps read prompts{others}: {token} a token"
 
 
 def _speculated(ahead: Speculated) -> Iterator[str]:

@@ -92,6 +92,7 @@ class Where:
     kernel  the fused kernel that it is a part of, its kind first: ``norm.attention``; "" for none
     again   why it is emitted a second time, because backward needs what was not kept; "" the first time
     kind    of the layer in which it stands: each is traced for itself
+    apart   of inference True from caches to what attention makes: that prompts and replies of one step do each alone
     """
 
     act: Act
@@ -102,6 +103,7 @@ class Where:
     again: Again = ""
     chunks: tuple[int, ...] = (0,)
     kind: str = ALIKE
+    apart: bool = False
     layer: int | None = field(init=False, repr=False, compare=False)
     microbatch: int | None = field(init=False, repr=False, compare=False)
     _others: dict[Hashable, Where] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -27,6 +27,8 @@ from tpsim.program.trace import Path, Trace, book_path
 from tpsim.program.transformer import forward
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.layout import Layout
     from tpsim.program.practice import Practice
@@ -174,6 +176,10 @@ class Served(Text):
     serving: Serving = field(kw_only=True)
     appended: dict[tuple[str, int | None], Array] = field(default_factory=dict)
 
+    def apart(self) -> AbstractContextManager[None]:
+        """What follows prompts and replies of one step do each alone."""
+        return self.trace.at(self.trace.where.but(apart=True))
+
 
 def attention(text: Served, block: Attention, x: Array) -> Array:
     """Attention over a cache to which the step's own keys and values have been added."""
@@ -181,6 +187,15 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "attention reads the normed stream", name="attention.in")
         q, k, v = headed(text, block, x)
+    with text.apart():
+        mixed = _attended(text, block, (q, k, v))
+    with text.inside("attention", "block"):
+        return text.linear("attention.out", ("b", "s", "h"), mixed, "Wo")
+
+
+def _attended(text: Served, block: Attention, heads: tuple[Array, Array, Array]) -> Array:
+    """What queries take of all values, those of the cache too; keys and values of new tokens are written into it."""
+    trace, (q, k, v) = text.trace, heads
     caches = _cached(text, {"K": k, "V": v})
     region = "cache" if text.serving.cached else "heads"
     if not text.serving.cached:
@@ -191,7 +206,7 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
         query = trace.lin("attention.wide", trace.pin(q, region, ""), dtype=STATISTIC)
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, query, keys), values)
     with text.inside("attention", "block"):
-        return text.linear("attention.out", ("b", "s", "h"), _narrow(text, mixed, q.dtype), "Wo")
+        return _narrow(text, mixed, q.dtype)
 
 
 def latent_attention(text: Served, block: Latent, x: Array) -> Array:
@@ -203,13 +218,23 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
     """
     from tpsim.program.blocks import latent
 
-    trace = text.trace
     with text.inside("attention", "block"):
         q, q_rope, own, k_rope = latent.headed(text, block, x)
-    latents, rotated = _cached(text, {"C": own, "R": k_rope})
+    with text.apart():
+        made = _of_latents(text, block, (q, q_rope), (own, k_rope))
+    with text.inside("attention", "block"):
+        return text.linear("attention.out", ("b", "s", "h"), made, "Wo")
+
+
+def _of_latents(text: Served, block: Latent, queries: tuple[Array, Array], own: tuple[Array, Array]) -> Array:
+    """What queries take of the values of all latents; own: the latents of new tokens, and their rotated keys."""
+    from tpsim.program.blocks import latent
+
+    trace, (q, q_rope) = text.trace, queries
+    latents, rotated = _cached(text, dict(zip("CR", own, strict=True)))
     if text.serving.phase == "prefill":
-        read = _rows_of(text, latents, rotated, q.dtype) if text.serving.cached else latent.as_read(text, own, k_rope)
-        return latent.expanded(text, block, (q, q_rope), read)
+        read = _rows_of(text, latents, rotated, q.dtype) if text.serving.cached else latent.as_read(text, *own)
+        return latent.expanded(text, block, queries, read)
     with text.inside("attention", "block"):
         query = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
     with text.inside("attention", "cache", "attention"):
@@ -219,8 +244,7 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
         taken = latent.weights(text, block, (query, q_rope), (latents, rotated))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "x"), taken, latents)
     with text.inside("attention", "block"):
-        values = text.linear("attention.values", ("b", "s", "g", "o"), _narrow(text, mixed, q.dtype), "Wv")
-        return text.linear("attention.out", ("b", "s", "h"), values, "Wo")
+        return text.linear("attention.values", ("b", "s", "g", "o"), _narrow(text, mixed, q.dtype), "Wv")
 
 
 def sampled(text: Served, x: Array) -> Array:

@@ -72,6 +72,11 @@ _NAMES = {
         "max_num_seqs",
         "max_running_requests",
     ),
+    "workload.step_tokens, of prompts and replies": (
+        "max_num_batched_tokens",
+        "chunked_prefill_size",
+        "max_num_tokens",
+    ),
     "workload.speculation, of inference": ("speculative_config", "speculative_decoding"),
     "workload.speculation.tokens, of inference": ("num_speculative_tokens", "speculative_num_steps", "max_draft_len"),
     "workload.speculation.draft, of inference": ("speculative_model", "speculative_draft_model_path", "draft_model"),

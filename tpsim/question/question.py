@@ -52,8 +52,8 @@ class Workload:
 
     @property
     def sequences(self) -> int:
-        """Sequences per microbatch over all data shards: b."""
-        return self.global_batch // self.microbatches
+        """Sequences per microbatch over all data shards: b. A mean of several steps has no whole number of them."""
+        return self.global_batch // self.microbatches if self.microbatches > 1 else self.global_batch
 
     @property
     def tokens(self) -> int:
@@ -104,6 +104,7 @@ class Inference(Workload):
     fills     True while it is not known how many sequences memory has room for
     block     tokens of a block of its cache, the last of which is filled by chance
     speculation  of a step that verifies drafts: of what is new in it all but one token
+    budget    tokens of a step of a data shard at most, where it reads pieces of prompts beside decoding; else None
     """
 
     attended: Any
@@ -113,6 +114,7 @@ class Inference(Workload):
     fills: bool = False
     block: int = 1
     speculation: Speculation | None = None
+    budget: int | None = None
 
     @property
     def drafted(self) -> int:

@@ -57,6 +57,11 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
         return Inference(**common, seq=tokens + drafted, attended=context + drafted, longest=context + drafted)
     prompt, steps = fields.prompt, max(fields.steps, 1)
     mean, room = prompt + (steps + 1) / 2, prompt + fields.output  # the mean of prompt + 1 .. prompt + steps
+    if fields.step_tokens:
+        from tpsim.question.mixed import refuse_unmixed
+
+        refuse_unmixed(fields, read)
+    common |= {"budget": fields.step_tokens}
     return Inference(**common, seq=1 + drafted, attended=mean + drafted, longest=room + drafted, steps=steps)
 
 
@@ -78,17 +83,29 @@ def _speculation(fields: DecodingFields, read: Stated) -> Speculation | None:
 
 
 def prefill_of(question: Question) -> Question:
-    """The question of the prompt, of one whose workload is a prompt and its reply."""
+    """The question of the prompt, of one whose workload is a prompt and its reply.
+
+    Where steps read pieces of prompts beside decoding that of such a step, as if all of its tokens were of prompts.
+    """
     if question.prompts:
         return replace(question.prompts, planner=question.planner)
     fields, work = question.stated.file.workload, question.workload
     if not isinstance(fields, ServeFields) or not isinstance(work, Inference):
         raise TypeError(work)
+    if work.budget:
+        from tpsim.question.mixed import fullest_step
+
+        return fullest_step(question)
     serving = replace(work.serving, phase="prefill", cached=False)
     reading: dict[str, Any] = {"kind": "prefill", "steps": 1, "serving": serving, "speculation": None}
     prompt = replace(work, seq=fields.prompt, attended=fields.prompt, **reading)
-    force = question.force if question.stated.file.collectives.launch else question.force._replace(launch=None)
-    return replace(question, workload=prompt, force=force)
+    return replace(without_graph(question), workload=prompt)
+
+
+def without_graph(question: Question) -> Question:
+    """The same with collectives launched as those of prompts are, unless it is stated how all of them are."""
+    stated = question.stated.file.collectives.launch
+    return question if stated else replace(question, force=question.force._replace(launch=None))
 
 
 def draft_of(question: Question) -> Question | None:
@@ -187,6 +204,10 @@ def serving_problems(
     split  True for sequence parallelism
     """
     tp, dp, _ = ways
+    if work.budget:
+        from tpsim.question.mixed import budget_problems
+
+        yield from budget_problems(work, dp, at)
     if split and work.seq % tp:
         message = f"{work.seq} new tokens are not divisible by tp {tp}, which sequence_parallel splits them over"
         yield Problem("sequence-not-divisible", message, at("layout", "sequence_parallel"), "sequence_parallel: false")

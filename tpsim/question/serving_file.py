@@ -134,6 +134,12 @@ class ServeFields(DecodingFields):
     kind: Literal["serve"]
     prompt: Count = Field(description="tokens of a sequence", examples=[1024])
     output: Count = Field(description="tokens of the reply, the first of which is the prompt's", examples=[256])
+    step_tokens: Annotated[int, Field(strict=True, ge=2)] | None = Field(
+        None,
+        description="tokens of a step at most, by which prompts are read in pieces beside decoding (chunked prefill), "
+        "of each data shard; none: prompts and replies take turns",
+        examples=[2048],
+    )
 
     @property
     def steps(self) -> int:

@@ -40,7 +40,8 @@ def write(text: Text, block: Latent, x: Array) -> Array:
     """
     with text.inside("attention", "block"):
         q, q_rope, *own = headed(text, block, x)
-        return expanded(text, block, (q, q_rope), as_read(text, *own))
+        made = expanded(text, block, (q, q_rope), as_read(text, *own))
+        return text.linear("attention.out", ("b", "s", "h"), made, "Wo")
 
 
 PLACES = {"block": "block", "stream": "compressed"}
@@ -65,7 +66,7 @@ def _whole(text: Text, x: Array) -> Array:
 
 
 def expanded(text: Text, block: Latent, queries: tuple[Array, Array], read: tuple[Array, Array]) -> Array:
-    """Attention with keys and values of every head.
+    """What attention makes with keys and values of every head.
 
     read  latents, and rotated keys, of the tokens that it reads: `as_read`, or those of a cache
     """
@@ -77,7 +78,7 @@ def expanded(text: Text, block: Latent, queries: tuple[Array, Array], read: tupl
         k, k_rope, v = (trace.pin(array, "heads", "", streamed=streamed) for array in (k, k_rope, v))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "o"), weights(text, block, (q, q_rope), (k, k_rope)), v)
     with text.inside("attention", "block"):
-        return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+        return trace.pin(mixed, "block", "")
 
 
 def as_read(text: Text, latent: Array, k_rope: Array) -> tuple[Array, Array]:

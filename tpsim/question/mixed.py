@@ -1,0 +1,201 @@
+"""Steps that read pieces of prompts beside decoding: how many sequences do which, and what is asked of each kind.
+
+A sequence begins as one ends, so that all slots of a batch are taken. Steps have a token of every sequence that
+decodes, and in what room is left a piece of a prompt, one prompt after another (Agrawal et al. 2024, Sarathi-Serve,
+algorithm 3; vLLM, v1/core/sched/scheduler.py).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tpsim.quantity.errors import At, InputError, Problem
+from tpsim.question.question import Inference
+from tpsim.question.serving import unit_of_part, without_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpsim.question.question import Question
+    from tpsim.question.serving_file import ServeFields
+    from tpsim.question.stated import Stated
+
+FIELD = ("workload", "step_tokens")
+"""Where the tokens of such a step are stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """What steps have in the mean, of chips that have every sequence together.
+
+    slots   sequences that are there at once
+    tokens  of a step at most
+    prompt  tokens of a prompt
+    steps   of decoding behind it
+    """
+
+    slots: float
+    tokens: float
+    prompt: int
+    steps: int
+
+    @property
+    def room(self) -> float:
+        """Tokens of prompts that a step has room for, beside those of all others."""
+        return max(1, self.tokens - self.slots + 1)
+
+    @property
+    def pieces(self) -> float:
+        """Steps that read a prompt; where the next one would wait for it, that has what its last piece leaves."""
+        whole = ceil(self.prompt / self.room)
+        in_turn = self.steps / (self.slots - 1) if self.slots > 1 else whole
+        return max(1, min(whole, max(self.prompt / self.room, in_turn)))
+
+    @property
+    def begun(self) -> float:
+        """Sequences that begin in a step, as many as end: each has its slot for all of its steps."""
+        return self.slots / (self.pieces + self.steps)
+
+    @property
+    def due(self) -> float:
+        """Tokens that a step has in the mean: more than it may have where some slots would stay empty."""
+        return self.begun * (self.prompt + self.steps)
+
+    @property
+    def share(self) -> float:
+        """Of all steps, those that read prompts."""
+        return min(1, self.begun * self.pieces)
+
+    @property
+    def reading(self) -> float:
+        """Sequences whose prompts such a step reads."""
+        return max(1, self.begun * self.pieces)
+
+    @property
+    def decoding(self) -> float:
+        """Sequences that decode in such a step; in all others every one does."""
+        return self.slots - self.reading
+
+    @property
+    def cut(self) -> tuple[Piece, ...]:
+        """What a prompt is read in: full steps, in the mean of what they attend to, and a last one with the rest."""
+        if self.pieces == 1 or self.pieces % 1:
+            each = self.prompt / self.pieces
+            return (Piece(self.pieces, each, self.prompt if self.pieces == 1 else (self.prompt + each) / 2),)
+        full = self.pieces - 1
+        last = Piece(1, self.prompt - full * self.room, self.prompt)
+        return Piece(full, self.room, self.room * self.pieces / 2), last
+
+
+class Piece(NamedTuple):
+    """Pieces of a prompt that are alike: so many, of so many new tokens each, which attend to so many in the mean."""
+
+    many: float
+    tokens: float
+    attended: float
+
+
+class Kinds(NamedTuple):
+    """A step that reads prompts beside decoding, as questions.
+
+    whole    every sequence, each with as many new tokens as all have in the mean
+    pieces   the pieces of prompts alone, behind what is read already
+    replies  what decodes beside them alone; None where nothing does
+    """
+
+    whole: Question
+    pieces: Question
+    replies: Question | None
+
+
+def mixed_of(question: Question) -> Mixed:
+    """What steps have of sequences that share chips, where they read prompts beside decoding."""
+    work = question.workload
+    if not isinstance(work, Inference) or work.budget is None:
+        raise TypeError(work)
+    groups = unit_of_part(question)
+    return _mixed(work, groups, work.budget * question.mesh.size(*question.layout.roles["dp"]) / groups)
+
+
+def _mixed(work: Inference, groups: int, tokens: float) -> Mixed:
+    """Of so many groups of chips with sequences of their own."""
+    return Mixed(work.global_batch / groups, tokens, work.longest - work.steps - 1, work.steps)
+
+
+def kinds_of(question: Question, mixed: Mixed, piece: Piece) -> Kinds:
+    """A step with such a piece. Collectives are launched as those of a prompt: no graph has steps of any size."""
+    work: Any = question.workload
+    alone, groups = without_graph(question), work.global_batch / mixed.slots
+    tokens = (mixed.decoding + mixed.reading * piece.tokens) / mixed.slots
+    replies = replace(work, global_batch=groups * mixed.decoding, budget=None)
+    return Kinds(
+        _reading(alone, mixed, sequences=work.global_batch, tokens=tokens, attended=piece.attended),
+        _reading(alone, mixed, sequences=groups * mixed.reading, tokens=piece.tokens, attended=piece.attended),
+        replace(alone, workload=replies) if mixed.decoding else None,
+    )
+
+
+def fullest_step(question: Question) -> Question:
+    """A step of as many tokens as there may be, which reads the ends of prompts, as if all of them were of prompts."""
+    mixed, question = mixed_of(question), without_graph(question)
+    groups = question.workload.global_batch / mixed.slots * mixed.reading
+    tokens = mixed.tokens / mixed.reading
+    return _reading(question, mixed, sequences=groups, tokens=tokens, attended=mixed.prompt)
+
+
+def _reading(question: Question, mixed: Mixed, *, sequences: Any, tokens: Any, attended: Any) -> Question:
+    """A step of a prompt, of so many sequences with so many new tokens each."""
+    work: Any = question.workload
+    serving = replace(work.serving, phase="prefill", cached=mixed.pieces > 1)
+    read = {"kind": "prefill", "steps": 1, "serving": serving, "budget": None, "seq": tokens, "attended": attended}
+    return replace(question, workload=replace(work, global_batch=sequences, **read))
+
+
+def budget_problems(work: Inference, dp: int, at: At) -> Iterator[Problem]:
+    """What steps of so many tokens do not keep up with: then some slots would stay empty."""
+    if work.budget is None or work.fills:
+        return
+    mixed = _mixed(work, dp, work.budget)
+    if mixed.due <= mixed.tokens:
+        return
+    enough = mixed.slots * (mixed.prompt + mixed.steps) / (1 + mixed.steps)
+    message = (
+        f"steps of {work.budget} tokens do not keep up with {mixed.slots:g} sequences of a data shard: "
+        f"prompts of {mixed.prompt} tokens and replies of {mixed.steps + 1} would leave slots empty"
+    )
+    yield Problem("too-few-step-tokens", message, at(*FIELD), f"write at least {ceil(enough)}, or a smaller batch")
+
+
+def most_slots(question: Question) -> int:
+    """The largest batch that steps of so many tokens keep up with."""
+    work, dp = question.workload, question.mesh.size(*question.layout.roles["dp"])
+    if not isinstance(work, Inference) or work.budget is None:
+        raise TypeError(work)
+    budget = work.budget
+
+    def due(slots: int) -> int:
+        return ceil(_mixed(replace(work, global_batch=slots), 1, budget).due)
+
+    return dp * bisect_right(range(1, budget + 1), budget, key=due)
+
+
+def refuse_unmixed(fields: ServeFields, read: Stated) -> None:
+    """Refuse what steps that read prompts beside decoding are not planned with yet. Raises InputError."""
+    name = ".".join(FIELD)
+    if not fields.steps:
+        message = "a reply of one token is the prompt's own: no step has anything to decode"
+        raise InputError.one("nothing-to-decode", message, read.at("workload", "output"), f"leave {name} out")
+    others = {
+        ("workload", "speculation"): bool(fields.speculation and fields.speculation.tokens),
+        ("workload", "microbatches"): (fields.microbatches or 1) > 1,
+        ("prefill",): getattr(read.file, "prefill", None) is not None,
+        ("assume", "kernel_launch"): bool(read.file.assume.kernel_launch),
+        ("planner",): read.file.planner == "cheapest",
+    }
+    for keys, stated in others.items():
+        if stated:
+            message = f"{'.'.join(keys)} beside {name} is not supported yet: steps that read prompts know nothing of it"
+            raise InputError.one("not-supported-yet", message, read.at(*FIELD), f"leave one of both out: {name}")
