@@ -394,6 +394,15 @@ def test_what_a_token_takes_is_told_where_one_side_alone_has_drafts(saved):
     assert f"token {ms[1]} -> {ms[0]} (+50 %)" in diff(*reversed(given)).verdict
 
 
+@pytest.mark.parametrize("saved", [False, True], ids=["plans", "saved plans"])
+def test_what_a_token_takes_is_told_where_one_side_alone_reads_prompts_beside_it(saved):
+    sides = [plan("llama3-70b-h100-decode", overrides=some) for some in ([], ["workload.step_tokens=512"])]
+    ms = [f"{side.serve.tpot_s * 1e3:.4g} ms" for side in sides]
+    given = [side.to_json() for side in sides] if saved else sides
+    assert f"token {ms[0]} -> {ms[1]} (+34.4 %)" in diff(*given).verdict
+    assert [cause.name for cause in diff(*given).causes] == ["workload.step_tokens"]
+
+
 @pytest.mark.parametrize(
     ("layout", "causes"), [("{}", [("workload.speculation.layout.tp", "tensor", None)]), ("{tp: tensor}", [])]
 )

@@ -30,6 +30,10 @@ ASKED = {
         "llama3-70b-h100-decode",
         ("workload.speculation={tokens: 2, acceptance: 0.7, draft: llama-3-8b, layout: {}}", "require.tpot=< 20 ms"),
     ),
+    "pieces of prompts": (
+        "llama3-70b-h100-decode",
+        ("workload.step_tokens=512", "require={ttft: < 2 s, tpot: < 20 ms}"),
+    ),
     "a module that drafts": (
         "deepseek-v3-h100-decode",
         ("workload.batch=2048", "workload.speculation={tokens: 1, acceptance: 0.85, draft: mtp}"),
@@ -50,6 +54,7 @@ EVERY = {
     "its own machine": 3,
     "a reply": 2,
     "drafts": 3,
+    "pieces of prompts": 2,
     "a module that drafts": 9,
     "servers of prompts": 2,
 }
@@ -222,6 +227,14 @@ def test_a_lock_notices_another_acceptance_and_another_draft():
     acceptance, layout = moved.values()
     assert acceptance == {"tpot_s", "reply_s"}
     assert layout == {"tpot_s", "reply_s", "parameters_bytes", "cache_bytes", "peak_bytes"}
+
+
+def test_a_lock_notices_another_number_of_tokens_of_a_step():
+    """A step that decodes alone is the same."""
+    name, (_, *others) = ASKED["pieces of prompts"]
+    new = held(priced(resolve(name, overrides=["workload.step_tokens=320", *others])))
+    moved = {number.quantity for number in moved_in(name, before("pieces of prompts"), new)}
+    assert moved == {"ttft_s", "tpot_s", "reply_s", "peak_bytes"}
 
 
 MADE = ("ttft_s", "step_s", "tpot_s", "reply_s", "parameters_bytes", "cache_bytes", "peak_bytes", "require.tpot")

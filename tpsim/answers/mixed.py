@@ -70,10 +70,9 @@ class MixedSteps(Record):
     @cached_property
     def longest_s(self) -> Seconds:
         """Of the longest of them, which no token of a reply waits longer for."""
-        *_, last = self.mixed.cut
-        full = self.mixed.cut[0]
-        ends = full._replace(attended=self.mixed.prompt - (last.tokens if last is not full else 0))
-        return max(map(self._of, (ends, last)))
+        full, *last = self.mixed.cut
+        attended = self.mixed.prompt - sum(piece.tokens for piece in last)
+        return max(map(self._of, (full._replace(attended=attended), *last)))
 
     @property
     def decode_s(self) -> Seconds:

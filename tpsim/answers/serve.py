@@ -301,10 +301,14 @@ def _step_alone(question: Question, lowered: Lowered) -> Iterator[ChipMemory]:
 def filled_up(question: Question, memo: Memo) -> Question:
     """The question with as many sequences as memory has room for, if it asks for those.
 
-    Raises InputError if there is no room for any.
+    Raises InputError if there is no room for any, and for steps that do not keep up with as many as there are.
     """
     work = question.inference
     if work is None or not work.fills:
+        if work and work.budget:
+            from tpsim.question.mixed import refuse_empty_slots
+
+            refuse_empty_slots(question)
         return question
     most = largest_batch(question, memo.lowered(question), memo)
     if not most:

@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.quantity.errors import At, InputError, Problem
+from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference
 from tpsim.question.serving import unit_of_part, without_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tpsim.question.question import Question
     from tpsim.question.serving_file import ServeFields
     from tpsim.question.stated import Stated
@@ -112,17 +110,18 @@ class Kinds(NamedTuple):
 
 
 def mixed_of(question: Question) -> Mixed:
-    """What steps have of sequences that share chips, where they read prompts beside decoding."""
+    """What steps have of sequences that chips share, where they read prompts beside decoding."""
+    each, groups = _of_shard(question), unit_of_part(question) / question.mesh.size(*question.layout.roles["dp"])
+    return replace(each, slots=each.slots / groups, tokens=each.tokens / groups)
+
+
+def _of_shard(question: Question) -> Mixed:
+    """What steps of a data shard have, whose chips may each have sequences of their own."""
     work = question.workload
     if not isinstance(work, Inference) or work.budget is None:
         raise TypeError(work)
-    groups = unit_of_part(question)
-    return _mixed(work, groups, work.budget * question.mesh.size(*question.layout.roles["dp"]) / groups)
-
-
-def _mixed(work: Inference, groups: int, tokens: float) -> Mixed:
-    """Of so many groups of chips with sequences of their own."""
-    return Mixed(work.global_batch / groups, tokens, work.longest - work.steps - 1, work.steps)
+    slots = work.global_batch / question.mesh.size(*question.layout.roles["dp"])
+    return Mixed(slots, work.budget, work.longest - work.steps - 1, work.steps)
 
 
 def kinds_of(question: Question, mixed: Mixed, piece: Piece) -> Kinds:
@@ -154,32 +153,26 @@ def _reading(question: Question, mixed: Mixed, *, sequences: Any, tokens: Any, a
     return replace(question, workload=replace(work, global_batch=sequences, **read))
 
 
-def budget_problems(work: Inference, dp: int, at: At) -> Iterator[Problem]:
-    """What steps of so many tokens do not keep up with: then some slots would stay empty."""
-    if work.budget is None or work.fills:
+def refuse_empty_slots(question: Question) -> None:
+    """Refuse steps of so few tokens that some slots of the batch would stay empty. Raises InputError."""
+    each = _of_shard(question)
+    if each.due <= each.tokens:
         return
-    mixed = _mixed(work, dp, work.budget)
-    if mixed.due <= mixed.tokens:
-        return
-    enough = mixed.slots * (mixed.prompt + mixed.steps) / (1 + mixed.steps)
+    enough = each.slots * (each.prompt + each.steps) / (1 + each.steps)
     message = (
-        f"steps of {work.budget} tokens do not keep up with {mixed.slots:g} sequences of a data shard: "
-        f"prompts of {mixed.prompt} tokens and replies of {mixed.steps + 1} would leave slots empty"
+        f"steps of {each.tokens} tokens do not keep up with {each.slots:g} sequences of a data shard: "
+        f"prompts of {each.prompt} tokens and replies of {each.steps + 1} would leave slots empty"
     )
-    yield Problem("too-few-step-tokens", message, at(*FIELD), f"write at least {ceil(enough)}, or a smaller batch")
+    remedy = f"write at least {ceil(enough)}, or a batch of at most {most_slots(question)}"
+    raise InputError.one("too-few-step-tokens", message, question.stated.at(*FIELD), remedy)
 
 
 def most_slots(question: Question) -> int:
     """The largest batch that steps of so many tokens keep up with."""
-    work, dp = question.workload, question.mesh.size(*question.layout.roles["dp"])
-    if not isinstance(work, Inference) or work.budget is None:
-        raise TypeError(work)
-    budget = work.budget
-
-    def due(slots: int) -> int:
-        return ceil(_mixed(replace(work, global_batch=slots), 1, budget).due)
-
-    return dp * bisect_right(range(1, budget + 1), budget, key=due)
+    each = _of_shard(question)
+    tokens = int(each.tokens)
+    most = bisect_right(range(1, tokens + 1), tokens, key=lambda slots: ceil(replace(each, slots=slots).due))
+    return most * question.mesh.size(*question.layout.roles["dp"])
 
 
 def refuse_unmixed(fields: ServeFields, read: Stated) -> None:

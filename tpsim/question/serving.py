@@ -204,10 +204,6 @@ def serving_problems(
     split  True for sequence parallelism
     """
     tp, dp, _ = ways
-    if work.budget:
-        from tpsim.question.mixed import budget_problems
-
-        yield from budget_problems(work, dp, at)
     if split and work.seq % tp:
         message = f"{work.seq} new tokens are not divisible by tp {tp}, which sequence_parallel splits them over"
         yield Problem("sequence-not-divisible", message, at("layout", "sequence_parallel"), "sequence_parallel: false")

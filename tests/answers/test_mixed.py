@@ -1,0 +1,374 @@
+"""Prompts read in pieces beside decoding: what steps have by a scheduler that runs them one by one, and their seconds.
+
+The scheduler knows nothing of means: it holds slots, gives every sequence that decodes a token, and what is left of a
+step to prompts in the order in which they came (Agrawal et al. 2024, Sarathi-Serve, algorithm 3).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+import tpsim
+from tpsim.answers.explain import explain
+from tpsim.answers.mixed import NOUNS, apart_s, mixed_s, step_s
+from tpsim.answers.plan import priced
+from tpsim.answers.plan_derivations import names_in
+from tpsim.claims.verify import verify
+from tpsim.pages.plan import page
+from tpsim.quantity.errors import InputError
+from tpsim.question.mixed import Kinds, Mixed, Piece, kinds_of, mixed_of
+
+TYPICAL = {"batch": 32, "prompt": 1024, "output": 256}
+
+
+def asked(model="llama-3-70b", mesh=None, layout=None, hardware="dgx-h100", more=None, **work):
+    """A scenario of prompts and replies on eight chips, unless something else is said."""
+    return {
+        "tpsim": "scenario/1",
+        "name": "pieces",
+        "model": model,
+        "hardware": hardware,
+        "mesh": mesh or {"tensor": 8},
+        "layout": layout or {"tp": "tensor"},
+        "workload": {"kind": "serve", **TYPICAL, **work},
+        **(more or {}),
+    }
+
+
+def planned(step_tokens=512, **others):
+    """The plan where steps have so many tokens at most."""
+    return tpsim.plan(asked(step_tokens=step_tokens, **others))
+
+
+# What steps have -------------------------------------------------------------------------------------------------
+
+
+def scheduled(mixed: Mixed, watched: int):
+    """Steps as a scheduler makes them: how many decode, and pieces of prompts, (tokens, those behind them too).
+
+    It begins with replies evenly far, and is watched for so many steps when it has come to rest.
+    """
+    slots, tokens, prompt, steps = int(mixed.slots), int(mixed.tokens), mixed.prompt, mixed.steps
+    sequences = [[prompt, steps - number * steps // slots] for number in range(slots)]
+    made = []
+    for _ in range(watched + 8 * (prompt + steps)):
+        decoding = [sequence for sequence in sequences if sequence[0] == prompt]
+        room, pieces = tokens - len(decoding), []
+        for sequence in sequences:
+            if sequence[0] < prompt and room:
+                new = min(room, prompt - sequence[0])
+                sequence[0] += new
+                room -= new
+                pieces.append((new, sequence[0]))
+        made.append((len(decoding), tuple(pieces)))
+        for sequence in decoding:
+            sequence[1] -= 1
+        ended = sum(not sequence[1] for sequence in sequences)
+        sequences = [sequence for sequence in sequences if sequence[1]] + [[0, steps] for _ in range(ended)]
+    return made[-watched:]
+
+
+def at_rest(mixed: Mixed):
+    """The same over whole turns of all slots."""
+    return scheduled(mixed, 6 * round(mixed.pieces + mixed.steps))
+
+
+DRAWN = [
+    Mixed(slots=32, tokens=512, prompt=1024, steps=255),
+    Mixed(slots=32, tokens=320, prompt=1024, steps=255),
+    Mixed(slots=32, tokens=2048, prompt=1024, steps=255),
+    Mixed(slots=8, tokens=256, prompt=2048, steps=127),
+    Mixed(slots=1, tokens=100, prompt=250, steps=7),
+    Mixed(slots=1, tokens=4096, prompt=250, steps=7),
+    Mixed(slots=4, tokens=64, prompt=200, steps=400),
+    Mixed(slots=20, tokens=30, prompt=50, steps=200),
+]
+
+
+@pytest.mark.parametrize("mixed", DRAWN, ids=str)
+def test_steps_have_what_a_scheduler_gives_them_where_one_prompt_is_read_at_a_time(mixed):
+    made = at_rest(mixed)
+    reading = [step for step in made if step[1]]
+    assert mixed.share == pytest.approx(len(reading) / len(made), rel=1e-9)
+    assert {decoding for decoding, _ in reading} == {mixed.decoding} == {mixed.slots - 1}
+    assert {len(pieces) for _, pieces in reading} == {1} == {mixed.reading}
+    per_step = sum(decoding + sum(new for new, _ in pieces) for decoding, pieces in made) / len(made)
+    assert mixed.due == pytest.approx(per_step, rel=1e-9)
+    prompts = sum(behind == mixed.prompt for _, ((_, behind),) in reading)
+    assert mixed.pieces == pytest.approx(len(reading) / prompts, rel=1e-9)
+    assert {new for _, ((new, _),) in reading} == {piece.tokens for piece in mixed.cut}
+    for piece in mixed.cut:
+        behind = [behind for _, ((new, behind),) in reading if new == piece.tokens]
+        assert sum(behind) / len(behind) == pytest.approx(piece.attended, rel=1e-9)
+
+
+def test_steps_have_in_the_mean_what_a_scheduler_gives_them_where_they_read_several_prompts_or_share_pieces():
+    draws, seen = random.Random(7), 0  # noqa: S311 - no secrets
+    while seen < 12:
+        slots, prompt, steps = draws.randint(2, 60), draws.randint(1, 300), draws.randint(1, 60)
+        mixed = Mixed(slots, draws.randint(slots, slots + 400), prompt, steps)
+        if mixed.due > mixed.tokens or mixed.share < 1:
+            continue
+        made, seen = scheduled(mixed, 3000), seen + 1
+        decoding = sum(decoding for decoding, _ in made) / len(made)
+        read = sum(new for _, pieces in made for new, _ in pieces) / len(made)
+        assert mixed.decoding == pytest.approx(decoding, rel=0.03), mixed
+        assert mixed.reading * sum(piece.many * piece.tokens for piece in mixed.cut) / mixed.pieces == pytest.approx(
+            read, rel=0.03
+        ), mixed
+
+
+def test_where_steps_do_not_keep_up_a_scheduler_leaves_slots_empty():
+    mixed = Mixed(slots=32, tokens=64, prompt=1024, steps=255)
+    decoding = [decoding for decoding, _ in scheduled(mixed, 3000)]
+    assert mixed.due > mixed.tokens
+    assert max(decoding) < mixed.slots - 1
+
+
+# Seconds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [320, 512, 2048])
+def test_tokens_take_as_long_as_in_a_scheduler_whose_steps_are_priced_one_by_one(budget):
+    plan = planned(budget)
+    question, work = plan.question, plan.question.workload
+    mixed = mixed_of(question)
+
+    @cache
+    def seconds(_, pieces):
+        if not pieces:
+            return float(step_s(question, plan.memo))
+        ((new, behind),) = pieces
+        return mixed_s(kinds_of(question, mixed, Piece(1, new, behind)), plan.memo)
+
+    made = at_rest(mixed)
+    whole = sum(seconds(*step) for step in made)
+    decoded = sum(decoding for decoding, _ in made)
+    longest = max(seconds(*step) for step in made)
+    tpot = sum(decoding * seconds(decoding, pieces) for decoding, pieces in made) / decoded
+    requests = decoded / work.steps / whole
+    assert plan.serve.tpot_s == pytest.approx(tpot, rel=1e-9)
+    assert plan.serve.requests_per_s == pytest.approx(requests, rel=1e-9)
+    assert plan.serve.mixed.longest_s == pytest.approx(longest, rel=1e-9)
+    assert plan.serve.served_tokens_per_s_chip == pytest.approx(requests * TYPICAL["output"] / 8, rel=1e-9)
+
+
+def test_alone_in_its_slot_a_prompt_takes_as_long_as_one_that_is_read_alone():
+    """Whole in one step, and the last of its pieces behind those that are in the cache."""
+    alone = {"kind": "prefill", "batch": 1, "prompt": 1024}
+
+    def read(**work):
+        return tpsim.plan({**asked(), "workload": {**alone, **work}}).step.time_s
+
+    whole, pieces = planned(4096, batch=1), planned(384, batch=1)
+    assert whole.serve.ttft_s == pytest.approx(read(), rel=1e-12)
+    assert whole.serve.mixed.decoding == 0
+    assert whole.serve.tpot_s == whole.step.time_s
+    mixed = mixed_of(pieces.question)
+    last = mixed_s(kinds_of(pieces.question, mixed, mixed.cut[-1]), pieces.memo)
+    assert last == pytest.approx(read(cached=768), rel=1e-12)
+    assert mixed.pieces == 3
+    assert pieces.serve.ttft_s > whole.serve.ttft_s
+
+
+SPACE = {
+    "dense": {},
+    "over data, too": {"mesh": {"data": 2, "tensor": 4}, "layout": {"dp": "data", "tp": "tensor"}},
+    "in stages": {"mesh": {"pipe": 2, "tensor": 4}, "layout": {"pp": "pipe", "tp": "tensor"}},
+    "cache by sequences": {"layout": {"tp": "tensor", "cache": "batch"}},
+    "cache by tokens": {"layout": {"tp": "tensor", "cache": "sequence"}},
+    "windows": {"model": "gpt-oss-120b"},
+    "products in pieces": {"more": {"practice": {"overlap": {"tensor": "split"}}}},
+    "experts": {"model": "qwen3-235b-a22b", "layout": {"tp": "tensor", "ep": "tensor"}},
+    "latents": {"model": "deepseek-v3", "mesh": {"data": 4, "tensor": 8}, "layout": {"dp": "data", "tp": "tensor"}},
+}
+"""What is unlike in how a step is laid out: its parts, and what it sends."""
+
+
+@pytest.mark.parametrize("name", SPACE)
+def test_a_step_of_both_takes_no_less_than_either_and_no_more_than_one_after_the_other(name):
+    plan = planned(1024, **SPACE[name])
+    question, memo, mixed = plan.question, plan.memo, mixed_of(plan.question)
+    for piece in mixed.cut:
+        kinds = kinds_of(question, mixed, piece)
+        both, read, decoded = mixed_s(kinds, memo), step_s(kinds.pieces, memo), step_s(kinds.replies, memo)
+        assert max(read, decoded) < both < read + decoded
+
+
+@pytest.mark.parametrize("name", SPACE)
+def test_nothing_of_attention_to_what_is_cached_runs_beside_anything_so_that_it_can_be_taken_out(name):
+    plan = planned(1024, **SPACE[name])
+    mixed = mixed_of(plan.question)
+    piece = kinds_of(plan.question, mixed, mixed.cut[0]).pieces
+    for alone in (priced(piece, plan.memo), plan):
+        rows = [row for row in alone.rows if row.call.where.apart]
+        kernels = [kernel for kernel in alone.lowered.kernels if kernel.where.apart]
+        assert kernels
+        assert [row.exposed_s for row in rows] == pytest.approx([row.busy_s for row in rows], rel=1e-9)
+        whole = alone.step.compute_s + alone.step.exposed_s + alone.step.bubble_s
+        assert alone.step.time_s == pytest.approx(whole, rel=1e-12)
+    nothing = Kinds(piece, piece, None)
+    assert mixed_s(nothing, plan.memo) == pytest.approx(step_s(piece, plan.memo), rel=1e-12)
+
+
+def test_attention_of_a_stack_in_stages_takes_as_long_as_that_of_one_in_one_piece():
+    staged = planned(mesh={"pipe": 2, "tensor": 4}, layout={"pp": "pipe", "tp": "tensor"})
+    whole = planned(mesh={"tensor": 4})
+    assert apart_s(staged.question, staged.memo) == pytest.approx(apart_s(whole.question, whole.memo), rel=1e-12)
+    assert staged.serve.mixed.step_s > whole.serve.mixed.step_s
+
+
+FAST = {
+    "extends": "dgx-h100",
+    "chip": {"peak": {"bf16": "1e20 FLOP/s"}, "memory_efficiency": 1, "kernel_pause": None, "tile": None},
+}
+"""Chips that only bytes keep busy."""
+
+
+def test_where_bytes_bind_a_step_of_both_reads_weights_once_and_each_cache_as_far_as_it_is_attended_to():
+    """By hand: of Llama-3-8B on one chip, 31 replies at 1,152 tokens and the second half of a prompt of 1,024."""
+    plan = planned(512 + 31, model="llama-3-8b", hardware=FAST, mesh={"tensor": 1}, layout={"tp": "tensor"})
+    mixed = mixed_of(plan.question)
+    full, last = mixed.cut
+    assert (full, last) == (Piece(1, 512, 512), Piece(1, 512, 1024))
+    weights = 2 * (8_030_261_248 - 128_256 * 4096)  # all but the embedding's table
+    cache = 2 * 2 * 32 * 8 * 128 * (31 * 1152 + 1024)
+    rows, h, f, kv, v = 31 + 512, 4096, 14336, 1024, 128_256
+    normed = 2 * (2 * h)  # each norm reads and writes a row
+    block = 2 * (h + (h + 2 * kv)) + 2 * 2 * (h + kv) + 2 * 2 * kv + 2 * 2 * h + 2 * (h + h) + 2 * (2 * h + h)
+    mlp = 2 * (h + 2 * f) + 2 * (2 * f + f) + 2 * (f + h) + 2 * (2 * h + h)
+    due = weights + cache + rows * 32 * (2 * normed + block + mlp) + 32 * 2 * 2 * v
+    took = mixed_s(kinds_of(plan.question, mixed, last), plan.memo)
+    assert took * 3.35e12 == pytest.approx(due, rel=0.02)
+
+
+def test_more_tokens_a_step_bring_a_first_token_sooner_and_hold_up_all_others():
+    plans = [planned(budget) for budget in (320, 512, 1024, 2048)]
+    for less, more in pairwise(plans):
+        assert more.serve.ttft_s <= less.serve.ttft_s
+        assert more.serve.tpot_s >= less.serve.tpot_s
+        assert more.serve.mixed.longest_s >= less.serve.mixed.longest_s
+        assert more.memory.peak_bytes >= less.memory.peak_bytes
+
+
+def test_in_every_slot_is_a_sequence_for_all_of_its_time():
+    plan = planned()
+    serve, mixed = plan.serve, plan.serve.mixed
+    mean = mixed.share * mixed.step_s + (1 - mixed.share) * mixed.decode_s
+    begun = mixed_of(plan.question).begun
+    assert serve.requests_per_s == pytest.approx(begun / mean, rel=1e-12)
+    assert serve.reply_s == pytest.approx(serve.ttft_s + 255 * serve.tpot_s, rel=1e-12)
+    assert serve.prompts_share is None
+
+
+# Memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_has_arrays_of_a_step_and_not_of_all_prompts():
+    turns, pieces = tpsim.plan(asked()), planned(512)
+    assert turns.memory.working_bytes == pytest.approx(32 * 1024 / 512 * pieces.memory.working_bytes, rel=0.01)
+    assert pieces.memory.cache_bytes == turns.memory.cache_bytes
+
+
+def test_the_largest_batch_is_one_that_steps_keep_up_with():
+    most = planned(512).serve.largest_batch
+    assert planned(512, batch=most).question.workload.global_batch == most
+    assert planned(512, batch="largest").question.workload.global_batch == most
+    with pytest.raises(InputError) as caught:
+        planned(512, batch=most + 1)
+    assert caught.value.problems[0].slug == "too-few-step-tokens"
+    assert planned(100_000).serve.largest_batch > 1000, "where memory is what is full"
+
+
+# What is refused, and said ---------------------------------------------------------------------------------------
+
+
+def test_steps_that_do_not_keep_up_are_refused_with_tokens_that_do():
+    with pytest.raises(InputError) as caught:
+        planned(64)
+    (problem,) = caught.value.problems
+    assert problem.slug == "too-few-step-tokens"
+    assert problem.remedy == "write at least 160, or a batch of at most 13"
+    assert planned(64, batch=13).serve.mixed.share > 0.9
+    assert planned(160).serve.mixed.share > 0
+
+
+REFUSED = {
+    "speculation": ({"speculation": {"tokens": 2, "acceptance": 0.5}}, {}),
+    "microbatches": ({"microbatches": 2}, {"mesh": {"pipe": 2, "tensor": 4}, "layout": {"pp": "pipe", "tp": "tensor"}}),
+    "prefill": ({}, {"more": {"prefill": {"mesh": {"tensor": 8}, "layout": {"tp": "tensor"}}}}),
+    "kernel_launch": ({}, {"more": {"assume": {"kernel_launch": "5 us"}}}),
+    "planner": ({}, {"more": {"planner": "cheapest"}}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_such_steps_are_not_planned_with_is_refused_by_name(name):
+    work, others = REFUSED[name]
+    with pytest.raises(InputError) as caught:
+        planned(**work, **others)
+    (problem,) = caught.value.problems
+    assert problem.slug == "not-supported-yet"
+    assert name in problem.message
+    assert "workload.step_tokens" in problem.message
+
+
+def test_a_reply_of_one_token_has_nothing_to_decode():
+    with pytest.raises(InputError) as caught:
+        planned(output=1)
+    assert caught.value.problems[0].slug == "nothing-to-decode"
+
+
+@pytest.mark.parametrize("foreign", ["max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens"])
+def test_names_of_servers_lead_to_the_field(foreign):
+    with pytest.raises(InputError) as caught:
+        tpsim.plan(asked(**{foreign: 2048}))
+    assert "workload.step_tokens" in caught.value.problems[0].remedy
+
+
+def test_every_number_of_it_is_explained_by_its_value():
+    plan = planned()
+    told = plan.serve.mixed
+    assert {name for name in names_in(plan) if name.startswith("serve.mixed.")} == {f"serve.mixed.{x}" for x in NOUNS}
+    assert {*NOUNS} | {"step_tokens"} == {*told}
+    for name in NOUNS:
+        (derivation,) = explain(f"serve.mixed.{name}", asked(step_tokens=512)).derivations
+        assert derivation.value == pytest.approx(getattr(told, name), rel=1e-12)
+    (tpot,) = explain("serve.tpot_s", asked(step_tokens=512)).derivations
+    assert "prompts" in tpot.what
+
+
+def test_a_plan_says_how_prompts_are_read():
+    plan = planned()
+    (line,) = [line.text for line in plan.lines if line.label == "servers"]
+    assert line.startswith("pieces of up to 481 tokens of prompts in 37.2 % of steps, ")
+    notes = " ".join(page(plan, verbose=False).notes)
+    assert "a prompt in 3 steps of " in notes
+    assert "in turn" not in notes
+    assert not any("step_tokens" in text for text in plan.not_modelled)
+    assert any("step_tokens" in text for text in tpsim.plan(asked()).not_modelled)
+    told = json.loads(json.dumps(plan.to_json()))["result"]["serve"]["mixed"]
+    assert told["piece_tokens"] == 481
+    assert tpsim.plan(asked()).to_json()["result"]["serve"].get("mixed") is None
+
+
+def test_a_search_finds_the_tokens_of_a_step_as_plans_have_them():
+    found = tpsim.search(
+        asked(step_tokens=512), vary=["workload.step_tokens=64,256,1024"], by="served_tokens_per_s_chip"
+    )
+    for row in found.rows:
+        assert row.served_tokens_per_s_chip == row.planned.plan.serve.served_tokens_per_s_chip
+    budgets = [row.planned.question.inference.budget for row in found.rows]
+    best = max((256, 1024), key=lambda budget: planned(budget).serve.served_tokens_per_s_chip)
+    assert budgets[0] == best
+    assert 64 not in budgets
+    assert any("too-few-step-tokens" in str(slug) for slug in found.refused)
+
+
+def test_a_scenario_of_it_is_verified_as_one_of_its_steps_is():
+    assert verify(asked(step_tokens=512, layout={"tp": "tensor", "cache": "batch"})).ok
