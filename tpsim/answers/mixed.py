@@ -14,7 +14,7 @@ from tpsim.cost.compute import compute
 from tpsim.cost.rollup import price
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
-from tpsim.question.mixed import Kinds, Mixed, Piece, kinds_of, mixed_of
+from tpsim.question.mixed import Kinds, Mixed, Reads, kinds_of, mixed_of
 from tpsim.question.prices import pricer, sizes_of
 from tpsim.report.record import Count, Number, Of, Record, Seconds
 
@@ -50,29 +50,27 @@ class MixedSteps(Record):
     @property
     def piece_tokens(self) -> Number:
         """Tokens of a prompt that such a step reads at most."""
-        return self.mixed.cut[0].tokens
+        return max(reads.tokens for reads in self.mixed.reads)
 
     @property
     def reading(self) -> Number:
-        """Sequences whose prompts such a step reads."""
+        """Sequences whose prompts such a step reads, in the mean."""
         return self.mixed.reading * self._groups
 
     @property
     def decoding(self) -> Number:
-        """Sequences that decode in it."""
-        return self.mixed.decoding * self._groups
+        """Sequences that decode in it, in the mean."""
+        return self.plan.question.workload.global_batch - self.reading
 
     @cached_property
     def step_s(self) -> Seconds:
         """Of a step that reads prompts beside decoding, in the mean."""
-        return sum(piece.many * self._of(piece) for piece in self.mixed.cut) / self.mixed.pieces
+        return sum(reads.share * seconds for reads, seconds in self._each.items()) / self.share
 
     @cached_property
     def longest_s(self) -> Seconds:
         """Of the longest of them, which no token of a reply waits longer for."""
-        full, *last = self.mixed.cut
-        attended = self.mixed.prompt - sum(piece.tokens for piece in last)
-        return max(map(self._of, (full._replace(attended=attended), *last)))
+        return max(self._of(reads._replace(attended=reads.most)) for reads in self.mixed.reads)
 
     @property
     def decode_s(self) -> Seconds:
@@ -84,27 +82,33 @@ class MixedSteps(Record):
         """Until the last piece of a prompt is read, and its first token there."""
         return self.mixed.pieces * self.step_s
 
-    @property
+    @cached_property
     def tpot_s(self) -> Seconds:
         """Between two tokens of a sequence: each kind of step counts as often as sequences decode in it."""
-        beside, alone = self.share * self.mixed.decoding, (1 - self.share) * self.mixed.slots
-        return (beside * self.step_s + alone * self.decode_s) / (beside + alone)
+        slots = self.mixed.slots
+        beside = sum(reads.share * (slots - reads.reading) * seconds for reads, seconds in self._each.items())
+        return (beside + (1 - self.share) * slots * self.decode_s) / (slots - self.share * self.mixed.reading)
+
+    @cached_property
+    def _each(self) -> dict[Reads, float]:
+        """Seconds of the steps that read prompts, by how much."""
+        return {reads: self._of(reads) for reads in self.mixed.reads}
 
     @property
     def whole_s(self) -> Seconds:
-        """Of a step with a full piece, as if all of its tokens were of prompts."""
-        return float(step_s(self._kinds(self.mixed.cut[0]).whole, self.plan.memo))
+        """Of a step that reads most, as if all of its tokens were of prompts."""
+        return float(step_s(self._kinds(self.mixed.reads[0]).whole, self.plan.memo))
 
     @property
     def _groups(self) -> float:
         """Groups of chips that have sequences of their own."""
         return self.plan.question.workload.global_batch / self.mixed.slots
 
-    def _kinds(self, piece: Piece) -> Kinds:
-        return kinds_of(self.plan.question, self.mixed, piece)
+    def _kinds(self, reads: Reads) -> Kinds:
+        return kinds_of(self.plan.question, self.mixed, reads)
 
-    def _of(self, piece: Piece) -> float:
-        return mixed_s(self._kinds(piece), self.plan.memo)
+    def _of(self, reads: Reads) -> float:
+        return mixed_s(self._kinds(reads), self.plan.memo)
 
 
 def mixed_s(kinds: Kinds, memo: Memo) -> float:
@@ -177,13 +181,13 @@ def _text(of: MixedSteps, name: str) -> str:
     room = f"{mixed.tokens:,.6g} tokens of a step less {mixed.slots - 1:,.6g} that decode"
     each = f"{mixed.slots:,.6g} slots/({mixed.pieces:.6g} steps that read + {mixed.steps:,} that decode)"
     alone = f"whole {show(of.whole_s, 'seconds')} - attention as if all were of prompts + that of each kind"
-    parts = " + ".join(f"{piece.many:.4g} x {piece.tokens:,.6g} tokens" for piece in mixed.cut)
+    parts = " and ".join(f"{one.reading} x {one.tokens:,.6g} tokens ({one.share:.4g})" for one in mixed.reads)
     return {
         "pieces": f"{mixed.prompt:,} tokens/({room})",
         "piece_tokens": f"{room}, or all of a prompt",
         "share": f"{each} that begin in a step x {mixed.pieces:.6g}",
         "reading": f"{groups:,.6g} x those that begin in a step, {each}, x {mixed.pieces:.6g}, one at least",
         "decoding": f"{mixed.slots * groups:,.6g} sequences less {of.reading:,.6g} whose prompts are read",
-        "step_s": f"the mean of {parts}; of the first {alone}",
+        "step_s": f"the mean of steps that read {parts}; of the first {alone}",
         "longest_s": "with the last full piece of a prompt, or with what is left of it",
     }[name]

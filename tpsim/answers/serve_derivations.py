@@ -105,9 +105,10 @@ EXPECTED = (
 def _token(result: PlanResult) -> str:
     """Seconds of a token: of a step, or of what it has of drafts and verification, or of steps that read prompts."""
     if mixed := result.serve and result.serve.mixed:
-        beside, alone = mixed.share * mixed.decoding, (1 - mixed.share) * result.question.workload.global_batch
+        slots, share = result.question.workload.global_batch, mixed.share
         step, decode = show(mixed.step_s, "seconds"), show(mixed.decode_s, "seconds")
-        return f"({beside:,.4g} x {step} + {alone:,.4g} x {decode})/{beside + alone:,.4g} sequences that decode"
+        weighed = f"{share:.4g} x {mixed.decoding:,.6g} x {step} + {1 - share:.4g} x {slots:,} x {decode}"
+        return f"({weighed})/{slots - share * mixed.reading:,.6g} sequences that decode"
     ahead = result.serve and result.serve.speculation
     if not ahead:
         return made_of(result)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.quantity.errors import InputError
@@ -69,31 +69,48 @@ class Mixed:
 
     @property
     def reading(self) -> float:
-        """Sequences whose prompts such a step reads."""
-        return max(1, self.begun * self.pieces)
+        """Sequences whose prompts such a step reads, in the mean: one where it takes several steps to read it."""
+        return max(1, self.begun) if self.pieces == 1 else 1
 
     @property
-    def decoding(self) -> float:
-        """Sequences that decode in such a step; in all others every one does."""
-        return self.slots - self.reading
+    def reads(self) -> tuple[Reads, ...]:
+        """The steps that read prompts, by how much: seconds are no straight line, so that the mean of all has none."""
+        if self.reading > 1:
+            few, many = floor(self.begun), floor(self.begun) + 1
+            each = min(self.prompt, (self.tokens - self.slots + many) / many)
+            share = (self.begun - few) * self.prompt / (many * each - few * self.prompt)
+            read = Reads(1 - share, few, *[self.prompt] * 3), Reads(share, many, each, self.prompt, self.prompt)
+            return tuple(reads for reads in read if reads.share)
+        return tuple(reads._replace(share=self.begun * reads.share) for reads in self._cut if reads.share)
 
     @property
-    def cut(self) -> tuple[Piece, ...]:
-        """What a prompt is read in: full steps, in the mean of what they attend to, and a last one with the rest."""
-        if self.pieces == 1 or self.pieces % 1:
-            each = self.prompt / self.pieces
-            return (Piece(self.pieces, each, self.prompt if self.pieces == 1 else (self.prompt + each) / 2),)
-        full = self.pieces - 1
-        last = Piece(1, self.prompt - full * self.room, self.prompt)
-        return Piece(full, self.room, self.room * self.pieces / 2), last
+    def _cut(self) -> tuple[Reads, ...]:
+        """What one prompt is read in: full steps, and steps with the rest.
+
+        Where the next prompt takes of what the last piece leaves there are more full steps, and as many tokens.
+        """
+        last = self.prompt - (ceil(self.prompt / self.room) - 1) * self.room
+        if last == self.room:
+            return (Reads(self.pieces, 1, last, (last + self.prompt) / 2, self.prompt),)
+        full, behind = (self.prompt - self.pieces * last) / (self.room - last), self.prompt - last
+        rest = Reads(self.pieces - full, 1, last, self.prompt, self.prompt)
+        return Reads(full, 1, self.room, (self.room + behind) / 2, behind), rest
 
 
-class Piece(NamedTuple):
-    """Pieces of a prompt that are alike: so many, of so many new tokens each, which attend to so many in the mean."""
+class Reads(NamedTuple):
+    """Steps that read as much of prompts.
 
-    many: float
+    share     of all steps, or of those of one prompt how many
+    reading   sequences whose prompts one reads
+    tokens    of each
+    attended, most  tokens that these attend to, in the mean and at most
+    """
+
+    share: float
+    reading: int
     tokens: float
     attended: float
+    most: float
 
 
 class Kinds(NamedTuple):
@@ -124,16 +141,16 @@ def _of_shard(question: Question) -> Mixed:
     return Mixed(slots, work.budget, work.longest - work.steps - 1, work.steps)
 
 
-def kinds_of(question: Question, mixed: Mixed, piece: Piece) -> Kinds:
-    """A step with such a piece. Collectives are launched as those of a prompt: no graph has steps of any size."""
+def kinds_of(question: Question, mixed: Mixed, reads: Reads) -> Kinds:
+    """Such a step. Collectives are launched as those of a prompt: no graph has steps of any size."""
     work: Any = question.workload
-    alone, groups = without_graph(question), work.global_batch / mixed.slots
-    tokens = (mixed.decoding + mixed.reading * piece.tokens) / mixed.slots
-    replies = replace(work, global_batch=groups * mixed.decoding, budget=None)
+    alone, groups, decoding = without_graph(question), work.global_batch / mixed.slots, mixed.slots - reads.reading
+    tokens = (decoding + reads.reading * reads.tokens) / mixed.slots
+    replies = replace(work, global_batch=groups * decoding, budget=None)
     return Kinds(
-        _reading(alone, mixed, sequences=work.global_batch, tokens=tokens, attended=piece.attended),
-        _reading(alone, mixed, sequences=groups * mixed.reading, tokens=piece.tokens, attended=piece.attended),
-        replace(alone, workload=replies) if mixed.decoding else None,
+        _reading(alone, mixed, sequences=work.global_batch, tokens=tokens, attended=reads.attended),
+        _reading(alone, mixed, sequences=groups * reads.reading, tokens=reads.tokens, attended=reads.attended),
+        replace(alone, workload=replies) if decoding else None,
     )
 
 
