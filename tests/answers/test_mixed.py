@@ -133,6 +133,14 @@ def test_as_many_decode_in_the_mean_as_a_scheduler_lets():
         assert each == pytest.approx(read, rel=0.03), mixed
 
 
+def test_steps_read_one_prompt_more_or_less_where_they_read_several():
+    mixed = Mixed(slots=45, tokens=4000, prompt=100, steps=29)
+    made = at_rest(mixed)
+    several = {many: sum(len(pieces) == many for _, pieces in made) / len(made) for many in (1, 2)}
+    assert {reads.reading: reads.share for reads in mixed.reads} == pytest.approx(several, rel=1e-9)
+    assert mixed.reading == 1.5
+
+
 def test_where_steps_do_not_keep_up_a_scheduler_leaves_slots_empty():
     mixed = Mixed(slots=32, tokens=64, prompt=1024, steps=255)
     assert mixed.due > mixed.tokens

@@ -54,7 +54,6 @@ EVERY = {
     "its own machine": 3,
     "a reply": 2,
     "drafts": 3,
-    "pieces of prompts": 2,
     "a module that drafts": 9,
     "servers of prompts": 2,
 }

@@ -29,7 +29,7 @@ from tpsim.question.scenario_file import (
     ScenarioFile,
     WorkloadFields,
 )
-from tpsim.question.serving_file import DecodeFields
+from tpsim.question.serving_file import DecodeFields, ServeFields
 from tpsim.report.answer import Assumption
 
 if TYPE_CHECKING:
@@ -808,8 +808,9 @@ def test_every_foreign_name_stands_for_a_field_that_a_scenario_has() -> None:
         path, _, how = said.partition(",")
         top, _, inner = path.partition(".")
         assert top in fields, word
-        format_ = DecodeFields if how == " of inference" else nested[top] if inner else None
-        assert format_ is None or inner.partition(".")[0] in format_.model_fields, word
+        formats = (DecodeFields, ServeFields) if how == " of inference" else (nested[top],) if inner else ()
+        field = inner.partition(".")[0]
+        assert not formats or any(field in format_.model_fields for format_ in formats), word
 
 
 def test_foreign_names_are_known_in_the_spelling_of_flags_too() -> None:

@@ -16,7 +16,8 @@ from tpsim.layouts.reason import Reason, reason
 from tpsim.layouts.sorts import Alike, sorts
 from tpsim.quantity.room import ends
 from tpsim.quantity.size import total
-from tpsim.question.serving import no_room, prefill_of, unit_of_part
+from tpsim.question.question import unit_of_part
+from tpsim.question.serving import no_room, prefill_of
 from tpsim.question.serving_file import PROMPTS, ServeFields
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ _NAMES = {
         "max_num_seqs",
         "max_running_requests",
     ),
-    "workload.step_tokens, of prompts and replies": (
+    "workload.step_tokens, of inference": (
         "max_num_batched_tokens",
         "chunked_prefill_size",
         "max_num_tokens",

@@ -13,8 +13,7 @@ from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.quantity.errors import InputError
-from tpsim.question.question import Inference
-from tpsim.question.serving import unit_of_part, without_graph
+from tpsim.question.question import Inference, unit_of_part, without_graph
 
 if TYPE_CHECKING:
     from tpsim.question.question import Question

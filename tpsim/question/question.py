@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import lcm
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpsim.program.dims import HELD, STEPS
@@ -325,3 +326,14 @@ def relaunched(question: Question, seconds: float) -> Question:
     launch = stated and stated.model_copy(update={"value": seconds})
     assume = file.assume.model_copy(update={"kernel_launch": launch})
     return replace(question, stated=replace(question.stated, file=file.model_copy(update={"assume": assume})))
+
+
+def without_graph(question: Question) -> Question:
+    """The same with collectives launched as those of prompts are, unless it is stated how all of them are."""
+    stated = question.stated.file.collectives.launch
+    return question if stated else replace(question, force=question.force._replace(launch=None))
+
+
+def unit_of_part(question: Question) -> int:
+    """What its layout splits the sequences of a part of its batch into."""
+    return lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)

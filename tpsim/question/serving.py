@@ -10,7 +10,7 @@ from tpsim.program.dims import HELD
 from tpsim.program.practice import Overlap, Practice, Rows
 from tpsim.quantity.errors import At, InputError, Problem
 from tpsim.question.divisibility import nearest
-from tpsim.question.question import Inference, Question, Speculation, Workload
+from tpsim.question.question import Inference, Question, Speculation, Workload, unit_of_part, without_graph
 from tpsim.question.serving_file import DecodeFields, DecodingFields, PrefillFields, ServeFields
 
 if TYPE_CHECKING:
@@ -102,12 +102,6 @@ def prefill_of(question: Question) -> Question:
     return replace(without_graph(question), workload=prompt)
 
 
-def without_graph(question: Question) -> Question:
-    """The same with collectives launched as those of prompts are, unless it is stated how all of them are."""
-    stated = question.stated.file.collectives.launch
-    return question if stated else replace(question, force=question.force._replace(launch=None))
-
-
 def draft_of(question: Question) -> Question | None:
     """The question of a mean step of its draft, of one whose step verifies what a model drafts; else None.
 
@@ -127,11 +121,6 @@ def unit_of(question: Question) -> int:
     """What its layout, that of its draft, and its parts split sequences into: a batch is a multiple of that."""
     own = unit_of_part(question) * question.workload.microbatches
     return lcm(own, unit_of(question.draft)) if question.draft else own
-
-
-def unit_of_part(question: Question) -> int:
-    """What its layout splits the sequences of a part of its batch into."""
-    return lcm(*(question.mesh.size(*dims["b"]) for dims in question.layout.table.values() if "b" in dims), 1)
 
 
 def no_room(question: Question) -> InputError:
