@@ -380,6 +380,18 @@ def test_what_such_steps_are_not_planned_with_is_refused_by_name(name):
     assert "workload.step_tokens" in problem.message
 
 
+def test_pieces_of_a_prompt_attend_to_a_prefix_that_is_cached_and_do_not_read_it():
+    """Alone in its slot a prompt takes as long as the rest of one that is read alone."""
+    plan = planned(4096, batch=1, prompt=4096, cached=3072)
+    alone = {"kind": "prefill", "batch": 1, "prompt": 4096, "cached": 3072}
+    assert plan.serve.ttft_s == pytest.approx(tpsim.plan({**asked(), "workload": alone}).step.time_s, rel=1e-12)
+    mixed = mixed_of(planned(512, prompt=4096, cached=3072).question)
+    fresh = mixed_of(planned(512, prompt=1024).question)
+    assert mixed == replace(fresh, cached=3072)
+    assert [reads.attended for reads in mixed.reads] == [reads.attended + 3072 for reads in fresh.reads]
+    assert [reads.most for reads in mixed.reads] == [reads.most + 3072 for reads in fresh.reads]
+
+
 def test_a_reply_of_one_token_has_nothing_to_decode():
     with pytest.raises(InputError) as caught:
         planned(output=1)

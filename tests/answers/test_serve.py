@@ -782,3 +782,40 @@ def test_a_grid_has_room_for_as_many_sequences_as_plans_do_in_blocks_too(block):
     plan = served(model="llama-3-8b", context=4096, batch=8, cache_block=block)
     (row,) = tpsim.grid(plan.question.stated.document, batches=[8], contexts=[4096]).rows
     assert row["peak_bytes"] == pytest.approx(float(plan.memory.peak_bytes), rel=1e-12)
+
+
+REPLIES = {"kind": "serve", "batch": 16, "prompt": 4096, "output": 128}
+
+
+@pytest.mark.parametrize("name", ["llama-3-70b", "gpt-oss-120b"])
+def test_a_prompt_of_which_a_prefix_is_cached_is_read_before_its_reply_as_it_is_read_alone(name):
+    both = served(name, **REPLIES, cached=3072)
+    alone = served(name, kind="prefill", batch=16, prompt=4096, cached=3072)
+    whole = served(name, **REPLIES)
+    assert both.serve.ttft_s == alone.step.time_s < whole.serve.ttft_s
+    assert both.step.time_s == whole.step.time_s, "replies attend to as much"
+    assert both.memory.cache_bytes == whole.memory.cache_bytes, "and it has a place of its own in every sequence"
+    assert both.memory.peak_bytes <= whole.memory.peak_bytes
+    assert both.serve.requests_per_s > whole.serve.requests_per_s
+    assert "3,072 of them cached" in str(page(both, verbose=False).facts)
+
+
+def test_of_a_prompt_of_which_a_prefix_is_cached_something_is_left_to_read():
+    with pytest.raises(InputError, match="cached 4096 is more than a prompt of 4096 tokens can have"):
+        served(**REPLIES, cached=4096)
+
+
+def test_beside_servers_of_prompts_they_have_the_prefix_and_all_of_the_cache_moves():
+    whole, cached = (
+        tpsim.plan("llama3-70b-h100-disaggregated", overrides=[f"workload.cached={many}"]) for many in (0, 3072)
+    )
+    assert cached.serve.servers.transfer_bytes == whole.serve.servers.transfer_bytes
+    assert cached.serve.ttft_s < whole.serve.ttft_s
+    assert cached.serve.servers.ratio < whole.serve.servers.ratio
+
+
+def test_a_search_reads_prompts_behind_what_is_cached_as_a_plan_does():
+    found = tpsim.search("llama3-70b-h100-decode", chips=8, overrides=["workload.cached=512"])
+    for row in found.rows:
+        assert row.ttft_s == row.planned.plan.serve.ttft_s
+    assert found.best.ttft_s < tpsim.search("llama3-70b-h100-decode", chips=8).best.ttft_s

@@ -199,8 +199,9 @@ def inference_text(question: Question, batch: str = "") -> str:
     batch = f"{batch} sequences" if batch else counted(question.workload.global_batch, "sequence")
     if question.inference and question.inference.fills:
         batch = "as many sequences as memory has room for"
+    behind = getattr(work, "cached", 0)
+    cached = f", {behind:,} of them cached" if behind else ""
     if isinstance(work, PrefillFields):
-        cached = f", {work.cached:,} of them cached" if work.cached else ""
         return f"prompts of {batch}, {work.prompt:,} tokens each{cached}"
     if isinstance(work, DecodeFields):
         new = counted(work.tokens, "new token")
@@ -211,7 +212,7 @@ def inference_text(question: Question, batch: str = "") -> str:
     steps = f"{counted(work.steps, 'step')} of decoding behind the first token"
     steps = f"{counted(work.steps, 'token')} behind the first" if ahead_of(question) else steps
     reply = f"replies of {work.output:,}: {steps}, at {mean:,.1f} tokens in the mean"
-    return f"{batch}: prompts of {work.prompt:,} tokens, {reply}"
+    return f"{batch}: prompts of {work.prompt:,} tokens{cached}, {reply}"
 
 
 def drafts_text(questions: Sequence[Question]) -> str:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpsim.quantity.errors import InputError
 from tpsim.question.question import Inference, unit_of_part, without_graph
+from tpsim.question.serving_file import ServeFields
 
 if TYPE_CHECKING:
     from tpsim.question.question import Question
-    from tpsim.question.serving_file import ServeFields
     from tpsim.question.stated import Stated
 
 FIELD = ("workload", "step_tokens")
@@ -30,14 +30,16 @@ class Mixed:
 
     slots   sequences that are there at once
     tokens  of a step at most
-    prompt  tokens of a prompt
+    prompt  tokens of a prompt that are to be read
     steps   of decoding behind it
+    cached  tokens of the prompt that are in the cache already
     """
 
     slots: float
     tokens: float
     prompt: int
     steps: int
+    cached: int = 0
 
     @property
     def room(self) -> float:
@@ -74,32 +76,38 @@ class Mixed:
     @property
     def reads(self) -> tuple[Reads, ...]:
         """The steps that read prompts, by how much: seconds are no straight line, so that the mean of all has none."""
-        if self.reading > 1:
-            few, many = floor(self.begun), floor(self.begun) + 1
-            each = min(self.prompt, (self.tokens - self.slots + many) / many)
-            share = (self.begun - few) * self.prompt / (many * each - few * self.prompt)
-            read = Reads(1 - share, few, *[self.prompt] * 3), Reads(share, many, each, self.prompt, self.prompt)
-            return tuple(reads for reads in read if reads.share)
-        return tuple(reads._replace(share=self.begun * reads.share) for reads in self._cut if reads.share)
+        return tuple(
+            reads._replace(attended=reads.attended + self.cached, most=reads.most + self.cached)
+            for reads in (self._several if self.reading > 1 else self._one)
+            if reads.share
+        )
 
     @property
-    def _cut(self) -> tuple[Reads, ...]:
-        """What one prompt is read in: full steps, and steps with the rest.
+    def _several(self) -> tuple[Reads, ...]:
+        """Where all of them read several prompts: one more or less, or of one more as much as there is room for."""
+        few, many = floor(self.begun), floor(self.begun) + 1
+        each = min(self.prompt, (self.tokens - self.slots + many) / many)
+        share = (self.begun - few) * self.prompt / (many * each - few * self.prompt)
+        return Reads(1 - share, few, *[self.prompt] * 3), Reads(share, many, each, self.prompt, self.prompt)
+
+    @property
+    def _one(self) -> tuple[Reads, ...]:
+        """Where they read one: full steps, and steps with the rest of a prompt.
 
         Where the next prompt takes of what the last piece leaves there are more full steps, and as many tokens.
         """
         last = self.prompt - (ceil(self.prompt / self.room) - 1) * self.room
         if last == self.room:
-            return (Reads(self.pieces, 1, last, (last + self.prompt) / 2, self.prompt),)
+            return (Reads(self.share, 1, last, (last + self.prompt) / 2, self.prompt),)
         full, behind = (self.prompt - self.pieces * last) / (self.room - last), self.prompt - last
-        rest = Reads(self.pieces - full, 1, last, self.prompt, self.prompt)
-        return Reads(full, 1, self.room, (self.room + behind) / 2, behind), rest
+        rest = Reads((self.pieces - full) * self.begun, 1, last, self.prompt, self.prompt)
+        return Reads(full * self.begun, 1, self.room, (self.room + behind) / 2, behind), rest
 
 
 class Reads(NamedTuple):
     """Steps that read as much of prompts.
 
-    share     of all steps, or of those of one prompt how many
+    share     of all steps
     reading   sequences whose prompts one reads
     tokens    of each
     attended, most  tokens that these attend to, in the mean and at most
@@ -133,11 +141,11 @@ def mixed_of(question: Question) -> Mixed:
 
 def _of_shard(question: Question) -> Mixed:
     """What steps of a data shard have, whose chips may each have sequences of their own."""
-    work = question.workload
-    if not isinstance(work, Inference) or work.budget is None:
+    work, fields = question.workload, question.stated.file.workload
+    if not isinstance(work, Inference) or work.budget is None or not isinstance(fields, ServeFields):
         raise TypeError(work)
     slots = work.global_batch / question.mesh.size(*question.layout.roles["dp"])
-    return Mixed(slots, work.budget, work.longest - work.steps - 1, work.steps)
+    return Mixed(slots, work.budget, fields.prompt - fields.cached, fields.steps, fields.cached)
 
 
 def kinds_of(question: Question, mixed: Mixed, reads: Reads) -> Kinds:
@@ -158,13 +166,13 @@ def fullest_step(question: Question) -> Question:
     mixed, question = mixed_of(question), without_graph(question)
     groups = question.workload.global_batch / mixed.slots * mixed.reading
     tokens = mixed.tokens / mixed.reading
-    return _reading(question, mixed, sequences=groups, tokens=tokens, attended=mixed.prompt)
+    return _reading(question, mixed, sequences=groups, tokens=tokens, attended=mixed.prompt + mixed.cached)
 
 
 def _reading(question: Question, mixed: Mixed, *, sequences: Any, tokens: Any, attended: Any) -> Question:
     """A step of a prompt, of so many sequences with so many new tokens each."""
     work: Any = question.workload
-    serving = replace(work.serving, phase="prefill", cached=mixed.pieces > 1)
+    serving = replace(work.serving, phase="prefill", cached=mixed.pieces > 1 or mixed.cached > 0)
     read = {"kind": "prefill", "steps": 1, "serving": serving, "budget": None, "seq": tokens, "attended": attended}
     return replace(question, workload=replace(work, global_batch=sequences, **read))
 

@@ -63,6 +63,10 @@ class InferenceFields(Strict):
         return self.model_dump(exclude={*NUMBERS}, exclude_none=True)
 
 
+Cached = Annotated[int, Field(strict=True, ge=0, description="tokens of it that the cache has already")]
+"""Of a prompt the tokens of a prefix that has been read before: of a conversation, of what all prompts begin with."""
+
+
 class PrefillFields(InferenceFields):
     """A prompt, read at once: its keys and values are written into the cache, its last token is sampled from."""
 
@@ -70,7 +74,7 @@ class PrefillFields(InferenceFields):
 
     kind: Literal["prefill"]
     prompt: Count = Field(description="tokens of a sequence, those in the cache included", examples=[1024])
-    cached: Annotated[int, Field(strict=True, ge=0)] = Field(0, description="tokens of it that the cache has already")
+    cached: Cached = 0
 
 
 NO_DRAFT = "none"
@@ -132,7 +136,8 @@ class ServeFields(DecodingFields):
     noun: ClassVar[str] = "a workload of prompts and replies"
 
     kind: Literal["serve"]
-    prompt: Count = Field(description="tokens of a sequence", examples=[1024])
+    prompt: Count = Field(description="tokens of a sequence, those in the cache included", examples=[1024])
+    cached: Cached = 0
     output: Count = Field(description="tokens of the reply, the first of which is the prompt's", examples=[256])
     step_tokens: Annotated[int, Field(strict=True, ge=2)] | None = Field(
         None,
