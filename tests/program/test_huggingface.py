@@ -60,6 +60,8 @@ COUNTS = {
     "qwen3-vl-235b": (235_093_634_560, 22_190_763_520, 21_568_433_664),
     "glm-4.5": (352_797_829_024, 33_632_266_144, 32_856_319_904),
     "glm-4.5-air": (106_852_251_264, 13_424_129_664, 12_803_372_672),
+    "deepseek-v3.2": (671_877_944_064, 38_403_822_336, 37_477_143_296),
+    "glm-5": (743_911_218_432, 41_784_728_832, 40_833_146_112),
     "glm-4.7-flash": (29_943_393_920, 3_896_766_080, 3_579_571_840),
     "minimax-m2": (228_689_764_864, 11_030_553_088, 10_415_956_480),
     "olmoe-1b-7b": (6_919_161_856, 1_282_017_280, 1_178_994_688),
@@ -95,6 +97,7 @@ STATED = {
     "gemma-3-27b": (27.016e9, 25.6e9),
     "qwen3-vl-235b": (235e9, 22e9),
     "glm-4.7-flash": (30e9, None),
+    "glm-5": (744e9, None),
     "minimax-m2": (230e9, None),
     "olmoe-1b-7b": (6.9e9, 1.3e9),
     "seed-oss-36b": (36e9, None),
@@ -403,7 +406,7 @@ def test_an_unknown_model_type_is_never_read_as_something_near(imported: Any) ->
     text = str(error.value)
     assert text.startswith('error[unknown-model-type]: model_type "gemma4" is not known to tpsim')
     assert "write a tpsim: model/2 file if its blocks are known" in text
-    assert "= known: deepseek_v2, deepseek_v3, gemma, gemma2" in text
+    assert "= known: deepseek_v2, deepseek_v3, deepseek_v32, gemma, gemma2" in text
     assert "config.json:10:" in text
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.machine.chip_seconds import attention_s, compute_s, memory_s, pause_s, wave_flops, waves
 from tpsim.program.dtypes import IN_LAYERS, STORED_AS
-from tpsim.quantity.size import ceil_over, largest, product, total, where_equal
+from tpsim.quantity.size import ceil_over, largest, over, product, total, where_equal
 
 if TYPE_CHECKING:
     from tpsim.cost.kernel import Kernel
@@ -110,15 +110,16 @@ def _products_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, effi
     if kernel.fused:
         kind = {"backward": kernel.where.phase == "backward", "latents": kernel.on_latents}
         return attention_s(machine, kernel.run_flops(sizes), dtype, **kind, efficiency=efficiency)
-    tile = machine.chip.tile
+    tile, hidden = machine.chip.tile, kernel.mask and kernel.skips
+    seen = over(kernel.run_flops(sizes), kernel.flops(sizes)) if hidden else 1  # of an indexer
     if tile is None or efficiency is not None:
-        return compute_s(machine, kernel.flops(sizes) * kernel.peak(sizes), dtype, efficiency)
+        return seen * compute_s(machine, kernel.flops(sizes) * kernel.peak(sizes), dtype, efficiency)
     rows, columns, depth, batch = kernel.sides
     sides = (rows, columns, batch)
     key = (tile.rows.value, tile.columns.value, tile.units.value, *sides, kernel.shared)
     many = partial(kernel.local_elements, sizes=sizes)
     count = sizes.once(key, lambda: waves(tile, *map(many, sides), shared=kernel.shared))
-    return count * compute_s(machine, wave_flops(tile) * many(depth), dtype, _share(kernel, sizes, machine))
+    return seen * count * compute_s(machine, wave_flops(tile) * many(depth), dtype, _share(kernel, sizes, machine))
 
 
 def _share(kernel: Kernel, sizes: Sizes, machine: Machine) -> Any:

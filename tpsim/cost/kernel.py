@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 from tpsim.algebra.sharding import Sharding
 from tpsim.cost.memory import local_bytes
 from tpsim.program.dims import BUSY, EXPERTS, HELD, RAGGED
-from tpsim.program.tokens import TOKENS, Counted, keys_of, peak, read_keys, seen_pairs, wide_keys
+from tpsim.program.tokens import (
+    INDEXER,
+    SELECTED,
+    TOKENS,
+    Counted,
+    keys_of,
+    peak,
+    read_keys,
+    seen_pairs,
+    selected_keys,
+    wide_keys,
+)
 from tpsim.quantity.size import over, product, total
 
 if TYPE_CHECKING:
@@ -28,7 +39,8 @@ class Kernel:
     mask           that hides some of its scores; "" if it makes none
     skips          it leaves out the scores that are hidden
     shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
-    passes         kernels that follow it, of gradients that it makes or weights that it reads: what each moves
+    passes         kernels that follow it, of gradients that it makes, weights that it reads, or scores to choose by, of
+                   which no more is held at once than of some queries: what each moves
     """
 
     ops: tuple[Op, ...]
@@ -69,7 +81,9 @@ class Kernel:
 
     @property
     def in_layers(self) -> bool:
-        """True for a product of a layer with one of its weights."""
+        """True for a product of a layer with one of its weights, and for that of an indexer."""
+        if self.where.kernel == INDEXER:  # whose keys are stored in as few bits
+            return True
         return not self.on_scores and self.where.block in {"attention", "mlp", "experts", "shared"}
 
     @cached_property
@@ -159,11 +173,13 @@ class Kernel:
         return over(elements, sizes.dims.get(BUSY, 1)) if of_each else elements
 
     def _used(self, whole: Any, dims: Sequence[str], sizes: Sizes) -> Any:
-        """What it works with of an array: of experts those that have rows, of a chunk's cache what is read."""
+        """What it works with of an array: of experts those that have rows, of a cache what is read."""
         if self._on_rows and EXPERTS in dims and RAGGED not in dims:
             return product((whole, sizes.dims.get(BUSY, 1)))
         if self._of_chunk and HELD in dims and "s" not in dims:
             return product((whole, over(read_keys(sizes.dims), sizes.dims[HELD])))
+        if self.mask == SELECTED and "t" in dims and "s" not in dims:
+            return product((whole, over(selected_keys(sizes.dims), sizes.dims["t"])))
         return whole
 
     @property
@@ -199,6 +215,7 @@ class Kernel:
             self.fused and self.where.phase,
             bool(self.products) and self.in_layers,
             self._of_chunk,
+            self.mask == SELECTED,
             behind,
         )
         return (masked, *flags, tuple(multiplied), tuple(moved))

@@ -29,7 +29,7 @@ from tpsim.program.op import (
     is_matrix_product,
 )
 from tpsim.program.practice import Practice
-from tpsim.program.tokens import MASKS
+from tpsim.program.tokens import INDEXER, MASKS
 
 MADE, SENT = "made", "sent"
 """As backward makes a gradient, in the format of activations; as it is added up and sent."""
@@ -134,9 +134,12 @@ class _Gathering:
             products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
             writes = tuple(self._writes(number))
             passes = tuple(behind(self.practice.copies, ops[0], read, writes, self.gathered))
+            if ops[0].where.kernel == INDEXER:
+                passes = ((ops[-1].output, ops[-1].output),)
             writes = as_made(self.practice.copies, ops[0], writes)
             added = tuple(x for x in writes if x in self.summed)
-            mask = masks.get(ops[0].where.kind, "") if of_scores(products) else ""
+            own = (x.name for op in ops for x in op.inputs if x.name in MASKS)
+            mask = next(own, masks.get(ops[0].where.kind, "")) if of_scores(products) else ""
             yield Kernel(
                 tuple(ops), (*read, *added), writes, products, mask, skips, self.program, shared=shared, passes=passes
             )

@@ -97,7 +97,7 @@ class ModelFamily:
 
     model      fields of `Model` that the architecture decides
     attention  fields of `Attention` that it decides; `numbers`: those that a config states, by their keys
-    latent     True if attention is latent
+    latent     True if attention is latent; indexed: an indexer chooses what it reads
     bias       True if the MLP has biases; gated: it multiplies two projections
     default    what a config may leave out; `ffn` is the activation
     switches   key of a switch -> the only value that is supported, which is also its default
@@ -114,6 +114,7 @@ class ModelFamily:
     attention: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
     latent: bool = False
+    indexed: bool = False
     bias: bool = False
     gated: bool = True
     default: Mapping[str, Any] = field(default_factory=lambda: {"ffn": "silu", "tie_embeddings": False})
@@ -175,12 +176,14 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "qwen3_vl_moe_text": QWEN3_MOE,
     "deepseek_v2": ModelFamily(**DEEPSEEK, moe={"normalise": False}),
     "deepseek_v3": ModelFamily(**DEEPSEEK_V3, known=IN_BLOCKS),
+    "deepseek_v32": ModelFamily(**DEEPSEEK_V3, indexed=True, known=IN_BLOCKS),
     "kimi_k2": ModelFamily(**DEEPSEEK_V3, known=IN_BLOCKS),
     "glm4": ModelFamily(model={"norms": "both"}, flags=BIAS_OF_GLM),
     "glm4_moe": ModelFamily(
         flags={**BIAS_OF_GLM, "use_qk_norm": {"qk_norm": "head"}}, sparse=behind_dense, moe=DEEPSEEK_V3["moe"]
     ),
     "glm4_moe_lite": ModelFamily(**DEEPSEEK_V3),
+    "glm_moe_dsa": ModelFamily(**DEEPSEEK_V3, indexed=True, known={"indexer_rope_interleave": "", **IN_BLOCKS}),
     "minimax_m2": ModelFamily(
         attention={"qk_norm": "all"},
         switches={"use_qk_norm": True, "use_routing_bias": True},

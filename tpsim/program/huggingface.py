@@ -121,6 +121,9 @@ class _ConfigReading(Config):
         self.get("num_key_value_heads")  # as many as heads, and no heads of keys and values
         self.read.update(NAMES["head_dim"])
         sizes: dict[str, Any] = {name: self.size(name) for name in ("kv_rank", "nope", "rope", "value")}
+        if self.family.indexed:
+            named = {"index_heads": "index_n_heads", "index_dim": "index_head_dim", "top": "index_topk"}
+            sizes |= {name: self.size(key) for name, key in named.items()}
         return Latent(heads=heads, query_rank=self.number("q_lora_rank", 0) or None, **sizes)
 
     def _moe(self) -> Moe:

@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from tpsim.program.keeps import GRADIENTS
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Leaf, Lin, Op, Program, Rename, Reshard, Where
+from tpsim.program.tokens import SELECTED
 
 BUFFERS = 2
 """Blocks of a streamed array that a device has: the one that is worked on and the one that comes (ring attention)."""
@@ -188,10 +189,10 @@ def is_view(op: Op) -> bool:
 def _home(op: Op, read: Sequence[Array], *, view: bool) -> Array | None:
     """Whose bytes the output of an op has; None for parameters, their views, and what indices alone decide.
 
-    Nor for a cache: it is held from step to step.
+    Nor for a cache: it is held from step to step; nor for what an indexer chooses, a few numbers of every query.
     read  whose bytes its inputs have
     """
-    if isinstance(op, Append):
+    if isinstance(op, Append) or op.output.name == SELECTED:
         return None
     if view or isinstance(op, Index) or (op.output.role == "index" and not isinstance(op, Leaf)):
         return read[0] if read else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tpsim.program.copies import Router
 from tpsim.program.dims import DIMS, completed
@@ -67,6 +67,9 @@ class Latent(Strict):
 
     heads g, kv_rank x, nope d (a head's dims without positions), rope a (those with, keys have one for all heads),
     value o; query_rank u, None: queries are made from the stream itself
+
+    A query may read no more than the `top` w keys that an indexer scores best, of which it has `index_heads` gi with
+    `index_dim` di numbers each, made from the latent of queries; keys have one for all (DeepSeek-V3.2 2025, 2.1).
     """
 
     noun: ClassVar[str] = "a latent attention"
@@ -77,19 +80,39 @@ class Latent(Strict):
     rope: Count
     value: Count
     query_rank: Count | None = None
+    index_heads: Count | None = None
+    index_dim: Count | None = None
+    top: Count | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Latent:
+        """An indexer has all of its sizes, and a latent of queries to read. Raises ValueError for part of them."""
+        stated = [name for name in INDEXER if getattr(self, name) is not None]
+        if stated and (len(stated) < len(INDEXER) or self.query_rank is None):
+            lacks = [name for name in (*INDEXER, "query_rank") if getattr(self, name) is None]
+            raise ValueError(f"{stated[0]} is a size of an indexer, which has {', '.join(lacks)}, too")
+        return self
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Of its dims."""
-        query = {"u": self.query_rank} if self.query_rank else {}
         heads = {"g": self.heads, "r": 1, "d": self.nope, "a": self.rope, "ae": self.rope, "o": self.value}
-        return {**heads, "x": self.kv_rank, **query}
+        stated = {dim: size for name, dim in OPTIONAL.items() if (size := getattr(self, name))}
+        image = {"die": self.index_dim} if self.index_dim else {}
+        return {**heads, "x": self.kv_rank, **stated, **image}
 
     def resized(self, dims: Mapping[str, int]) -> Latent:
         """The same with dims of these sizes."""
         named = {"heads": "g", "kv_rank": "x", "nope": "d", "rope": "a", "value": "o"}
-        query = {"query_rank": dims["u"]} if self.query_rank else {}
-        return self.model_copy(update={**{name: dims[dim] for name, dim in named.items()}, **query})
+        named |= {name: dim for name, dim in OPTIONAL.items() if getattr(self, name)}
+        return self.model_copy(update={name: dims[dim] for name, dim in named.items()})
+
+
+INDEXER = ("index_heads", "index_dim", "top")
+"""The sizes of an indexer."""
+
+OPTIONAL: Mapping[str, str] = {"query_rank": "u", **dict(zip(INDEXER, ("gi", "di", "w"), strict=True))}
+"""The sizes that a latent attention need not have, and their dims."""
 
 
 class Mlp(Strict):
@@ -218,6 +241,11 @@ class Model:
     def attentions(self) -> Iterator[Attention | Latent]:
         """The attention of each kind."""
         return (kind.attention for kind in self.kinds.values())
+
+    @property
+    def chooses(self) -> bool:
+        """True if an indexer chooses what attention reads."""
+        return any(isinstance(block, Latent) and block.top for block in self.attentions)
 
     @cached_property
     def has_latents(self) -> bool:

@@ -29,6 +29,7 @@ from tpsim.program.transformer import forward
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from tpsim.program.blocks.latent import Heads
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.layout import Layout
     from tpsim.program.practice import Practice
@@ -126,7 +127,7 @@ def _caches(
     for layer, where in homes.items():
         with trace.at(where):
             for name, dims in caches_of(model.kinds[model_kind(where.kind)].attention).items():
-                dtype = dtypes.cache or dtypes.activations
+                dtype = INDEXED if name == "I" else dtypes.cache or dtypes.activations
                 caches[name, layer] = trace.leaf(f"cache.{name}", dims, "cache", dtype, "cache")
     return caches
 
@@ -135,13 +136,16 @@ def caches_of(block: Attention | Latent) -> Mapping[str, tuple[str, ...]]:
     """The caches of a layer by its attention, and their dims: t tokens, of which the last s are the step's own.
 
     Of a window or a chunk as many tokens are held as a step reads of it, each where another one stood that none reads
-    any more. Of latent attention the latent of a token and its rotated key: they have no heads, and are copied where
-    these are split.
+    any more. Of latent attention the latent of a token and its rotated key, and of an indexer its key: they have no
+    heads, and are copied where these are split.
     """
     if isinstance(block, Latent):
-        return {"C": ("b", "t", "x"), "R": ("b", "t", "a")}
+        return {"C": ("b", "t", "x"), "R": ("b", "t", "a"), **({"I": ("b", "t", "di")} if block.top else {})}
     return dict.fromkeys("KV", ("b", HELD if block.window else "t", "g", "d"))
 
+
+INDEXED = "fp8_128"
+"""In which keys of an indexer are stored, whatever the others are: its scores are in fp8 (DeepSeek-V3.2 2025, 2.1)."""
 
 PAIR = "f64"
 """The dtype of a logit beside its place in the vocabulary: one number of eight bytes, whose maximum is taken."""
@@ -219,32 +223,40 @@ def latent_attention(text: Served, block: Latent, x: Array) -> Array:
     from tpsim.program.blocks import latent
 
     with text.inside("attention", "block"):
-        q, q_rope, own, k_rope = latent.headed(text, block, x)
+        heads = latent.headed(text, block, x)
     with text.apart():
-        made = _of_latents(text, block, (q, q_rope), (own, k_rope))
+        made = _of_latents(text, block, heads)
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), made, "Wo")
 
 
-def _of_latents(text: Served, block: Latent, queries: tuple[Array, Array], own: tuple[Array, Array]) -> Array:
-    """What queries take of the values of all latents; own: the latents of new tokens, and their rotated keys."""
+def _of_latents(text: Served, block: Latent, heads: Heads) -> Array:
+    """What queries take of the values of all latents, or of those that an indexer chooses.
+
+    These are absorbed in a prompt, too: of what is chosen every query has tokens of its own (DeepSeek-V3.2 2025, 2.1).
+    """
     from tpsim.program.blocks import latent
 
-    trace, (q, q_rope) = text.trace, queries
-    latents, rotated = _cached(text, dict(zip("CR", own, strict=True)))
-    if text.serving.phase == "prefill":
-        read = _rows_of(text, latents, rotated, q.dtype) if text.serving.cached else latent.as_read(text, *own)
+    trace, queries = text.trace, (heads.query, heads.rotated_query)
+    own = {"C": heads.latent, "R": heads.rotated_key, **({"I": heads.indexer[-1]} if heads.indexer else {})}
+    latents, rotated, *keys = _cached(text, own)
+    if text.serving.phase == "prefill" and not heads.indexer:
+        new = heads.latent, heads.rotated_key
+        read = _rows_of(text, latents, rotated, new[0].dtype) if text.serving.cached else latent.as_read(text, *new)
         return latent.expanded(text, block, queries, read)
+    hidden = latent.selected(text, heads.indexer, *keys) if heads.indexer else None
     with text.inside("attention", "block"):
-        query = text.linear("attention.absorbed", ("b", "s", "g", "x"), q, "Wk")
+        query = text.linear("attention.absorbed", ("b", "s", "g", "x"), heads.query, "Wk")
     with text.inside("attention", "cache", "attention"):
         query, q_rope = (
-            trace.lin("attention.wide", trace.pin(query, "cache", ""), dtype=STATISTIC) for query in (query, q_rope)
+            trace.lin("attention.wide", trace.pin(x, "cache", ""), dtype=STATISTIC)
+            for x in (query, heads.rotated_query)
         )
-        taken = latent.weights(text, block, (query, q_rope), (latents, rotated))
+        taken = latent.weights(text, block, (query, q_rope), (latents, rotated), hidden)
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "x"), taken, latents)
     with text.inside("attention", "block"):
-        return text.linear("attention.values", ("b", "s", "g", "o"), _narrow(text, mixed, q.dtype), "Wv")
+        narrow = _narrow(text, mixed, heads.query.dtype)
+        return text.linear("attention.values", ("b", "s", "g", "o"), narrow, "Wv")
 
 
 def sampled(text: Served, x: Array) -> Array:

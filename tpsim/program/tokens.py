@@ -60,12 +60,19 @@ def _chunk(rows: Size, w: Size) -> Any:
     return full * _causal(w, w) + _causal(rows - full * w, w)
 
 
+INDEXER = "index"
+"""The kernel that scores all tokens for a query; another one behind it chooses the best of them."""
+
+SELECTED = "selected_mask"
+"""The mask of what an indexer chooses: as many keys of every query as a window has, wherever they stand."""
+
 MASKS: Mapping[str, Callable[[Size, Size], Any]] = {
     "causal_mask": _causal,
     "window_mask": _window,
     "chunk_mask": _chunk,
     "held_window_mask": _window,
     "held_chunk_mask": _chunk,
+    SELECTED: _window,
 }
 """Index function of a mask -> the pairs that it lets through, of the first so many queries; w: of its window."""
 
@@ -101,7 +108,7 @@ def seen_pairs(mask: str, dims: Mapping[str, Any]) -> Any:
 def wide_keys(mask: str, dims: Mapping[str, Any]) -> Any:
     """Keys of a token where later ones are not hidden: all, or as many as a window or a chunk has."""
     keys = dims["t"]
-    return smallest(keys, dims["w"]) if mask in ("window_mask", "chunk_mask") else keys
+    return smallest(keys, dims["w"]) if mask in ("window_mask", "chunk_mask", SELECTED) else keys
 
 
 def held_keys(dims: Mapping[str, Any], *, cached: bool) -> Any:
@@ -121,6 +128,11 @@ def read_keys(dims: Mapping[str, Any]) -> Any:
     """
     s, w, steps = dims["s"], dims["w"], dims.get(STEPS, 1)
     return s - 1 + over(last_pairs("chunk_mask", steps, longest(dims) - s + 1, w), steps)
+
+
+def selected_keys(dims: Mapping[str, Any]) -> Any:
+    """Cached tokens that a step reads of those that an indexer chooses: each new token others, as far as there are."""
+    return smallest(dims["t"], dims["s"] * dims["w"])
 
 
 def peak(mask: str, order: Order, s: Size, *, ring: Size, devices: Size, w: Size = 0) -> Any:

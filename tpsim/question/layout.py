@@ -22,7 +22,7 @@ from tpsim.question.divisibility import (
 from tpsim.question.question import Inference, Workload
 from tpsim.question.routing import expert_axes, expert_problems
 from tpsim.question.scenario_file import LayoutFields, ScenarioFile
-from tpsim.question.serving import cache_problems, serving_problems
+from tpsim.question.serving import cache_problems, choice_problems, serving_problems
 from tpsim.question.zero import (
     LATENTS,
     latent_notes,
@@ -123,6 +123,7 @@ def _cut_by_roles(
             *expert_problems(model, mesh, at, ep=ep, etp=etp),
             *table_problems(sends, mesh, sizes, lambda *keys: at("layout", *keys[1:])),
             *cache_problems(cached, mesh, _even(model, workload, sizes), at),
+            *choice_problems(model, cached, mesh, at("layout", "cache")),
         )
     )
     split = _split_kv_heads(model, (*tp, *heads), mesh, at, always="kv" in also)
@@ -297,7 +298,8 @@ def _cut_by_table(file: ScenarioFile, model: Model, workload: Workload, mesh: Me
     shards, cp = mesh.size(*layout.roles["dp"]), layout.roles.get("cp", ())
     problems = _work_problems(model, workload, at, ways=(1, shards, 1), zero=0, split=False)
     shared = context_problems(file, model, workload, mesh, at, cp=cp)
-    _raise_all((*problems, *shared, *table_problems(table, mesh, _even(model, workload, sizes), at)))
+    chosen = choice_problems(model, table.get("cache", {}), mesh, at("shardings", "cache", "t"))
+    _raise_all((*problems, *shared, *chosen, *table_problems(table, mesh, _even(model, workload, sizes), at)))
     return Cut(mesh, {}, layout, ())
 
 

@@ -192,6 +192,10 @@ def _model(read: Stated, memo: Memo) -> tuple[ModelRead, Model]:
         for part in unwritten(model):
             message = f"{model.name} has {part}, which can be counted and is not planned yet"
             raise InputError.one("not-supported-yet", message, remedy=f"tpsim model show {name} counts it")
+        if model.chooses and read.file.workload.kind == "train":
+            message = f"{model.name} has an indexer, which chooses what attention reads: training is not planned yet"
+            remedy = "a step of inference is: workload.kind decode; or leave index_heads, index_dim and top out"
+            raise InputError.one("not-supported-yet", message, remedy=remedy)
         return base, model
 
 

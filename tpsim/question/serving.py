@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpsim.program.dims import HELD
 from tpsim.program.practice import Overlap, Practice, Rows
-from tpsim.quantity.errors import At, InputError, Problem
+from tpsim.quantity.errors import At, InputError, Place, Problem
 from tpsim.question.divisibility import nearest
 from tpsim.question.question import Inference, Question, Speculation, Workload, unit_of_part, without_graph
 from tpsim.question.serving_file import DecodeFields, DecodingFields, PrefillFields, ServeFields
@@ -223,6 +223,16 @@ def cache_problems(row: Mapping[str, Sequence[str]], mesh: Mesh, sizes: Mapping[
             yield Problem(
                 "not-divisible", f"{message}, over which layout.cache splits it", at("layout", "cache"), remedy
             )
+
+
+def choice_problems(
+    model: Model, row: Mapping[str, Sequence[str]], mesh: Mesh, place: Place | None
+) -> Iterator[Problem]:
+    """Where a cache is split by tokens of which an indexer chooses: it needs the scores of all of them."""
+    axes = row.get("t", ())
+    if model.chooses and mesh.size(*axes) > 1:
+        message = f"a cache is split by tokens over {' x '.join(axes)}, of all of which an indexer chooses the best"
+        yield Problem("split-choice", message, place, "layout.cache: heads, or batch")
 
 
 GRAPH = "graph"

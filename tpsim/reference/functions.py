@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tpsim.program.dims import HELD
+from tpsim.program.tokens import SELECTED
 from tpsim.reference.blocks import Block
 
 Pointwise = Callable[..., Block]
@@ -167,6 +168,14 @@ def _chunk_mask(sizes: Mapping[str, int], s: Any, t: Any) -> Any:
     return np.where((t > here) | (here // sizes["w"] != t // sizes["w"]), MASKED, 0.0)
 
 
+def _selected_mask(sizes: Mapping[str, int], _b: Any, _s: Any, _t: Any, scores: Any) -> Any:
+    """Of the tokens that scores do not hide the best `w`, of as good ones the first."""
+    best = np.argsort(-scores, axis=-1, kind="stable")[..., : sizes["w"]]
+    mask = np.full(scores.shape, MASKED)
+    np.put_along_axis(mask, best, 0.0, axis=-1)
+    return np.where(scores <= MASKED / 2, MASKED, mask)
+
+
 def _dropout(sizes: Mapping[str, Any], *indices: Any) -> Any:
     """One where an element is kept, by a hash of its global indices (the finalizer of MurmurHash3 for each)."""
     key = np.array([sizes["seed"]], np.uint64)
@@ -187,11 +196,13 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "causal_mask": lambda sizes, s, t: np.where(t > s + past(sizes), MASKED, 0.0),
     "window_mask": _window_mask,
     "chunk_mask": _chunk_mask,
+    SELECTED: _selected_mask,
     "alibi": _alibi,
     "held_window_mask": _of_last_tokens(_window_mask),
     "held_chunk_mask": _of_last_tokens(_chunk_mask),
     "rotation": _rotation,
     "part_rotation": partial(_rotation, of="a"),
+    "index_rotation": partial(_rotation, of="di"),
     "k_slot": lambda _, j: (j == 0) * 1.0,
     "v_slot": lambda _, j: (j == 1) * 1.0,
     "q_slot": lambda _, j, r: (j == r + 2) * 1.0,

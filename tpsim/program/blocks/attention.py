@@ -131,10 +131,14 @@ def softmax(
     mask: str = "causal_mask",
     sinks: Array | None = None,
     keys: str = "t",
+    hidden: Array | None = None,
 ) -> Array:
-    """Softmax of masked, scaled scores over the keys, and of sinks; split keys owe a max, then a sum."""
+    """Softmax of masked, scaled scores over the keys, and of sinks; split keys owe a max, then a sum.
+
+    hidden  what hides some, if it is no mask of places alone
+    """
     trace, rest = text.trace, tuple(dim for dim in scores.dims if dim != keys)
-    hidden = trace.index(mask, ("s", keys), scores.dtype)
+    hidden = hidden or trace.index(mask, ("s", keys), scores.dtype)
     scores = trace.lin("attention.masked", scores, hidden, scales=(scale, ONE))
     top = trace.settled(trace.max("attention.max", scores, keys), "exp needs the whole row's maximum")
     weight = trace.map("attention.exp", "exp", trace.lin("attention.shifted", scores, top, scales=(ONE, MINUS)))

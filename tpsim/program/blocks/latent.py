@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from tpsim.algebra.sharding import ShardingError
 from tpsim.program.blocks.attention import softmax, turned
 from tpsim.program.blocks.norm import norm
 from tpsim.program.op import Array, Scale
+from tpsim.program.saved import STATISTIC
 from tpsim.program.text import Parameter, Text
+from tpsim.program.tokens import INDEXER, SELECTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +34,26 @@ def parameters(block: Latent, _: Practice) -> Iterator[Parameter]:
     yield Parameter("Wk", ("x", "g", "d"), "attention")
     yield Parameter("Wv", ("x", "g", "o"), "attention")
     yield Parameter("Wo", ("h", "g", "o"), "attention", first=("h",))
+    if block.top:
+        yield Parameter("Wiq", ("u", "gi", "di"), "attention")
+        yield Parameter("Wik", ("h", "di"), "attention")
+        yield Parameter("Wiw", ("h", "gi"), "attention")
+        yield from (Parameter(f"{kind}_index", ("di",), "attention") for kind in ("gain", "shift"))
+
+
+class Heads(NamedTuple):
+    """What attention is made from.
+
+    query, rotated_query  without positions, and the part with
+    latent, rotated_key   of a token
+    indexer  its queries, how much each of its heads counts, and a token's key
+    """
+
+    query: Array
+    rotated_query: Array
+    latent: Array
+    rotated_key: Array
+    indexer: tuple[Array, Array, Array] | None = None
 
 
 def write(text: Text, block: Latent, x: Array) -> Array:
@@ -39,8 +62,9 @@ def write(text: Text, block: Latent, x: Array) -> Array:
     A score is that of the parts without positions plus that of the rotated parts: nothing is laid side by side.
     """
     with text.inside("attention", "block"):
-        q, q_rope, *own = headed(text, block, x)
-        made = expanded(text, block, (q, q_rope), as_read(text, *own))
+        heads = headed(text, block, x)
+        read = as_read(text, heads.latent, heads.rotated_key)
+        made = expanded(text, block, (heads.query, heads.rotated_query), read)
         return text.linear("attention.out", ("b", "s", "h"), made, "Wo")
 
 
@@ -48,21 +72,54 @@ PLACES = {"block": "block", "stream": "compressed"}
 """`Practice.latents` -> the region in which latents are made, and normed."""
 
 
-def headed(text: Text, block: Latent, x: Array) -> tuple[Array, Array, Array, Array]:
-    """What attention is made from: queries without positions, rotated ones, the latent of a token, its rotated key."""
+def headed(text: Text, block: Latent, x: Array) -> Heads:
+    """What attention is made from."""
     place = PLACES[text.practice.latents]
     with text.inside("attention", place):
         read = text.trace.pin(x, place, "attention reads the normed stream", name="attention.in")
-        q, q_rope = _queries(text, block, read)
+        source = _source(text, block, read)
+        q, q_rope = _queries(text, source)
         latent = text.linear("attention.latent", ("b", "s", "x"), read, "Wdown")
         latent = norm(text, latent, "latent", dims=("x",), region=place, kind="rmsnorm")
         k_rope = text.linear("attention.k_rope", ("b", "s", "a"), read, "Wkrope")
-    return q, q_rope, latent, _rotated(text, _whole(text, k_rope))
+        index = _indexed(text, _whole(text, read), source) if block.top else None
+    return Heads(q, q_rope, latent, _rotated(text, _whole(text, k_rope)), index)
 
 
 def _whole(text: Text, x: Array) -> Array:
     """What is compressed as heads read it: where it is made with the stream's tokens it leaves these here."""
     return x if x.region == "block" else text.trace.pin(x, "block", "heads read what is compressed")
+
+
+def _indexed(text: Text, x: Array, source: Array) -> tuple[Array, Array, Array]:
+    """Of an indexer queries, how much each of its heads counts, and a token's key: the same on all chips of a sequence.
+
+    Source: DeepSeek-V3.2 (2025), equation 1, and its inference/model.py: Indexer, which rotates a half of a head.
+    """
+    with text.inside("attention", "block"):
+        query = text.linear("index.query", ("b", "s", "gi", "di"), source, "Wiq")
+        counts = text.linear("index.counts", ("b", "s", "gi"), x, "Wiw")
+        key = text.linear("index.key", ("b", "s", "di"), x, "Wik")
+        key = norm(text, key, "index", dims=("di",), region="block", kind="layernorm")
+        query, key = (turned(text, x, "di", "die", "index_rotation") for x in (query, key))
+        return query, counts, key
+
+
+def selected(text: Text, index: tuple[Array, Array, Array], keys: Array) -> Array:
+    """The mask of the keys that each query reads: the best of those before it, by the scores of all heads together.
+
+    keys  of all tokens
+    Raises ShardingError if no device has the scores of all tokens.
+    """
+    trace, (query, counts, _) = text.trace, index
+    if split := keys.type.axes("t"):
+        raise ShardingError(f"{keys} is split on t over {', '.join(split)}: to choose tokens takes the scores of all")
+    with text.inside("attention", keys.region, INDEXER):
+        query, counts = (trace.pin(x, keys.region, "") for x in (query, counts))
+        scores = trace.map("index.scored", "relu", trace.einsum("index.scores", ("b", "s", "gi", "t"), query, keys))
+        worth = trace.einsum("index.worth", ("b", "s", "t"), scores, counts, dtype=STATISTIC)
+        worth = trace.lin("index.masked", worth, trace.index("causal_mask", ("s", "t"), worth.dtype))
+        return trace.index(SELECTED, worth.dims, worth.dtype, worth, born=worth.type)
 
 
 def expanded(text: Text, block: Latent, queries: tuple[Array, Array], read: tuple[Array, Array]) -> Array:
@@ -109,25 +166,38 @@ def _keys_and_values(text: Text, latent: Array, k_rope: Array) -> Iterator[Array
         yield v
 
 
-def weights(text: Text, block: Latent, queries: tuple[Array, Array], keys: tuple[Array, Array]) -> Array:
+def weights(
+    text: Text,
+    block: Latent,
+    queries: tuple[Array, Array],
+    keys: tuple[Array, Array],
+    hidden: Array | None = None,
+) -> Array:
     """What tokens take of each other: of queries and keys first the parts without positions, then the rotated ones.
 
+    hidden  the mask, if it is not that of all later tokens
     The scale of scores is the root of a head's dims, both parts together.
     """
     plain, rotated = (
         text.trace.einsum(f"attention.{part}_scores", ("b", "g", "s", "t"), q, k)
         for part, q, k in zip(("plain", "rotated"), queries, keys, strict=True)
     )
-    return softmax(text, text.trace.lin("attention.scores", plain, rotated), Scale((block.nope + block.rope) ** -0.5))
+    scores, scale = text.trace.lin("attention.scores", plain, rotated), Scale((block.nope + block.rope) ** -0.5)
+    return softmax(text, scores, scale, hidden=hidden)
 
 
-def _queries(text: Text, block: Latent, x: Array) -> tuple[Array, Array]:
-    """The parts of queries without positions, and those that are rotated."""
+def _source(text: Text, block: Latent, x: Array) -> Array:
+    """What queries are made from: a latent of their own, if they have one."""
     if block.query_rank:
         x = text.linear("attention.query_latent", ("b", "s", "u"), x, "Wqdown")
         x = norm(text, x, "query", dims=("u",), region=x.region, kind="rmsnorm")
     with text.inside("attention", "block"):
-        x = _whole(text, x)
+        return _whole(text, x)
+
+
+def _queries(text: Text, x: Array) -> tuple[Array, Array]:
+    """The parts of queries without positions, and those that are rotated."""
+    with text.inside("attention", "block"):
         q = text.linear("attention.q", ("b", "s", "g", "d"), x, "Wq")
         return q, _rotated(text, text.linear("attention.q_rope", ("b", "s", "g", "a"), x, "Wqrope"))
 
