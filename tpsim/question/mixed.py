@@ -145,7 +145,7 @@ def _of_shard(question: Question) -> Mixed:
     if not isinstance(work, Inference) or work.budget is None or not isinstance(fields, ServeFields):
         raise TypeError(work)
     slots = work.global_batch / question.mesh.size(*question.layout.roles["dp"])
-    return Mixed(slots, work.budget, fields.prompt - fields.cached, fields.steps, fields.cached)
+    return Mixed(slots, work.budget, fields.prompt - fields.behind, fields.steps, fields.behind)
 
 
 def kinds_of(question: Question, mixed: Mixed, reads: Reads) -> Kinds:

@@ -56,7 +56,7 @@ def inference_of(read: Stated, mesh: Mesh) -> Inference | None:
         _check_fewer(tokens, context, "tokens", f"a context of {context} tokens", read.at)
         return Inference(**common, seq=tokens + drafted, attended=context + drafted, longest=context + drafted)
     prompt, steps = fields.prompt, max(fields.steps, 1)
-    _check_fewer(fields.cached, prompt - 1, "cached", f"a prompt of {prompt} tokens", read.at)
+    _check_fewer(fields.behind, prompt - 1, "cached", f"a prompt of {prompt} tokens", read.at)
     mean, room = prompt + (steps + 1) / 2, prompt + fields.output  # the mean of prompt + 1 .. prompt + steps
     if fields.step_tokens:
         from tpsim.question.mixed import refuse_unmixed
@@ -97,9 +97,9 @@ def prefill_of(question: Question) -> Question:
         from tpsim.question.mixed import fullest_step
 
         return fullest_step(question)
-    serving = replace(work.serving, phase="prefill", cached=fields.cached > 0)
+    serving = replace(work.serving, phase="prefill", cached=fields.behind > 0)
     reading: dict[str, Any] = {"kind": "prefill", "steps": 1, "serving": serving, "speculation": None}
-    prompt = replace(work, seq=fields.prompt - fields.cached, attended=fields.prompt, **reading)
+    prompt = replace(work, seq=fields.prompt - fields.behind, attended=fields.prompt, **reading)
     return replace(without_graph(question), workload=prompt)
 
 

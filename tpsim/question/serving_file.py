@@ -137,7 +137,7 @@ class ServeFields(DecodingFields):
 
     kind: Literal["serve"]
     prompt: Count = Field(description="tokens of a sequence, those in the cache included", examples=[1024])
-    cached: Cached = 0
+    cached: Cached | None = None
     output: Count = Field(description="tokens of the reply, the first of which is the prompt's", examples=[256])
     step_tokens: Annotated[int, Field(strict=True, ge=2)] | None = Field(
         None,
@@ -145,6 +145,11 @@ class ServeFields(DecodingFields):
         "of each data shard; none: prompts and replies take turns",
         examples=[2048],
     )
+
+    @property
+    def behind(self) -> int:
+        """Tokens of a prompt that are not read, for the cache has them."""
+        return self.cached or 0
 
     @property
     def steps(self) -> int:
