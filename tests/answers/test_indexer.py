@@ -115,6 +115,13 @@ def test_scores_that_are_hidden_take_no_time_and_choosing_reads_all_others():
     assert took(plan, scored) == pytest.approx(seen * products_s + chosen_s, rel=1e-9)
 
 
+def test_scores_count_at_the_peak_of_fp8_where_products_of_layers_do():
+    plans = [planned(kind="prefill", batch=32, prompt=32_768, dtype=dtype) for dtype in ("bf16", "fp8_128")]
+    scored, read = ([took(plan, kernel(plan, name)) for plan in plans] for name in (INDEXER, "attention"))
+    assert scored[1] < 0.7 * scored[0]
+    assert read[1] == read[0]
+
+
 # Runs ------------------------------------------------------------------------------------------------------------
 
 
