@@ -87,6 +87,23 @@ def test_a_step_of_decoding_scores_all_tokens_and_reads_what_is_chosen(context):
     assert scored.passed_bytes(plan.sizes) == 2 * 4 * sequences * context
 
 
+def test_several_new_tokens_read_what_each_of_them_chooses_as_far_as_there_are_others():
+    for context, read in ((65_536, 4 * TOP), (3 * TOP, 3 * TOP)):
+        plan = planned(context=context, tokens=4)
+        one = kernel(plan, "attention")
+        cached = sum(local_bytes(x, plan.sizes) for x in one.reads if x.role == "cache")
+        others = sum(local_bytes(x, plan.sizes) for x in (*one.reads, *one.writes) if x.role != "cache")
+        assert one.memory_bytes(plan.sizes) == pytest.approx(cached * read / context + others, rel=1e-12)
+
+
+def test_mfu_counts_no_keys_that_nothing_chooses():
+    plan = planned()
+    read, scored = kernel(plan, "attention"), kernel(plan, INDEXER)
+    for one, keys in ((read, TOP), (scored, 65_536)):
+        flops = one.flops(plan.sizes)
+        assert one.counted(flops, plan.sizes, "full") == pytest.approx(flops * keys / 65_536, rel=1e-12)
+
+
 def test_where_all_tokens_are_chosen_attention_takes_as_long_as_without_an_indexer():
     sparse, dense = (planned(model, context=TOP) for model in (SPARSE, DENSE))
     assert took(sparse, kernel(sparse, "attention")) == took(dense, kernel(dense, "attention"))
