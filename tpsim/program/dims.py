@@ -82,9 +82,6 @@ DIMS: Mapping[str, Dim] = {
     "x": Dim("kv_rank", "latent of keys and values"),
     "a": Dim("rotary", "part of a head that is rotated", split=False),
     "o": Dim("value_dim", "head dim of values"),
-    "gi": Dim("index_heads", "heads of an indexer", split=False),
-    "di": Dim("index_dim", "head dim of an indexer", split=False),
-    "die": Dim("index_dim", "head dim of an indexer under rotation", split=False),
     "n": Dim("experts", "experts"),
     "i": Dim("scored", "experts as the router scores them"),
     "k": Dim("top", "experts that work for a token", split=False),
@@ -117,6 +114,9 @@ DIMS: Mapping[str, Dim] = {
     "gt": Dim("", "of these, as many as it chooses a token's experts from", split=False),
     BUSY: Dim("", "share of the experts on a device that have rows", split=False),
     STEPS: Dim("", "steps of decoding that a reply's mean is of", split=False),
+    "gi": Dim("index_heads", "heads of an indexer", split=False),
+    "di": Dim("index_dim", "head dim of an indexer", split=False),
+    "die": Dim("index_dim", "head dim of an indexer under rotation", split=False),
 }
 """The dims of a transformer's arrays."""
 
