@@ -27,7 +27,7 @@ from tpsim.guard.lock_parts import (
     ScenarioFact,
     SwitchFacts,
 )
-from tpsim.guard.moved_numbers import HELD, MOVED, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
+from tpsim.guard.moved_numbers import CACHE, HELD, MOVED, OVERHEADS, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
 from tpsim.guard.uses import DRAFT, Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
@@ -185,10 +185,6 @@ MEMORY = (*HELD, "kept_bytes", "peak_bytes")
 """What a chip holds: from step to step, and where it holds most."""
 
 
-CACHE = "cache_bytes"
-"""What a chip of inference holds beside."""
-
-
 def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     inputs = _inputs(plan.question, folder)
     bare = ScenarioFact(inputs=inputs, uses=(), results={}, collectives=())
@@ -263,6 +259,7 @@ def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[
         **replied(result.get("serve")),
         "flops": step[FLOPS],
         **{name: memory[name] for name in (*MEMORY, CACHE) if memory.get(name) is not None},
+        **({OVERHEADS: beside} if (beside := memory.get(OVERHEADS)) else {}),
         **({} if placement is None else {"placement": placement}),
         STATES_FIT: all(held["static_bytes"] <= held["capacity_bytes"] for held in every),
         **{f"require.{demand['name']}": demand["ok"] for demand in result["require"] if demand["name"] not in BANDED},
