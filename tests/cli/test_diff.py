@@ -456,3 +456,16 @@ def test_memory_of_inference_that_moves_is_told(tpsim, edit, said):
 def test_bytes_that_are_assumed_have_their_unit_in_a_cause(tpsim):
     out = tpsim("diff", "llama3-70b-h100-decode", "--set", "assume.memory.workspace=60 GB", "-q").out
     assert out.endswith("because scenario assume.memory.workspace_bytes none -> 60 GB (new)\n")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "edit", "causes"),
+    [
+        ("deepseek-v3-h100", "mtp=null", ["mtp 1 of sparse -> none"]),
+        ("gpt-oss-120b-h100-decode", "blocks.local.sinks=false", ["local.attention.sinks true -> false"]),
+    ],
+)
+def test_a_field_of_a_model_that_a_scenario_takes_away_is_a_cause(scenario, edit, causes):
+    """Code of tpsim was blamed."""
+    found = diff(scenario, overrides=[f"model.{edit}"])
+    assert found.verdict.partition("; because scenario ")[2] == ", ".join(f"model.{cause}" for cause in causes)

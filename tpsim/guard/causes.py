@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from tpsim.guard.lock import Fact, Lock
-from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact, FormulaFact
+from tpsim.guard.lock_parts import BASE, SECTIONS, AskedField, ConstantFact, FormulaFact
 from tpsim.guard.moved_numbers import KIND, Moved, change, few, in_both, keys
 from tpsim.guard.uses import DRAFT, PROFILE
 from tpsim.program.practice import Rows
@@ -303,7 +303,8 @@ def _brought(
     if key.section == PROMPTS:  # a layout of its own
         own = {_of_prompts(other): pair for other, pair in moved.items() if other.section == PROMPTS}
         return _brought(_of_prompts(key), values, own, switched)
-    if key == PROGRAM or {*values} <= {None, USUAL.get(key), 0} or key.name.startswith(LEVELS):
+    told_alone = {None, USUAL.get(key), *((0,) if key.section not in SECTIONS.values() else ())}
+    if key == PROGRAM or {*values} <= told_alone or key.name.startswith(LEVELS):
         return True
     if key.name.startswith(DRAFT_LAYOUT):
         as_model = moved.get(AskedField("layout", key.name.removeprefix(DRAFT_LAYOUT)))

@@ -199,10 +199,18 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     )
 
 
+NO_FIELD = "none"
+"""What a scenario makes of a model's field that it takes away."""
+
+PUBLISHED = ("params", "active")
+"""Fields of a model that one which is changed is not held to."""
+
+
 def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
     base, own = (dict(model_facts(as_stated(side))) for side in (question.base_model.model, question.model))
-    changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
+    gone = {name: NO_FIELD for name in base if name not in (*own, *PUBLISHED)}
+    changes = gone | {name: value for name, value in own.items() if value != base.get(name)}
     skipped, resolved = ("name", "model", "placement", CHANGES, FILES), dict(question.resolved)
     draft = question.draft if question.draft and question.draft.base_model is not question.base_model else None
     drafted = {DRAFT: model_name(draft, folder)} if draft else {}
