@@ -267,6 +267,23 @@ def test_exchanges_hide_behind_what_all_tokens_share_where_practice_lets_them():
     assert exposed["beside"] < 0.5
 
 
+@pytest.mark.parametrize("overlap", ["none", "beside"])
+def test_rows_that_travel_once_more_run_as_those_that_travel_first(overlap):
+    """Recomputed, they ran beside compute where activations do, whatever is said of rows."""
+    shared = "model={extends: mixtral-8x7b, blocks: {experts: {shared: 14336}}}"
+    asked = [shared, "recompute={base: full}", "practice.overlap.tensor=beside", f"practice.rows.overlap={overlap}"]
+    found = tpsim.plan("mixtral-8x7b-h100", overrides=asked)
+    first, again = (
+        {
+            row.array: row.exposed_s
+            for row in found.collectives
+            if (row.phase, row.op) == of and "gates" not in row.array
+        }
+        for of in (("forward", "rows"), ("backward", "recomputed"))
+    )
+    assert first == pytest.approx(again)
+
+
 def test_decoding_with_experts_gives_what_a_prompt_gives():
     """Every check of a run; what a step samples from is held with the model's own choice of experts."""
     layout, work = {"dp": "expert", "ep": "expert"}, {"kind": "decode", "batch": 64, "context": 4096}
