@@ -19,9 +19,10 @@ from tests.plans import planned
 from tpsim.answers.plan import plan
 from tpsim.answers.stages import work_of
 from tpsim.cost.actions import Actions
+from tpsim.cost.collectives import GRADIENTS, TENSOR, WEIGHTS
 from tpsim.cost.issue import Issue, gathered
 from tpsim.cost.orders import run as pass_over
-from tpsim.cost.piece import GRADIENTS, TENSOR, WEIGHTS, Node, Piece
+from tpsim.cost.piece import Node, Piece
 from tpsim.cost.segments import Untimed, runs
 from tpsim.cost.timed import Action, Length, Timed
 from tpsim.cost.timeline import COMPUTE, Task, run
@@ -37,11 +38,11 @@ SCENARIOS = sorted(one.stem for one in Path("scenarios").glob("*.yaml") if not o
 class _Call:
     streamed = False
 
-    def __init__(self, op):
-        self.op = op
+    def __init__(self, sort):
+        self.sort = sort
 
 
-CALL, GATHER = _Call("gradient"), _Call("param")
+CALL, GATHER = _Call(GRADIENTS), _Call(WEIGHTS)
 
 
 def compute(seconds, *after):
