@@ -255,16 +255,35 @@ def test_rows_are_named_in_the_plan_with_their_reasons_and_formulas(planned):
     assert "goes to the experts of its tokens" in one.because
 
 
-def test_exchanges_hide_behind_what_all_tokens_share_where_practice_lets_them():
+@pytest.mark.parametrize("dispatch", ["flat", "rank"])
+def test_exchanges_hide_behind_what_all_tokens_share_where_practice_lets_them(dispatch):
     shared = "{ffn: moe, experts: 8, top: 2, hidden: 14336, shared: 14336}"
     blocks = f"{{attention: {{attention: gqa, heads: 32, kv_heads: 8, head_dim: 128}}, experts: {shared}}}"
-    asked = [f"model={{extends: mixtral-8x7b, blocks: {blocks}}}", "practice.rows.overlap="]
+    asked = [f"model={{extends: mixtral-8x7b, blocks: {blocks}}}", f"practice.rows.dispatch={dispatch}"]
     exposed = {}
     for overlap in ("none", "beside"):
-        rows = tpsim.plan("mixtral-8x7b-h100", overrides=[asked[0], asked[1] + overlap]).totals["by_op"]["rows"]
+        found = tpsim.plan("mixtral-8x7b-h100", overrides=[*asked, f"practice.rows.overlap={overlap}"])
+        rows = found.totals["by_op"]["rows"]
         exposed[overlap] = rows.exposed_s / rows.time_s
     assert exposed["none"] == pytest.approx(1)
     assert exposed["beside"] < 0.5
+
+
+@pytest.mark.parametrize("overlap", ["none", "beside"])
+def test_rows_that_travel_once_more_run_as_those_that_travel_first(overlap):
+    """Recomputed, they ran beside compute where activations do, whatever is said of rows."""
+    shared = "model={extends: mixtral-8x7b, blocks: {experts: {shared: 14336}}}"
+    asked = [shared, "recompute={base: full}", "practice.overlap.tensor=beside", f"practice.rows.overlap={overlap}"]
+    found = tpsim.plan("mixtral-8x7b-h100", overrides=asked)
+    first, again = (
+        {
+            row.array: row.exposed_s
+            for row in found.collectives
+            if (row.phase, row.op) == of and "gates" not in row.array
+        }
+        for of in (("forward", "rows"), ("backward", "recomputed"))
+    )
+    assert first == pytest.approx(again)
 
 
 def test_decoding_with_experts_gives_what_a_prompt_gives():

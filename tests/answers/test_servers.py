@@ -318,6 +318,17 @@ def test_a_machine_of_another_kind_is_an_assumption_of_its_own():
     assert plan.question.guesses > served(cut(8), None, asked, hardware="dgx-h100").question.guesses
 
 
+def test_a_report_shows_the_constants_of_the_machine_of_prompts_too():
+    """Its guesses were counted, and stood nowhere."""
+    overrides = ["prefill.hardware=dgx-a100"]
+    sides = [tpsim.plan("llama3-70b-h100-disaggregated", overrides=given) for given in ([], overrides)]
+    shown = [
+        [table.title for table in page(plan, verbose=True).tables if table.title.startswith("Constants of ")]
+        for plan in sides
+    ]
+    assert shown == [["Constants of dgx-h100"], ["Constants of dgx-h100", "Constants of dgx-a100"]]
+
+
 def test_each_number_of_servers_of_prompts_is_explained_by_figures_that_come_to_it():
     asked = scenario(cut(8), cut(4, batch=1), batch=64, output=256)
     plan = tpsim.plan(asked)

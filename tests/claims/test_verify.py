@@ -417,3 +417,12 @@ def test_the_rotated_part_of_a_head_is_whole_where_a_table_splits_heads_on_their
     scenario |= {"shardings": {"*": {"d": "a"}}, "workload": {"seq": 4096, "global_batch": 2}}
     result = verify({**scenario, "practice": {"base": practice, "context": "gather"}})
     assert result.ok, result.verdict
+
+
+@pytest.mark.parametrize("output", [2, 3, 4])
+@pytest.mark.parametrize("drafts", ["null", "{tokens: 1, acceptance: 0.5, draft: none}"])
+def test_replies_of_few_tokens_are_run_too(output, drafts):
+    """Fewer tokens than a run has anyway are kept, and of a mean that is no whole number `verify` made a float."""
+    work = [f"workload.{field}" for field in ("prompt=1", f"output={output}", f"speculation={drafts}")]
+    result = verify("llama3-70b-h100-decode", overrides=work)
+    assert result.ok, result.verdict

@@ -412,3 +412,69 @@ def test_where_a_draft_lies_is_a_cause(layout, causes):
     plans = [plan("llama3-70b-h100-decode", overrides=overrides) for overrides in (base, new)]
     for sides in (plans, [side.to_json() for side in plans]):
         assert [(cause.name, cause.old, cause.new) for cause in diff(*sides).causes] == causes
+
+
+@pytest.mark.parametrize(
+    ("scenario", "edit", "causes"),
+    [
+        ("mixtral-8x7b-h100", "practice.rows.dtype=fp8_128", ["practice.rows.dtype"]),
+        ("mixtral-8x7b-h100", "practice.rows.dispatch=rank", ["practice.rows.dispatch"]),
+        ("llama3-70b-h100-decode", "assume.memory.workspace=60 GB", ["assume.memory.workspace_bytes"]),
+        ("llama3-70b-h100-disaggregated", "prefill.mesh.tensor=8", ["prefill.mesh.tensor"]),
+        (
+            "llama3-70b-h100-disaggregated",
+            "prefill.layout.sequence_parallel=false",
+            ["prefill.layout.sequence_parallel"],
+        ),
+    ],
+)
+def test_what_a_field_brings_with_it_is_no_cause(scenario, edit, causes):
+    """Of a group that is stated in part what it has anyway was a cause, too, and mostly the first that was named."""
+    base = plan(scenario)
+    for sides in ((base, plan(scenario, overrides=[edit])), (plan(scenario, overrides=[edit]), base)):
+        for given in (sides, [side.to_json() for side in sides]):
+            assert [cause.name for cause in diff(*given).causes] == causes
+
+
+def test_a_draft_that_comes_or_goes_brings_its_layout():
+    sides = [plan("llama3-70b-h100-decode", overrides=overrides) for overrides in ([], [DRAFTED])]
+    for given in (sides, sides[::-1]):
+        names = [cause.name for cause in diff(*given).causes]
+        assert sorted(names) == [f"workload.speculation.{name}" for name in ("acceptance", "draft", "tokens")]
+
+
+def test_what_kind_of_work_it_is_comes_first_among_the_causes():
+    """It stood behind twelve switches of training, in none of the tables."""
+    found = diff("llama3-70b-h100", "llama3-70b-h100-decode")
+    assert "; because scenario workload.kind train -> serve, " in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("assume.memory.workspace=60 GB", "overheads 0 B -> 60 GB (new)"),
+        ("workload.cache_dtype=fp8", "cache 1.678 GB -> 838.9 MB (-50 %)"),
+    ],
+)
+def test_memory_of_inference_that_moves_is_told(tpsim, edit, said):
+    """Overheads moved nothing that was told, though the answer became that nothing fits; a cache only its peak."""
+    out = tpsim("diff", "llama3-70b-h100-decode", "--set", edit, "-q").out
+    assert said in out.partition("; because ")[0]
+
+
+def test_bytes_that_are_assumed_have_their_unit_in_a_cause(tpsim):
+    out = tpsim("diff", "llama3-70b-h100-decode", "--set", "assume.memory.workspace=60 GB", "-q").out
+    assert out.endswith("because scenario assume.memory.workspace_bytes none -> 60 GB (new)\n")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "edit", "causes"),
+    [
+        ("deepseek-v3-h100", "mtp=null", ["mtp 1 of sparse -> none"]),
+        ("gpt-oss-120b-h100-decode", "blocks.local.sinks=false", ["local.attention.sinks true -> false"]),
+    ],
+)
+def test_a_field_of_a_model_that_a_scenario_takes_away_is_a_cause(scenario, edit, causes):
+    """Code of tpsim was blamed."""
+    found = diff(scenario, overrides=[f"model.{edit}"])
+    assert found.verdict.partition("; because scenario ")[2] == ", ".join(f"model.{cause}" for cause in causes)

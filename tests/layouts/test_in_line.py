@@ -30,7 +30,7 @@ def test_what_one_layer_gives_the_next_one_waits_for_and_what_it_computes_first_
 
 def test_what_only_gradients_need_counts_where_it_stands_whatever_the_next_layer_issues():
     """Of kernels of 10 and 100 s for gradients the second waits for a call, in flight when the layer ends."""
-    gather = SimpleNamespace(op="activation", streamed=False)
+    gather = SimpleNamespace(sort="tensor", streamed=False)
     stream, own = Piece(act="B"), Piece(act="W")
     call, behind = Piece(act="B", call=gather, blocks=False), Piece(act="W")  # type: ignore[arg-type]
     seconds = {stream: 2, own: 10, call: 7, behind: 100}
@@ -41,7 +41,7 @@ def test_what_only_gradients_need_counts_where_it_stands_whatever_the_next_layer
 
 def test_a_call_that_reads_what_came_in_does_not_wait_for_what_the_layer_before_has_left_to_compute():
     """Of 20 s for gradients at a layer's end 6 run beside the call of the next layer, which has what it reads."""
-    gather = SimpleNamespace(op="activation", streamed=False)
+    gather = SimpleNamespace(sort="tensor", streamed=False)
     call, stream, own = Piece(act="B", call=gather, blocks=False), Piece(act="B"), Piece(act="W")  # type: ignore[arg-type]
     nodes = (Node(call, ()), Node(stream, (0,)), Node(own, (1,)))
     one = in_line.layer(Part(nodes, frozenset({0}), (1,)), {call: 6, stream: 3, own: 20}.__getitem__)
@@ -49,7 +49,7 @@ def test_a_call_that_reads_what_came_in_does_not_wait_for_what_the_layer_before_
 
 
 def test_calls_that_hold_a_layer_up_count():
-    reduced, weights = (SimpleNamespace(op=op, streamed=False) for op in ("gradient", "param"))
+    reduced, weights = (SimpleNamespace(sort=sort, streamed=False) for sort in ("gradients", "weights"))
     fetch, stream = Piece(act="B", call=weights), Piece(act="B")  # type: ignore[arg-type]
     own, call = Piece(act="W"), Piece(act="W", call=reduced)  # type: ignore[arg-type]
     nodes = (Node(fetch, ()), Node(stream, (0,)), Node(own, (1,)), Node(call, (2,)))
@@ -59,7 +59,7 @@ def test_calls_that_hold_a_layer_up_count():
 
 def test_a_layer_that_an_action_begins_with_waits_for_its_own_weights_and_the_others_do_not():
     """Gathers of 5 and 4 s beside kernels of 2 and 1 s that read them: the second waits until 9."""
-    weights = SimpleNamespace(op="param", streamed=False)
+    weights = SimpleNamespace(sort="weights", streamed=False)
     fetches = [Piece(act="F", call=weights, blocks=False) for _ in range(2)]  # type: ignore[arg-type]
     first, second = Piece(act="F"), Piece(act="F")
     part = Part(

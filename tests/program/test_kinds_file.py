@@ -10,6 +10,7 @@ from tests.models import LLAMA
 from tpsim.answers.model import model_show
 from tpsim.answers.plan import plan
 from tpsim.pages.model import page
+from tpsim.program.model import Attention
 from tpsim.program.model_file import load_model, with_fields
 from tpsim.quantity.errors import InputError
 from tpsim.quantity.spec import Document
@@ -69,6 +70,24 @@ def test_a_pattern_is_unrolled_in_order_and_shown_as_it_is_written(written):
     assert facts["layers"] == "3 x (2 near, 1 far), 2 near"
     assert facts["far"] == "ffn mlp, kind swiglu, hidden 128"
     assert with_fields(read, Document({"vocab_padded": 256}, "changes", "", "")).model.vocab_padded == 256
+
+
+def test_one_field_of_a_block_or_of_a_feed_forward_can_be_changed_and_the_rest_stays():
+    """Blocks were replaced whole, so that every one had to say all of itself again."""
+    read = load_model("deepseek-v3")
+    sparse, latent = {"experts": 128}, {"value": 64}
+    changed = with_fields(read, Document({"blocks": {"sparse": sparse, "latent": latent}}, "changes", "", "")).model
+    was, now = (of.kinds["sparse"] for of in (read.model, changed))
+    assert dict(now.ffn) == {**dict(was.ffn), **sparse}
+    assert dict(now.attention) == {**dict(was.attention), **latent}
+    llama = load_model("llama-3-8b")
+    assert with_fields(llama, Document({"ffn": {"hidden": 7168}}, "changes", "", "")).model.ffn_hidden == 7168
+
+
+def test_a_block_that_says_what_it_is_replaces_the_one_before():
+    plain = {"attention": "gqa", "heads": 64, "kv_heads": 8, "head_dim": 64}
+    changed = with_fields(load_model("gpt-oss-120b"), Document({"blocks": {"local": plain}}, "changes", "", "")).model
+    assert changed.kinds["local"].attention == Attention(heads=64, kv_heads=8, head_dim=64)
 
 
 def test_one_kind_of_layers_is_the_model_that_model_1_says(written):

@@ -45,6 +45,7 @@ def refusal(*overrides, scenario=SCENARIO):
         (["assume.routing.copies={node: 0.5}"], "0.5"),
         (["assume.routing.copies=many"], "many"),
         (["practice.rows.overlap=pair"], "exchanges beside another microbatch) is not modelled yet"),
+        (["practice.overlap.rows=pair"], "did you mean practice.rows?"),
     ],
 )
 def test_experts_lie_where_tokens_or_products_are_split(overrides, expected):

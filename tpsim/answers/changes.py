@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS
+from tpsim.cost.collectives import GRADIENTS, WEIGHTS
 from tpsim.program.layout import CacheLayout
 from tpsim.program.practice import ALL_SHARDED, FULL
 from tpsim.quantity.errors import InputError
@@ -139,6 +139,6 @@ def _states_s(plan: PlanResult) -> Any:
     """
     stages = plan.pipeline.step.told.stages if plan.pipeline else ()
     rows = {id(row.call): row for rows in (plan.rows, *(stage.rows for stage in stages)) for row in rows}
-    moved = (row for row in rows.values() if not row.call.per_microbatch or LANE[row.call.op] in (GRADIENTS, WEIGHTS))
+    moved = (row for row in rows.values() if not row.call.per_microbatch or row.call.sort in (GRADIENTS, WEIGHTS))
     calls_s = total(row.time_s * row.pulls for row in moved)
     return calls_s + plan.compute.seconds["update"] + plan.pacing.host_s + plan.pacing.stragglers_s

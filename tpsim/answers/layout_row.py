@@ -68,7 +68,7 @@ class Row(Record):
         lambda row: dict(row.planned.candidate.layout.placement), "axes that do not lie as the rule has it, with levels"
     )
     varied = Of[Mapping[str, Any]]("planned.candidate.space.varied", "fields that are varied beside the layout")
-    step_s = Of[Seconds]("planned.outcome.step_s", "of the step")
+    step_s = Of[Seconds]("planned.outcome.step_s", "of the step; with drafts all are of a token")
     tokens_per_s = Of[Number]("planned.outcome.tokens_per_s", "of the whole machine")
     compute_s = Of[Seconds]("planned.outcome.compute_s", "of kernels")
     exposed_s = Of[Seconds]("planned.outcome.exposed_s", "of communication that no compute hides")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.algebra.moves import wire
 from tpsim.answers import course
-from tpsim.cost.piece import LANE, TENSOR, Piece
+from tpsim.cost.collectives import SORT_OF, TENSOR
 from tpsim.cost.segments import Segment, joined
 from tpsim.cost.timeline import COMPUTE, Timeline
 from tpsim.program.kinds import ALIKE
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tpsim.answers.layout_row import Row
     from tpsim.answers.plan import PlanResult
     from tpsim.answers.search import SearchResult
+    from tpsim.cost.piece import Piece
     from tpsim.cost.pipeline import Pipelined, Work
 
 
@@ -49,7 +50,7 @@ SORTS = (PRODUCT, KERNEL, CALL, AGAIN)
 def layer(work: Work, step: Pipelined) -> Spans:
     """One layer and one microbatch of the rank that sets the pace, forward and then backward."""
     chunk = work.stages.of(step.pacing.rank)[0]
-    lanes: dict[str, list[Span]] = {LANES.get(lane, lane): [] for lane in (COMPUTE, *LANE.values())}
+    lanes: dict[str, list[Span]] = {LANES.get(lane, lane): [] for lane in (COMPUTE, *SORT_OF.values())}
     marks, before = [], 0.0
     for acts in dict.fromkeys(map(acts_of, work.schedule.kinds.examples)):
         runs = work.actions.action(chunk, acts).runs if acts in ACTS else ()

@@ -264,7 +264,8 @@ def shrunk_dims(
     apart  nodes, or ranks, that they go to alike often, too
     """
     types = list(_types(program))
-    sizes = {dim: _least_size(dim, size, types, before, mesh) for dim, size in old.items()}
+    # A mean of contexts may be no whole number.
+    sizes = {dim: _least_size(dim, int(size), types, before, mesh) for dim, size in old.items()}
     filled = {axis for type_ in types if (line := flat_dim(type_)) for axis in line.ways}
     sizes["h"] += bool(filled) and not sizes["h"] % mesh.size(*filled)  # so that there is something to fill up
     tied = old["s"] == old["t"]

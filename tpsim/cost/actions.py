@@ -14,9 +14,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tpsim.cost.buckets import Buckets
+from tpsim.cost.collectives import GRADIENTS, WEIGHTS
 from tpsim.cost.issue import Issue, bucketed, gathered
 from tpsim.cost.nodes import Builder, Calls, place_of, places_of
-from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Node, Part, Piece
+from tpsim.cost.piece import Node, Part, Piece
 from tpsim.cost.segments import Runs, grown, runs
 from tpsim.cost.timed import Action
 from tpsim.program.stages import Chunk
@@ -68,7 +69,7 @@ class Actions(Calls):
         return self._has(WEIGHTS)
 
     def _has(self, lane: str) -> bool:
-        return self._once(lane, lambda: any(self.beside_once(call) and LANE[call.op] == lane for call in self.calls))
+        return self._once(lane, lambda: any(self.beside_once(call) and call.sort == lane for call in self.calls))
 
     def _action(self, chunk: Chunk, acts: str, *, once: bool, early: bool) -> Action:
         """The tasks in the order of issue; of many equal layers a few are issued, if one more of them tells the rest.
@@ -149,7 +150,7 @@ class Actions(Calls):
         """True for a move of the whole step that is issued in this action."""
         lane = WEIGHTS if acts == "F" else GRADIENTS
         calls = self.of(op)
-        return op.where.microbatch is None and any(self.beside_once(call) and LANE[call.op] == lane for call in calls)
+        return op.where.microbatch is None and any(self.beside_once(call) and call.sort == lane for call in calls)
 
 
 def _rows(stack: Layers) -> list[tuple[Layers, int]]:

@@ -43,6 +43,11 @@ class Portion:
         """The type of its numbers."""
         return self.output.dtype
 
+    @property
+    def of_rows(self) -> bool:
+        """True for rows of experts, and for counts of them, which go ahead."""
+        return bool(self.output.filled) or self.output.role == "index"
+
     def elements(self, sizes: Sizes) -> Any:
         """V in elements."""
         return self.move.taking_part(sizes.local_elements(self.move.before), sizes.axes)
@@ -70,6 +75,11 @@ class Collective:
     program: Program = field(repr=False)
     layers: int = 1
     alone: Collective | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def sort(self) -> str:
+        """What a practice switches: rows of experts, also where they travel once more, else by what it is for."""
+        return ROWS if self.parts[0].of_rows else SORT_OF[self.op]
 
     @property
     def single(self) -> Collective:
@@ -205,8 +215,7 @@ def moves(program: Program) -> Iterator[Collective]:
     for op in program.ops:
         for place, move in enumerate(op.moves if isinstance(op, Reshard) else ()):
             part = Portion(op.output, op.where.block, move, place)
-            rows = op.output.filled or op.output.role == "index"  # counts go ahead of rows
-            purpose = RECOMPUTED if op.where.again == "replay" else ROWS if rows else op.output.role
+            purpose = RECOMPUTED if op.where.again == "replay" else ROWS if part.of_rows else op.output.role
             yield Collective(op.where, purpose, (part,), op.because, program)
 
 
@@ -272,6 +281,15 @@ RECOMPUTED = "recomputed"
 
 ROWS = "rows"
 """What calls are for that bring rows to experts and back."""
+
+TENSOR, GRADIENTS, WEIGHTS = "tensor", "gradients", "weights"
+SORT_OF: Mapping[str, str] = {
+    **dict.fromkeys(("activation", RECOMPUTED), TENSOR),
+    ROWS: ROWS,
+    "gradient": GRADIENTS,
+    **dict.fromkeys(("param", "state"), WEIGHTS),
+}
+"""The sort of a collective, and so its lane, by what it is for."""
 
 Sent = Annotated[str, ("enum", ("activation", "gradient", "param", RECOMPUTED, ROWS, "state"))]
 """A role whose arrays travel: indices are where they are needed; or that they travel once more, or rows of experts."""

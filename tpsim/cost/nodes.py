@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tpsim.cost.collectives import ROWS, Collective
-from tpsim.cost.piece import GRADIENTS, LANE, WEIGHTS, Cut, Node, Part, Piece
+from tpsim.cost.collectives import GRADIENTS, ROWS, WEIGHTS, Collective
+from tpsim.cost.piece import Cut, Node, Part, Piece
 from tpsim.program.op import Array, Index, Leaf, Op, Rename, Reshard, Where
 from tpsim.program.update import CLIP
 from tpsim.quantity.once import Once
@@ -45,7 +45,7 @@ class Calls(Once):
 
     def _overlap(self, call: Collective) -> str:
         """How a call of its sort runs."""
-        sort = LANE[call.op]
+        sort = call.sort
         mode: str = self.practice.rows.overlap if sort == ROWS else getattr(self.practice.overlap, sort)
         return "none" if mode == "forward" and call.where.act in "BW" else mode
 
@@ -64,7 +64,7 @@ class Calls(Once):
 
     def counts(self, call: Collective) -> bool:
         """True for a call that may wait until so many elements are ready, or be early by so many."""
-        return LANE[call.op] in (GRADIENTS, WEIGHTS)
+        return call.sort in (GRADIENTS, WEIGHTS)
 
     def home(self, call: Collective, chunk: Chunk, acts: str) -> str:
         """The part of the stack where a call of several parts stands: of gradients the last, else the first."""
@@ -72,7 +72,7 @@ class Calls(Once):
         places = [place for place, _ in places_of(chunk, acts)]
         here = {place_of(where) for where in wheres if self._runs(where, chunk)}
         homes = [place for place in places if place in here]
-        return homes[-1 if LANE[call.op] == GRADIENTS else 0]
+        return homes[-1 if call.sort == GRADIENTS else 0]
 
     def _runs(self, where: Where, chunk: Chunk) -> bool:
         return bool(where.layer is not None or self.stages.times(where, chunk))
@@ -228,7 +228,7 @@ class Builder:
             if call.streamed and call.kind == "reduce_scatter":
                 rest = reads  # it goes along with the kernel that makes what it sums
             else:
-                awaited = {read for read in reads if LANE[call.op] != WEIGHTS or self._brings(read)}
+                awaited = {read for read in reads if call.sort != WEIGHTS or self._brings(read)}
                 self.reads[node] |= awaited - {node}
             reads = frozenset([node]) | rest
         return reads

@@ -5,24 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpsim.cost.collectives import RECOMPUTED, ROWS, Collective
+from tpsim.cost.collectives import GRADIENTS, WEIGHTS, Collective
 from tpsim.cost.timeline import COMPUTE
 from tpsim.program.op import Einsum, Op, is_cast
 from tpsim.quantity.size import largest, over
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tpsim.machine.timing import Timing
-
-TENSOR, GRADIENTS, WEIGHTS = "tensor", "gradients", "weights"
-LANE: Mapping[str, str] = {
-    **dict.fromkeys(("activation", RECOMPUTED), TENSOR),
-    ROWS: ROWS,
-    "gradient": GRADIENTS,
-    **dict.fromkeys(("param", "state"), WEIGHTS),
-}
-"""The lane of a collective by what it is for: its sort."""
 
 
 class Cut(NamedTuple):
@@ -94,7 +83,7 @@ class Piece:
     late: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        lane = LANE[self.call.op] if self.call else COMPUTE
+        lane = self.call.sort if self.call else COMPUTE
         put = object.__setattr__
         put(self, "lane", lane)
         put(self, "beside", self.call is not None and not self.blocks)

@@ -75,10 +75,11 @@ class Step(Record):
     def pace(self) -> float:
         """Seconds in which communication sets the pace over those in which compute does.
 
-        Communication's are those of the calls that the step's end hangs on: what runs beside them is shorter.
+        Communication's are those of the calls that the step's end hangs on: what runs beside them is shorter. While a
+        rank waits for other stages, these do one or the other.
         """
         paced = total(row.time_s * row.pulls for row in self.rows)
-        left = self.compute_s + self.exposed_s - paced
+        left = self.compute_s + self.exposed_s + self.bubble_s - paced
         return float(paced / left) if left > 0 else inf
 
     @property

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 from tpsim.guard.lock import Fact, Lock
-from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact, FormulaFact
-from tpsim.guard.moved_numbers import Moved, change, few, in_both, keys
-from tpsim.guard.uses import PROFILE
+from tpsim.guard.lock_parts import BASE, SECTIONS, AskedField, ConstantFact, FormulaFact
+from tpsim.guard.moved_numbers import KIND, Moved, change, few, in_both, keys
+from tpsim.guard.uses import DRAFT, PROFILE
+from tpsim.program.practice import Rows
 from tpsim.quantity.units import Dimension, parse
+from tpsim.question.scenario_file import RoutingFields
+from tpsim.question.serving_file import PROMPTS
 from tpsim.report.numbers import counted
 from tpsim.report.record import Record
 
@@ -226,13 +229,19 @@ def _fields(old: Lock, new: Lock, switches: Iterable[FactChange]) -> Iterator[Ca
         before, after = old.scenarios[name].asked, new.scenarios[name].asked
         for field, *stated in own_fields(before, after, switched, new):
             own = [_of_its_file(field, lock.scenarios[name].asked, lock) for lock in (old, new)]
-            dimension = next((fact.dimension for fact in own if fact), "")
+            dimension = next((fact.dimension for fact in own if fact), _dimension(field))
             was, other = (_in_place(*side, dimension) for side in zip(stated, own, strict=True))
             groups.setdefault((field, was, other, dimension), []).append(name)
     for (field, was, other, dimension), names in groups.items():
         yield CauseOfDrift(
             *("scenario", str(field), was, other, None, tuple(names)), dimension=dimension, section=field.section
         )
+
+
+def _dimension(field: AskedField) -> str:
+    """Of what is assumed, whose names end with their unit."""
+    units = {"bytes": "bytes", "s": "seconds"} if field.section == "assume" else {}
+    return units.get(field.name.rpartition("_")[2], "")
 
 
 def _of_its_file(field: AskedField, asked: Mapping[AskedField, Any], lock: Lock) -> ConstantFact | None:
@@ -254,10 +263,10 @@ def _in_place(stated: Any, own: ConstantFact | None, dimension: str) -> Any:
 def own_fields(
     old: Mapping[AskedField, Any], new: Mapping[AskedField, Any], switched: set[FactChange], lock: Lock
 ) -> Iterator[tuple[AskedField, Any, Any]]:
-    """The fields of one scenario that moved and that no switch and no other field moved."""
+    """The fields of one scenario that moved and that no switch and no other field moved, the kind of work first."""
     moved = {key: (old.get(key), new.get(key)) for key in keys(old, new) if old.get(key) != new.get(key)}
     base = new.get(BASE)
-    for key, values in moved.items():
+    for key, values in sorted(moved.items(), key=lambda field: field[0] != KIND):
         of_practice = Fact("switch", ("practice", str(base)), key.name if key.section == BASE.section else "")
         explained = any(
             (switch, *values) in switched for switch in (Fact("switch", ("default",), str(key)), of_practice)
@@ -268,6 +277,17 @@ def own_fields(
 
 
 PROGRAM = AskedField("", "program")
+DRAFT_LAYOUT = "speculation.layout."
+"""How fields of a workload begin that say where a draft lies: where its model does, unless a scenario states it."""
+
+LEVELS = "rows.levels."
+"""How fields of a practice begin that follow from how rows go and where."""
+
+USUAL: Mapping[AskedField, Any] = {
+    **{AskedField("practice", f"rows.{name}"): value for name, value in Rows()},
+    AskedField("assume", "routing.copies"): RoutingFields().copies,
+}
+"""What fields are where nothing says so: they are told only beside others of their group."""
 
 MISSING = object()
 """What no switch is set to."""
@@ -276,12 +296,28 @@ MISSING = object()
 def _brought(
     key: AskedField, values: tuple[Any, Any], moved: Mapping[AskedField, tuple[Any, Any]], switched: set[FactChange]
 ) -> bool:
-    """True for a field that another one brings with it: the structure, the table, the chips, the parameters' dtype."""
-    if key == PROGRAM:
+    """True for a field that another one brings with it: the structure, the table, the chips, the parameters' dtype.
+
+    So is one that is told with its group, and was the same without.
+    """
+    if key.section == PROMPTS:  # a layout of its own
+        own = {_of_prompts(other): pair for other, pair in moved.items() if other.section == PROMPTS}
+        return _brought(_of_prompts(key), values, own, switched)
+    told_alone = {None, USUAL.get(key), *((0,) if key.section not in SECTIONS.values() else ())}
+    if key == PROGRAM or {*values} <= told_alone or key.name.startswith(LEVELS):
         return True
+    if key.name.startswith(DRAFT_LAYOUT):
+        as_model = moved.get(AskedField("layout", key.name.removeprefix(DRAFT_LAYOUT)))
+        return as_model == values or (None in values and AskedField("workload", DRAFT) in moved)
     if key.section == "shardings":
         return bool(switched) or any(other != PROGRAM and other.section != "shardings" for other in moved)
     if key == AskedField("", "chips"):
         return any(other.section == "mesh" for other in moved)
     made_from = moved.get(AskedField("dtypes", "activations"))
     return key in {AskedField("dtypes", "params"), AskedField("dtypes", "products")} and made_from == values
+
+
+def _of_prompts(key: AskedField) -> AskedField:
+    """A field of servers that read prompts alone as it is called outside: ``mesh.tensor`` of the section `mesh`."""
+    section, dot, name = key.name.partition(".")
+    return AskedField(section, name) if dot else AskedField("", section)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.guard.causes import CauseOfDrift, Fixed
 from tpsim.guard.moved_numbers import (
+    CACHE,
     HELD,
     KIND,
     MOVED,
+    OVERHEADS,
     PROMPT_PEAK,
     TPOT,
     WAITS,
@@ -195,10 +197,15 @@ SIZES: Mapping[str, tuple[tuple[str, ...], Dimension]] = {
     "move of caches": (MOVED[1:], "seconds"),
     "peak of prompts": ((PROMPT_PEAK,), "bytes"),
     "states": (HELD, "bytes"),
+    "cache": ((CACHE,), "bytes"),
     "kept": (("kept_bytes",), "bytes"),
     "peak": (("peak_bytes",), "bytes"),
+    "overheads": ((OVERHEADS,), "bytes"),
 }
 """What a reader of one scenario asks first: the results that it is the sum of, and their dimension."""
+
+OR_NONE = (*WAITS, OVERHEADS)
+"""Results that a side without them has none of."""
 
 
 def sizes(name: str, drift: Drift) -> dict[str, str]:
@@ -208,7 +215,8 @@ def sizes(name: str, drift: Drift) -> dict[str, str]:
     sides = [lock.scenarios[name] for lock in (drift.old, drift.new)]
     for quantity, (keys, dimension) in SIZES.items():
         known = [{key: result(side, key) for key in keys} for side in sides]
-        if moved & {*keys} and all(value is not None or key in WAITS for side in known for key, value in side.items()):
+        told = all(value is not None or key in OR_NONE for side in known for key, value in side.items())
+        if moved & {*keys} and told:
             old, new = (total(value or 0 for value in side.values()) for side in known)
             share = change(old, new)
             texts[quantity] = f"{show(old, dimension)} -> {show(new, dimension)}" + (f" ({share})" if share else "")
@@ -224,7 +232,7 @@ STEP = {
 
 STATES, KEPT, WORKING = "states", "kept", "working"
 WEIGHTS, CACHED = "weights", "cache and working"
-"""Of inference, whose cache no lock holds by itself."""
+"""Of inference."""
 
 DRAWN = 6
 """Scenarios that are drawn: those whose step moves most."""

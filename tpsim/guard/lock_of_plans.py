@@ -27,7 +27,7 @@ from tpsim.guard.lock_parts import (
     ScenarioFact,
     SwitchFacts,
 )
-from tpsim.guard.moved_numbers import HELD, MOVED, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
+from tpsim.guard.moved_numbers import CACHE, HELD, MOVED, OVERHEADS, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
 from tpsim.guard.uses import DRAFT, Lists, Uses, machine_facts, program_name
 from tpsim.program.dtypes import Dtypes
 from tpsim.program.frameworks import PRACTICES
@@ -185,10 +185,6 @@ MEMORY = (*HELD, "kept_bytes", "peak_bytes")
 """What a chip holds: from step to step, and where it holds most."""
 
 
-CACHE = "cache_bytes"
-"""What a chip of inference holds beside."""
-
-
 def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     inputs = _inputs(plan.question, folder)
     bare = ScenarioFact(inputs=inputs, uses=(), results={}, collectives=())
@@ -203,10 +199,18 @@ def _scenario(plan: PlanResult, folder: Path, lists: Lists) -> ScenarioFact:
     )
 
 
+NO_FIELD = "none"
+"""What a scenario makes of a model's field that it takes away."""
+
+PUBLISHED = ("params", "active")
+"""Fields of a model that one which is changed is not held to."""
+
+
 def _inputs(question: Question, folder: Path) -> Inputs:
     """What the scenario came to; of model and machine only what it changes, since the rest is their own."""
     base, own = (dict(model_facts(as_stated(side))) for side in (question.base_model.model, question.model))
-    changes = {name: own.get(name) for name in {**base, **own} if own.get(name) != base.get(name)}
+    gone = {name: NO_FIELD for name in base if name not in (*own, *PUBLISHED)}
+    changes = gone | {name: value for name, value in own.items() if value != base.get(name)}
     skipped, resolved = ("name", "model", "placement", CHANGES, FILES), dict(question.resolved)
     draft = question.draft if question.draft and question.draft.base_model is not question.base_model else None
     drafted = {DRAFT: model_name(draft, folder)} if draft else {}
@@ -263,6 +267,7 @@ def results_of(result: Mapping[str, Any], placement: str | None = None) -> dict[
         **replied(result.get("serve")),
         "flops": step[FLOPS],
         **{name: memory[name] for name in (*MEMORY, CACHE) if memory.get(name) is not None},
+        **({OVERHEADS: beside} if (beside := memory.get(OVERHEADS)) else {}),
         **({} if placement is None else {"placement": placement}),
         STATES_FIT: all(held["static_bytes"] <= held["capacity_bytes"] for held in every),
         **{f"require.{demand['name']}": demand["ok"] for demand in result["require"] if demand["name"] not in BANDED},

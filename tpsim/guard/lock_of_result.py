@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tpsim.answers.plan import PlanResult
 from tpsim.guard.lock import Lock
 from tpsim.guard.lock_of_plans import (
-    CACHE,
     FLOPS,
     MEMORY,
     REPLY,
@@ -21,7 +20,7 @@ from tpsim.guard.lock_of_plans import (
     results_of,
 )
 from tpsim.guard.lock_parts import NO_FORMULAS, ConstantFact, FormulaFact, FormulaFacts, ResultFact, ScenarioFact
-from tpsim.guard.moved_numbers import HELD, MOVED, PROMPT_PEAK, WAITS
+from tpsim.guard.moved_numbers import CACHE, HELD, MOVED, OVERHEADS, PROMPT_PEAK, WAITS
 from tpsim.quantity import spec
 from tpsim.quantity.errors import InputError
 from tpsim.question.resolved import FILES
@@ -77,7 +76,7 @@ def _expected(data: Mapping[str, Any]) -> Iterator[tuple[Keys, Sequence[str], st
     if reply.get(PROMPT_PEAK) is not None:
         yield ("result", "serve", "servers"), MOVED, "number"
         yield ("result", "serve", "servers", "prompt_memory"), ("peak_bytes", *ROOM), "number"
-    later = [key for key in (*MEMORY, CACHE) if key not in HELD and memory.get(key) is not None]
+    later = [key for key in (*MEMORY, CACHE, OVERHEADS) if key not in HELD and memory.get(key) is not None]
     yield ("result", "memory"), [*HELD, *later], "number"
     yield ("result", "memory"), ("fits",), "answer"
     for at in range(len(data["result"]["collectives"])):

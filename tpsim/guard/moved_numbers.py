@@ -20,6 +20,9 @@ HELD = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 WAITS = ("bubble_s", "host_s", "stragglers_s")
 """Seconds of a step in which its rank waits; a step without them has no such result."""
 
+CACHE, OVERHEADS = "cache_bytes", "overhead_bytes"
+"""What a chip of inference holds beside, and what is assumed beside the arrays of a step, where anything is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:

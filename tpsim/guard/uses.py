@@ -13,7 +13,7 @@ from tpsim.answers.plan import PlanResult, priced
 from tpsim.cost.compute import compute
 from tpsim.guard.formulas import CACHE, HELD, group
 from tpsim.guard.lock_parts import BASE, AskedField, ConstantFact, Names, ScenarioFact
-from tpsim.guard.moved_numbers import MOVED, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
+from tpsim.guard.moved_numbers import MOVED, OVERHEADS, PROMPT_PEAK, STATES_FIT, TPOT, WAITS
 from tpsim.machine.curve_file import exact
 from tpsim.machine.parts import Level, Machine, Watched, changed
 from tpsim.question.memo import structure
@@ -175,7 +175,7 @@ class Uses:
             "flops": flops,
             **{f"{part}_bytes": (*names, *held) for part, names in zip(HELD, states, strict=True)},
             f"{CACHE}_bytes": (*cache, *held),
-            **dict.fromkeys(("kept_bytes", "peak_bytes"), demands["peak"]),
+            **dict.fromkeys(("kept_bytes", "peak_bytes", OVERHEADS), demands["peak"]),
             "placement": self._of_machine(self._properties(())),
             STATES_FIT: (*room, *memory, *servers.get(STATES_FIT, ())),
             **{f"require.{name}": names for name, names in demands.items()},

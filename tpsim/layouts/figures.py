@@ -16,10 +16,9 @@ import numpy as np
 
 from tpsim.cost.actions import Actions
 from tpsim.cost.clock import piece_s
-from tpsim.cost.collectives import ROWS, travelling
+from tpsim.cost.collectives import GRADIENTS, ROWS, TENSOR, WEIGHTS, travelling
 from tpsim.cost.compute import kernel_s
 from tpsim.cost.meeting import behind
-from tpsim.cost.piece import GRADIENTS, LANE, TENSOR, WEIGHTS
 from tpsim.cost.sizes import Sizes
 from tpsim.layouts.calls import Calls
 from tpsim.layouts.in_line import InLine
@@ -288,7 +287,7 @@ class Figures(Once):
             if not call.shared and call.where.place not in ("cut", "step"):
                 beside = actions.beside(call) if call.per_microbatch else actions.beside_once(call)
                 inside = call.per_layer or not actions.counts(call)
-                rows.append(Sent(call, LANE[call.op], call.where.act, call.per_microbatch, beside, inside))
+                rows.append(Sent(call, call.sort, call.where.act, call.per_microbatch, beside, inside))
         return rows
 
     def works(self, acts: str) -> Iterator[tuple[Where, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpsim.cost.piece import GRADIENTS, WEIGHTS
+from tpsim.cost.collectives import GRADIENTS, WEIGHTS
 from tpsim.machine.chip_seconds import late_s
 from tpsim.program.kinds import counted
 from tpsim.quantity.once import Once

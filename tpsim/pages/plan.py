@@ -135,7 +135,10 @@ def _tables(result: PlanResult, *, verbose: bool) -> Iterator[Table]:
         yield Table(present(FULL, rows), rows, "Every collective", group="where", folded=True)
         from tpsim.pages.hw import constants_table
 
-        yield constants_table(result.question.machine)
+        machine, prompts = result.question.machine, result.question.prompts
+        yield constants_table(machine)
+        if prompts and prompts.machine != machine:
+            yield constants_table(prompts.machine)
         yield Table(ASSUMPTIONS, result.assumptions, "Assumptions")
         yield Table(NOT_MODELLED, [{"text": text} for text in result.not_modelled], "Not modelled")
 

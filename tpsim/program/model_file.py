@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -123,15 +124,30 @@ def _read(document: Document) -> tuple[ModelFile | ModelFile2, Document]:
 def with_fields(read: ModelRead, changes: Document) -> ModelRead:
     """The model with some fields of its file changed, e.g. ``{"vocab_padded": 50304}``; the others stay.
 
+    So they do of a block or a feed-forward: ``{"blocks": {"sparse": {"experts": 128}}}``.
     A changed model is no longer the published one: its parameter count is not held against the published one.
 
     Raises InputError with every mistake in the changes.
     """
     base = read.document.data if "tpsim" in read.document.data else _as_file(read)
-    fields = {key: value for key, value in base.items() if key not in ("params", "active")} | changes.data
-    document = spec.with_data(changes, {key: value for key, value in fields.items() if key != EXTENDS})
+    own = {key: value for key, value in base.items() if key not in ("params", "active")}
+    over = {key: _laid_on(own.get(key), value) for key, value in changes.data.items() if key != EXTENDS}
+    document = spec.with_data(changes, own | over)
     file, _ = _read(document)
     return ModelRead(model_of(file, document.place), read.document, read.source, read.notes)
+
+
+def _laid_on(base: Any, over: Any) -> Any:
+    """A field as changed: maps merge, anything else replaces, and so does a block that says what it is."""
+    if not isinstance(base, Mapping) or not isinstance(over, Mapping) or any(map(_says, over.items())):
+        return over
+    return {**base, **{key: _laid_on(base.get(key), value) for key, value in over.items()}}
+
+
+def _says(field: tuple[Any, Any]) -> bool:
+    """True for the field of a block that says what it is: ``attention: gqa``."""
+    name, value = field
+    return name in ("attention", "ffn") and isinstance(value, str)
 
 
 def model_of(file: ModelFile | ModelFile2, at: At) -> Model:

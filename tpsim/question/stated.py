@@ -245,11 +245,9 @@ def _refuse_overlap(document: Document) -> None:
     if isinstance(assume, Mapping) and "overlap" in assume:
         message = "assume.overlap is gone: what runs beside compute is a switch of practice, by sort of collective"
         raise InputError.one("overlap-is-practice", message, document.key_place("assume", "overlap"), REMEDY)
-    stated = practice if isinstance(practice, Mapping) else {}
-    for group in ("overlap", "rows"):
-        fields = stated.get(group)
-        for key, value in fields.items() if isinstance(fields, Mapping) else ():
-            if isinstance(value, str) and value in NOT_MODELLED_YET:
-                message = f"{key} of {group}: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
-                place = document.place("practice", group, key)
-                raise InputError.one("not-supported-yet", message, place, "write none or beside")
+    rows = practice.get("rows") if isinstance(practice, Mapping) else None
+    value = rows.get("overlap") if isinstance(rows, Mapping) else None
+    if isinstance(value, str) and value in NOT_MODELLED_YET:
+        message = f"overlap of rows: {value} ({NOT_MODELLED_YET[value]}) is not modelled yet"
+        place = document.place("practice", "rows", "overlap")
+        raise InputError.one("not-supported-yet", message, place, "write none or beside")

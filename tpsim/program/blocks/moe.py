@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.mlp import activated, projections
@@ -53,7 +54,12 @@ def write(text: Text, block: Moe, x: Array) -> Array:
         _announced(text, chosen)
     with text.inside("experts", "routed"):
         tokens = narrowed(trace, x, text.practice.rows)
-        copies = [*copied(trace, tokens, chosen, levels)]
+        copying = copied(trace, tokens, chosen, levels)
+        copies = [*islice(copying, 1)]
+    # What all tokens share is made while the first of what is sent to experts is on its way.
+    shared = _shared(text, block, x) if block.shared and copies else None
+    with text.inside("experts", "routed"):
+        copies += copying
         rows = dispatch(trace, "dispatch.rows", copies[-1][1] if copies else tokens, chosen)
         picked = dispatch(trace, "dispatch.gates", gates, chosen, levels=levels)
         for level in levels:
@@ -61,7 +67,8 @@ def write(text: Text, block: Moe, x: Array) -> Array:
     with text.inside("experts", "experts"):
         there = to_experts(trace, rows, "dispatch.rows")
         weights = to_experts(trace, picked, "dispatch.gates") if early else None
-    shared = _shared(text, block, x) if block.shared else None  # while rows are on their way
+    if block.shared and not copies:
+        shared = _shared(text, block, x)
     with text.inside("experts", "experts"):
         out = _made(text, block, there, weights)
     with text.inside("experts", "routed"):
