@@ -126,6 +126,19 @@ def test_a_word_of_the_verdict_points_at_the_number_behind_it(tpsim, word, numbe
     assert f"tpsim explain {number} llama3-70b-h100\n" in tpsim("explain", word).err
 
 
+@pytest.mark.parametrize("scenario", ["llama3-405b-h100-pipeline", "llama3-70b-h100-decode"])
+def test_what_a_plan_prints_of_memory_and_of_the_step_is_explained_by_its_value(scenario):
+    """An overhead, what is at work, what is kept in all, the update and the host were unknown, or were of one layer."""
+    overrides = ["assume.memory={workspace: 2 GB, fragmentation: 0.1}"]
+    planned = plan(scenario, overrides=overrides)
+    parts = ["static", "working", "overhead", "peak", *([] if planned.serve else ["kept"])]
+    told = {f"memory.{part}_bytes": getattr(planned.memory, f"{part}_bytes") for part in parts}
+    told |= {f"step.{name}": getattr(planned.step, name) for name in ("update_s", "host_s", "bubble_s")}
+    for name, value in told.items():
+        first = explain(name, scenario, overrides=overrides).derivations[0]
+        assert first.value == pytest.approx(float(value), rel=1e-9), name
+
+
 @pytest.mark.parametrize("part", ["parameters", "gradients", "optimizer"])
 def test_explained_memory_is_the_memory_of_the_plan(tpsim, part):
     explained = json.loads(tpsim("explain", f"memory.{part}", "llama3-70b-h100", "-f", "json").out)
@@ -314,7 +327,8 @@ def test_the_peak_is_explained_with_its_action_and_its_parts(tpsim):
 
 def test_what_is_kept_is_explained_array_by_array_in_symbols(tpsim):
     explained = json.loads(tpsim("explain", "memory.kept", "megatron-22b-a100", "-f", "json").out)["result"]
-    forward, backward, around = explained["derivations"]
+    whole, forward, backward, around = explained["derivations"]
+    assert whole["value"] == result("megatron-22b-a100")["memory"]["kept_bytes"]
     assert forward["what"] == "bytes that one microbatch keeps of one layer from forward to backward"
     assert any(
         one == "mlp.act[b_{data}, s, f_{tensor}] bf16: F of mlp to W, d.W2, 50.33 MB" for one in forward["because"]

@@ -1,4 +1,4 @@
-"""Prompts read in pieces beside decoding: what a step of both takes, from plans of it and of what each does alone."""
+"""Prompts read in pieces beside decoding (chunked prefill): what a step of both takes, and what follows for a token."""
 
 from __future__ import annotations
 

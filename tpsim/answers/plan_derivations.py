@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number, of_rank
+from tpsim.answers.derivation import CHECKS, WIRE_SOURCE, Derivation, constant_said, derived, number
+from tpsim.answers.memory_derivations import CACHE, MEMORY, ON_HOST, OVER_TIME, held
 from tpsim.answers.serve_derivations import SERVED, noun_of, serve
 from tpsim.answers.step_derivations import RATE, RATES, STEP, pipeline, rate, step
 from tpsim.cost.collectives import singles
-from tpsim.cost.memory import Kept, kept, memory
 from tpsim.machine.algorithms import ALGORITHMS
 from tpsim.machine.cost import SIMPLE
 from tpsim.machine.curve_file import summary as curve_summary
 from tpsim.machine.timing import CostModel, Timing, limits, sends
-from tpsim.program.kinds import ALIKE, kinds
 from tpsim.quantity.size import total
 from tpsim.quantity.units import show
-from tpsim.question.prices import route_over, sizes_of
+from tpsim.question.prices import route_over
 from tpsim.report.numbers import counted
 
 if TYPE_CHECKING:
@@ -31,13 +28,6 @@ if TYPE_CHECKING:
 
 LAYER = "per_layer"
 PHASES = ("forward", "backward", "total")
-MEMORY = ("parameters", "gradients", "optimizer", "static")
-CACHE = "cache"
-"""What inference holds, and training does not."""
-
-ON_HOST = "host"
-"""What a chip holds elsewhere, where anything is offloaded."""
-
 TRAINED = ("per_layer.backward", "memory.gradients", "memory.optimizer", "memory.kept", "breakeven")
 """What the names of numbers begin with that training has, and inference does not."""
 
@@ -218,94 +208,9 @@ def _layer(result: PlanResult, rest: str) -> Iterator[Derivation]:
     )
 
 
-def _memory(result: PlanResult, rest: str) -> Iterator[Derivation]:
-    """What a chip holds: ``parameters``, ``gradients``, ``optimizer``, or all with ``static``."""
-    part = rest.removesuffix("_bytes")
-    if part in OVER_TIME:
-        yield from OVER_TIME[part](result)
-    cached = part == CACHE and result.memory.cache_bytes is not None
-    hosted = part == ON_HOST and result.memory.host_bytes is not None
-    if part not in MEMORY and not cached and not hosted:
-        return
-    program, fullest = result.memo.lowered(result.question).program, result.memory.peak_rank
-    sizes, work = result.sizes, result.question.inference
-    if work:
-        sizes = sizes_of(replace(result.question, workload=work.at_peak))
-    yield derived(
-        replace(result, sizes=sizes.of_stage(result.question.stages.loops(fullest))),
-        f"bytes of {part} on one chip{_where_most(result)}",
-        "bytes",
-        lambda sizes: getattr(memory(program, sizes, of_rank(result, fullest)), f"{part}_bytes"),
-        because=(f"ZeRO {result.question.layout.zero}; {result.memory.verdict}",),
-        checks=CHECKS["memory"],
-    )
-    drafting = result.serve and result.serve.speculation and result.serve.speculation.drafting
-    if drafting:
-        yield Derivation(
-            what=f"bytes of {part} on one chip, of the draft, beside that",
-            dimension="bytes",
-            text=f"the same of {drafting.question.model.name}, decoding by itself in as many sequences",
-            value=float(getattr(drafting.memory, f"{part}_bytes")),
-            checks=CHECKS["memory"],
-        )
-
-
-def _where_most(result: PlanResult) -> str:
-    """The rank that holds most, where there are several."""
-    return f" of rank {result.memory.peak_rank}" if result.pipeline else ""
-
-
-def _peak(result: PlanResult) -> Iterator[Derivation]:
-    """What the arrays of a step take together where that is most."""
-    memory = result.memory
-    parts = {"states": memory.static_bytes, "kept": memory.kept_bytes, **memory.working}
-    yield Derivation(
-        what=f"bytes on one chip{_where_most(result)} where they are most, in {memory.peak_action}",
-        dimension="bytes",
-        text=" + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items()),
-        value=float(memory.peak_bytes),
-        because=(
-            "what every action of the rank's order leaves behind stands beside the next; highest within it",
-            memory.verdict,
-        ),
-        checks=CHECKS["peak"],
-    )
-
-
-def _kept(result: PlanResult) -> Iterator[Derivation]:
-    """What a microbatch keeps: of a layer from forward, and within backward, and of what is around the layers."""
-    sorts: dict[str, Callable[[Kept], bool]] = {}
-    for kind in kinds(result.question.practice, result.question.model.stack):
-        one_layer = "of one layer" if kind == ALIKE else f"of one {kind} layer"
-        sorts[f"{one_layer} from forward to backward"] = partial(_kept_in, kind, forward=True)
-        sorts[f"{one_layer} within backward, where gradients of weights wait"] = partial(_kept_in, kind, forward=False)
-    for noun, belongs in {**sorts, "around the layers": lambda entry: not entry.per_layer}.items():
-        arrays = partial(_kept_so, result, belongs)
-        yield derived(
-            result,
-            f"bytes that one microbatch keeps {noun}",
-            "bytes",
-            lambda sizes, arrays=arrays: total(entry.bytes_each for entry in arrays(sizes)),  # type: ignore[misc]
-            because=tuple(f"{entry}, {show(float(entry.bytes_each), 'bytes')}" for entry in arrays(result.sizes)),
-            checks=CHECKS["peak"],
-        )
-
-
-def _kept_in(kind: str, entry: Kept, *, forward: bool) -> bool:
-    return entry.per_layer and entry.reader.where.kind == kind and (entry.maker.where.act == "F") == forward
-
-
-def _kept_so(result: PlanResult, belongs: Callable[[Kept], bool], sizes: Sizes) -> list[Kept]:
-    program, practice = result.memo.lowered(result.question).program, result.question.practice
-    return [entry for entry in kept(program, sizes, practice.keeps) if belongs(entry)]
-
-
-OVER_TIME: Mapping[str, Callable[[PlanResult], Iterator[Derivation]]] = {"peak": _peak, "kept": _kept}
-"""What of memory changes within a step."""
-
 READ: Mapping[str, Callable[[PlanResult, str], Iterator[Derivation]]] = {
     LAYER: _layer,
-    "memory": _memory,
+    "memory": held,
     "step": step,
     "pipeline": pipeline,
     "serve": serve,

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from tpsim.cost.sizes import Sizes
     from tpsim.report.record import Seconds
 
-STEP = ("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "stragglers_s", "flops_per_device")
+STEP = (
+    *("time_s", "compute_s", "communication_s", "exposed_s", "bubble_s", "host_s", "stragglers_s", "update_s"),
+    "flops_per_device",
+)
 RATES = {
     "mfu": "mfu",
     "hfu": "hfu",
@@ -86,6 +89,10 @@ def _texts(result: PlanResult) -> dict[str, str]:
         "bubble_s": "of the rank that the step hangs on: from a step's start to the next, what others keep it waiting"
         if result.pipeline
         else "without stages nobody waits",
+        "host_s": "what actions take longer as a host launches their kernels one by one"
+        if result.question.assume.kernel_launch_s
+        else "no launch is stated: assume.kernel_launch",
+        "update_s": f"kernels that update weights, of compute {show(step.compute_s, 'seconds')}",
         "stragglers_s": "sum over actions of sqrt(compute x meetings x interruption) x (sqrt(chips of a stage) - 1)",
         "compute_s": "sum over kernels of the longer of FLOPs/(peak x efficiency) and bytes/(bandwidth x efficiency)"
         + paused,

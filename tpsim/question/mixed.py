@@ -1,4 +1,4 @@
-"""Steps that read pieces of prompts beside decoding: how many sequences do which, and what is asked of each kind.
+"""Chunked prefill: how many sequences of a step read pieces of prompts, how many decode, and each asked alone.
 
 A sequence begins as one ends, so that all slots of a batch are taken. Steps have a token of every sequence that
 decodes, and in what room is left a piece of a prompt, one prompt after another (Agrawal et al. 2024, Sarathi-Serve,
