@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.models import SMALL_SCENARIO as SMALL
-from tpsim.answers.ranking import _roomiest, weigh
+from tpsim.answers.ranking import _held, weigh
 from tpsim.answers.search import search
 from tpsim.layouts import copies as rooms
 from tpsim.layouts.candidates import evaluate
@@ -83,28 +83,21 @@ def test_of_layouts_that_hold_alike_and_too_much_the_same_is_named_whoever_held_
 
 
 class Held:
-    """A family with room in a process that is a copy or in this one; told: what it is told to have, one by one."""
+    """A family whose bytes are known, in a process that is a copy or in this one."""
 
-    def __init__(self, copy, first, *told):
-        self.copy, self.room_bytes, self.told, self.peaked = copy, np.array([first]), [*told], bool(told)
+    room_bytes = np.array([-1.0])
 
-    def begin_to_hold(self): ...
+    def __init__(self, copy):
+        self.copy = copy
 
-    def hold_nearer(self):
-        if self.told:
-            self.room_bytes = np.array([self.told.pop(0)])
-        self.peaked = bool(self.told)
+    def hold(self): ...
 
-
-def test_of_layouts_that_hold_alike_the_first_is_told_though_those_of_copies_are_held_last():
-    families = [Held(1, -1.0, -2.0), Held(None, -1.0, -2.0), Held(2, -1.0, -2.0)]
-    assert _roomiest(families).family is families[0]
+    begin_to_hold = hold
 
 
-def test_what_turns_out_to_hold_more_than_the_least_is_looked_at_no_nearer():
-    families = [Held(None, -1.0, -9.0, -9.5), Held(None, -2.0, -4.0), Held(None, -1.0, -3.0, -5.0)]
-    assert _roomiest(families).family is families[1]
-    assert [family.peaked for family in families] == [True, False, False]
+def test_of_layouts_that_hold_alike_those_of_copies_are_held_last_and_told_in_their_turn():
+    families = [Held(1), Held(None), Held(2)]
+    assert [one.family for one in _held(families)] == families
 
 
 def test_inference_is_shared_too(forked):

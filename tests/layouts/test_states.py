@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tpsim.answers.ranking import _roomiest, weigh
+from tpsim.answers.ranking import weigh
 from tpsim.layouts.candidates import evaluate
 from tpsim.layouts.figures import Figures
 from tpsim.layouts.legal import Legal
@@ -63,28 +63,6 @@ def test_what_surely_does_not_fit_is_not_traced():
     held.hold()
     assert memo.programs
     assert (held.peak_bytes >= least).all()
-
-
-def test_to_find_the_layout_that_holds_least_one_of_those_alike_but_for_zero_is_traced():
-    """Of what others hold the activations are as those of the one that is; what stands there is known without."""
-    vary = ["microbatches=2", "schedule=1f1b", "recompute=none", "cp=1", "tp=2", "zero=1,2,3", "sequence_parallel=true"]
-    (space,), memo = asked("deepseek-v3", 16, vary)
-    found = evaluate([space], memo, weigh)
-    assert (found.fitting, memo.programs) == (0, {})
-    assert _roomiest(found.families).family.group.first.zero == 3
-    assert {family.group.first.zero for family in found.families} == {1, 2, 3}
-    programs = {id(family.group) for family in found.families}
-    assert 0 < 3 * len(memo.programs) <= len(programs)
-
-
-@pytest.mark.parametrize("practice", ["megatron", "fsdp2"])
-def test_what_stands_is_written_once_whatever_is_recomputed(practice):
-    vary = ["microbatches=2", "schedule=1f1b", "recompute=none,selective,full", "cp=1", "tp=2", "zero=3"]
-    (space,), memo = asked("llama-3-8b", 16, vary, practice)
-    groups = Legal(space, memo).groups
-    several = {id(memo.states(group.example)) for group in groups}
-    assert {group.first.recompute for group in groups} == {"none", "selective", "full"}
-    assert 3 * len(several) <= len(groups)
 
 
 def peaks_of(group, memo):

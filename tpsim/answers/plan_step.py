@@ -109,9 +109,8 @@ class PlanStep(Step):
 
     def counted_by(self, by: Counted) -> tuple[Any, Any]:
         """The same where `assume.mfu` says this of attention."""
-        works, unlike = self.plan.works, {id(work): work for work in self.plan.works}  # ranks alike share theirs
-        each = {key: [work.counted(flops, by) for flops in FLOPS] for key, work in unlike.items()}
-        useful, run = map(total, zip(*[each[id(work)] for work in works], strict=True))
+        ways, works = (Kernel.useful_flops, Kernel.flops), self.plan.works
+        useful, run = (total(work.counted(flops, by) for work in works) for flops in ways)
         return useful, over(run, len(works))
 
     @property
@@ -177,9 +176,6 @@ def pace_at(plan: PlanResult, scale: float) -> float:
     only = work_of(plan.question, plan.lowered, grown, rows).step(briefly=True).pacing
     return Step(only.rows, only.compute).pace
 
-
-FLOPS = Kernel.useful_flops, Kernel.flops
-"""What MFU counts of a kernel, and what HFU counts."""
 
 HOURS_A_DAY = 24
 MILLION = 1e6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
@@ -175,7 +175,7 @@ class Ranking:
         """Where no layout fits: the plan of the one that wants the least room."""
         if self.evaluation.fitting:
             return None
-        most = _roomiest(self.evaluation.families)
+        most = max(_held(self.evaluation.families), key=lambda one: one.room_bytes, default=None)
         return self._plan([most])[0] if most else None
 
     def surely(self, family: Family) -> Any:
@@ -189,7 +189,7 @@ class Ranking:
         def able(family: Family) -> Any:
             return (self.surely(family) if sure else family.fitting) & family.may_do
 
-        return _queue(self.evaluation.able, lambda family: _least(family, by), able)
+        return _queue(self.evaluation.families, lambda family: _least(family, by), able)
 
     def best(self, by: By, top: int, *, sure: bool = False, under: float = inf) -> Ranked:
         """The best: planned by what they come to at least, until no other can be among them.
@@ -216,7 +216,7 @@ class Ranking:
     @property
     def _unable(self) -> int:
         """How many fit and surely violate what the scenario requires."""
-        return sum(int((family.fitting & ~family.may_do).sum()) for family in self.evaluation.able)
+        return sum(int((family.fitting & ~family.may_do).sum()) for family in self.evaluation.families)
 
     def front(self, by: By) -> Ranked:
         """Those to which no other is better by one measure and holds less: the best first, then less and less."""
@@ -301,24 +301,17 @@ def _at_once(families: Sequence[Family], first: int, others: Sequence[int]) -> l
     return some
 
 
-def _roomiest(families: Sequence[Family]) -> Candidate | None:
-    """Of some families the layout that has the most room: no other may have more, as far as it is known."""
-    families = sorted(families, key=lambda family: family.room_bytes.max(), reverse=True)
-    most, best, left = -inf, None, [(-float(family.room_bytes.max()), at) for at, family in enumerate(families)]
-    while several := [at for wanted, at in left[:MANY] if -wanted >= most]:
-        del left[: len(several)]
-        for at in several:
-            families[at].begin_to_hold()
-        for at in sorted(several, key=lambda at: families[at].copy is not None):
-            families[at].hold_nearer()
-        for at in several:
-            room = float(families[at].room_bytes.max())
-            if families[at].peaked:
-                left.append((-room, at))
-            elif best is None or (room, -at) > (most, -best):
-                most, best = room, at
-        left.sort()
-    return None if best is None else Candidate(families[best], int(families[best].room_bytes.argmax()))
+def _held(families: Sequence[Family]) -> Iterator[Candidate]:
+    """Of some families the layouts that may have the most room: one of each that may have more than those before."""
+    most, left = -inf, deque(sorted(families, key=lambda family: family.room_bytes.max(), reverse=True))
+    while left and left[0].room_bytes.max() >= most:
+        several = [left.popleft() for _ in range(min(MANY, len(left)))]
+        for family in several:
+            family.begin_to_hold()
+        for family in sorted(several, key=lambda family: family.copy is not None):
+            family.hold()
+        yield from (Candidate(family, int(family.room_bytes.argmax())) for family in several)  # whoever held it first
+        most = max(most, *(family.room_bytes.max() for family in several))
 
 
 def _front(planned: list[Planned], by: By) -> list[Planned]:

@@ -98,7 +98,7 @@ def search(
     most = max(plans, evaluation.fitting) if questions[0].inference else plans
     ranking = Ranking(evaluation, memo, most, spare, tell)
     best = ranking.best(by, top)
-    close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.able)
+    close = sum(int((family.fitting & ~ranking.surely(family)).sum()) for family in evaluation.families)
     again = partial(search, scenario, overrides=overrides, by=by, top=1, plans=plans, workers=workers, memo=memo)
     otherwise = partial(again, progress=partial(told_with, tell, "to find what makes one do"))
     told = tuple(asked_again(scenario, flags, overrides, vary, plans)), Again(otherwise, vary, flags, overrides)

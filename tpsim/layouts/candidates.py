@@ -22,6 +22,7 @@ from tpsim.quantity.progress import unwatched
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from tpsim.layouts.peaks import Peaks
     from tpsim.layouts.space import Space
     from tpsim.quantity.progress import Progress
     from tpsim.question.memo import Memo
@@ -64,7 +65,7 @@ class Shared:
 
     def evaluate(self, number: int) -> None:
         """Evaluate some that are alike."""
-        alike: dict[Hashable, Any] = {}
+        alike: dict[Hashable, Peaks] = {}
         for at in reversed(self.alike[number]):  # who has most room has to be traced, and tells of the others
             job, refused = self.jobs[at], Counter[Reason]()
             families = [*Evaluator(job.group, self.memo, job.prices, refused, self.measure, alike).families()]
@@ -113,15 +114,10 @@ class Evaluation:
         """How many are not refused."""
         return sum(len(family.cells) for family in self.families)
 
-    @cached_property
-    def able(self) -> list[Family]:
-        """Families of which a chip holds some layouts."""
-        return [family for family in self.families if family.fitting.any()]
-
     @property
     def fitting(self) -> int:
-        """How many layouts a chip holds."""
-        return sum(int(family.fitting.sum()) for family in self.able)
+        """How many of these a chip holds."""
+        return sum(int(family.fitting.sum()) for family in self.families)
 
     @property
     def candidates(self) -> list[Candidate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +46,7 @@ FEW = 1024
 class Evaluator:
     """What weighs the layouts of one program, and counts those that have no price.
 
-    alike  of programs that are alike but for ZeRO the first that is asked for: it is traced, and tells of the others
+    alike  what is held of programs that are alike but for ZeRO: who traces one tells of the others
     """
 
     group: Group
@@ -54,7 +54,7 @@ class Evaluator:
     prices: dict[Hashable, Any]
     refused: Counter[Reason]
     measure: Measure
-    alike: dict[Hashable, Any]
+    alike: dict[Hashable, Peaks]
 
     def __post_init__(self) -> None:
         group = self.group
@@ -95,12 +95,13 @@ class Evaluator:
         held = self._held(first, several)
         families = [self._family(*each, peaks) for each in zip(orders, several, held, strict=True)]
         if len(self.group.on) <= FEW and any(family.fitting.any() for family in families):
-            others = [partial(peaks.active_bytes, self._told_by(peaks)), *others]
+            traced = self.alike.setdefault(self._but_for_zero(peaks), peaks)
+            others = [partial(peaks.active_bytes, traced), *others]
         for bytes_of in others:
             able = [at for at, family in enumerate(families) if family.fitting.any()]
             hosts = self._hosts(peaks) if bytes_of is others[-1] else None
             for at, known in zip(able, self._held(bytes_of, [several[at] for at in able], hosts), strict=True):
-                families[at].hold_nearer((known, bytes_of is others[-1]))
+                families[at].hold(known, peaked=bytes_of is others[-1])
         able = [at for at, family in enumerate(families) if family.fitting.any()]
         for at, step_s in zip(able, _apart(self.bounds.rough_s, [several[at] for at in able]), strict=True):
             fits = families[at].fitting
@@ -109,14 +110,12 @@ class Evaluator:
                 families[at].bound()
         return families
 
-    def _told_by(self, peaks: Peaks) -> Peaks:
-        """What tells of its activations: its cells under the first program of those that are alike but for ZeRO."""
-        example = self.group.example
-        first = self.alike.setdefault(structure(replace(example, layout=example.layout.at_zero(0))), example)
-        key = id(first), self.figures.cells, *peaks.actions
-        if key not in self.alike:
-            self.alike[key] = peaks if first is example else Peaks(replace(self.figures, example=first), peaks.every)
-        return self.alike[key]  # type: ignore[no-any-return]  # put there above
+    def _but_for_zero(self, peaks: Peaks) -> Hashable:
+        """What tells its activations from those of other programs."""
+        group = self.group
+        example = replace(group.example, layout=group.example.layout.at_zero(0))
+        cells = tuple(group.sites), group.on.tobytes(), group.microbatches.tobytes()
+        return *structure(example), *cells, *peaks.actions
 
     def _sorts(self, pp: int, split: Split) -> Sorts:
         question = self.group.example
@@ -136,22 +135,17 @@ class Evaluator:
 
         may_do, tokens = np.ones(len(cells), dtype=bool), self.group.base.workload.tokens
         known = np.zeros(len(cells)), *states, may_do, tokens, None
-        return Family(self.group, order, cells, *known, seconds, partial(next, self._nearer(alike, peaks)))
 
-    def _nearer(self, alike: Alike, peaks: Peaks) -> Iterator[tuple[Held, bool]]:
-        """What they hold, and whether that is the most: not where another program tells that it is more than known."""
-        told_by = self._told_by(peaks) if len(self.group.on) <= FEW else peaks
-        if told_by is not peaks:
-            yield next(self._held(partial(peaks.active_bytes, told_by), [alike])), False
-        yield next(self._held(peaks.peak_bytes, [alike], self._hosts(peaks))), True
+        def peaked() -> Held:
+            return next(self._held(peaks.peak_bytes, [alike], self._hosts(peaks)))
+
+        return Family(self.group, order, cells, *known, seconds, peaked)
 
     def _held(self, bytes_of: BytesOf, some: Sequence[Alike], hosts: BytesOf | None = None) -> Iterator[Held]:
         """Of each of some what a chip holds, and what that leaves of it, or of its host."""
-
-        def both(some: Sequence[Alike]) -> Any:
-            return np.stack(held(self.group.example, bytes_of(some), hosts(some) if hosts else None))
-
-        return map(tuple, _apart(both, some))
+        on_hosts = _apart(hosts, some) if hosts else repeat(None)
+        each = zip(_apart(bytes_of, some), on_hosts, strict=False)
+        return (held(self.group.example, own, host) for own, host in each)
 
     def _hosts(self, peaks: Peaks) -> BytesOf | None:
         """What gives the bytes that a chip has on its host; None where it has none."""
@@ -203,7 +197,5 @@ class Evaluator:
 
 
 def _apart(of: Callable[[Sequence[Alike]], Any], some: Sequence[Alike]) -> list[Any]:
-    """What is asked of several at once, of each of them: numbers of layouts, one behind the other."""
-    ends = accumulate(len(alike.cells) for alike in some)
-    every = of(some) if some else np.array(())
-    return [every[..., end - len(alike.cells) : end] for alike, end in zip(some, ends, strict=True)]
+    """What is asked of several at once, of each of them."""
+    return np.split(of(some), np.cumsum([len(alike.cells) for alike in some])[:-1]) if some else []

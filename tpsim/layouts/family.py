@@ -58,8 +58,7 @@ class Family:
     tokens  of a step
     paid_s  as of `Weighed`, where it is not the step's
     nearer  works out seconds of cells by what their actions do; before, they are told by whole stacks
-    peaked  works out what is held and what is left, where the most is not known: that, or first that it is more than
-        was known; True with the most
+    peaked  works out what is held at most and what is left, where that is not known
     """
 
     group: Group
@@ -72,7 +71,7 @@ class Family:
     tokens: int
     paid_s: Any = None
     nearer: Callable[[Any], Any] | None = None
-    peaked: Callable[[], tuple[Held, bool]] | None = None
+    peaked: Callable[[], Held] | None = None
 
     def __getstate__(self) -> Any:
         """Without what works out more of them, which stays where it is."""
@@ -114,19 +113,17 @@ class Family:
         base = self.group.base
         return base.price.value * self.chips / HOUR_S if base.price else 0.0
 
-    def hold(self) -> None:
-        """Work out what they hold at most, and what that leaves, where that is not known."""
-        while self.peaked:
-            self.hold_nearer()
+    def hold(self, held: Held | None = None, *, peaked: bool = True) -> None:
+        """Work out what they hold at most, and what that leaves, where it is not told.
 
-    def hold_nearer(self, told: tuple[Held, bool] | None = None) -> None:
-        """Work out what they hold, and what that leaves, where it is not told: the most, or more than was known."""
+        peaked  False: what is told is not the most, but more than was known
+        """
         if self.peaked:
-            (self.peak_bytes, self.room_bytes), most = told or self.peaked()
-            self.peaked = None if most else self.peaked
+            self.peak_bytes, self.room_bytes = held or self.peaked()
+            self.peaked = None if peaked else self.peaked
 
     def begin_to_hold(self) -> None:
-        """Have a copy begin to work out what `hold_nearer` asks it for."""
+        """Have a copy begin to work out what `hold` asks it for."""
         if isinstance(self.peaked, Remote):
             self.peaked.begin()
 

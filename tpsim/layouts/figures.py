@@ -89,12 +89,6 @@ class Figures(Once):
         over = sorted({*shared}.union(*(axes for axes in moved if axes <= kept)))
         return [frozenset(axis for axis in over if case.mesh.axes[axis] == 1) for case in self.meshes]
 
-    @cached_property
-    def cells(self) -> Hashable:
-        """What tells its cells from those of other groups of the same search."""
-        axes = tuple([tuple(case.mesh.axes.items()) for case in self.meshes])
-        return axes, self.on.tobytes(), self.microbatches.tobytes()
-
     def column(self, of: Callable[[Question], float]) -> Any:
         """A number of every cell's mesh."""
         return np.array([of(case) for case in self.meshes], dtype=float)[self.on]

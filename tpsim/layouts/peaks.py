@@ -197,11 +197,12 @@ class Peaks(Once):
         """
         every = [part for acts in self._acts for part in self._parts_of(courses, acts)]
         most = max(len(runs) for runs, _ in every)
-        numbers = _numbered(run for runs, _ in every for run in (*runs, NOTHING))
-        parts = [[numbers[run] for run in (*runs, *[NOTHING] * (most - len(runs)))] for runs, _ in every]
+        unlike = {id(run): run for runs, _ in every for run in (*runs, NOTHING)}
+        numbers = {key: number for number, key in enumerate(unlike)}
+        parts = [[numbers[id(run)] for run in (*runs, *[NOTHING] * (most - len(runs)))] for runs, _ in every]
         which = np.repeat(parts, [len(times) for _, times in every], axis=0).T
         often = np.array([[*times, *[0] * (most - len(times))] for _, alike in every for times in alike]).T
-        sums = [self._summed(courses, run) for run in numbers]
+        sums = [self._summed(courses, run) for run in unlike.values()]
         nets, mosts = (
             np.stack([self.figures.whole(each) for each in some]).astype(float) for some in zip(*sums, strict=True)
         )
@@ -217,10 +218,10 @@ class Peaks(Once):
         """
         for few, chunks in self._traced.items():
             runs = courses.changes(few, acts)
-            before, behind = (tuple([one for run, _ in some for one in run]) for some in (runs[:3], runs[-2:]))
+            before, behind = ([*chain.from_iterable(run for run, _ in some)] for some in (runs[:3], runs[-2:]))
             layers, as_traced = zip(*runs[3:-2], strict=True) if runs[3:-2] else ((), ())
             often = (self._often(_some(chunk.stack), acts) or as_traced for chunk in chunks)
-            yield [before, *map(tuple, layers), behind], [[1, *times, 1] for times in often]
+            yield [before, *layers, behind], [[1, *times, 1] for times in often]
 
     def _often(self, stack: Layers, acts: str) -> list[int]:
         """How often parts of layers follow themselves where these gather alike."""

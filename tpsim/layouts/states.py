@@ -13,7 +13,7 @@ from tpsim.layouts.stacked import ANYWHERE
 from tpsim.quantity.once import Once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpsim.cost.memory import Standing
     from tpsim.layouts.figures import Figures
@@ -30,8 +30,7 @@ class States(Once):
 
     def least_bytes(self, ranks: Sequence[Chunk]) -> Any:
         """Of weights, what an optimizer holds of them, and gradients at least: no step need be traced to know it."""
-        gradients = partial(self._stacked, "least gradients", self._least, self._least.gradients, ranks)
-        return self._own(ranks) + self._alike("gradients", gradients, ranks)
+        return self._own(ranks) + self._stacked("least gradients", self._least, self._least.gradients, ranks)
 
     def bytes(self, ranks: Sequence[Chunk]) -> Any:
         """Of all, gradients as they are and copies of weights among them."""
@@ -46,14 +45,7 @@ class States(Once):
         return self._stacked("hosted", stands, stands.hosted, ranks)
 
     def _own(self, ranks: Sequence[Chunk]) -> Any:
-        return self._alike("own", partial(self._parameters_bytes, ranks), ranks)
-
-    def _alike(self, name: str, compute: Callable[[], Any], ranks: Sequence[Chunk]) -> Any:
-        """What is the same for all programs of a search of which the same stands in the same cells."""
-        key = name, id(self._least), self.figures.cells, *ranks
-        if key not in self.figures.prices:
-            self.figures.prices[key] = compute()
-        return self.figures.prices[key]
+        return self._once(("own", *ranks), lambda: self._parameters_bytes(ranks))
 
     def _parameters_bytes(self, ranks: Sequence[Chunk]) -> Any:
         """Of weights with their buckets, and of what an optimizer holds of them."""

@@ -177,7 +177,7 @@ DROPPED: Mapping[str, Any] = {"recompute": (), "regather": False, "reshard_after
 """What of forward backward finds: all that it makes otherwise is cotangents on their way."""
 
 UNKNOWN: Mapping[StepPart, tuple[Sequence[str], Mapping[str, Any]]] = {
-    "states": ((), DROPPED),
+    "states": ((), {}),
     "forward": (BEHIND, DROPPED),
     "backward": (BEHIND, {}),
     "gradients": (("state",), {}),
