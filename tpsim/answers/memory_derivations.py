@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpsim.answers.derivation import CHECKS, Derivation, derived, of_rank
 from tpsim.cost.memory import Kept, kept, memory
@@ -64,6 +64,11 @@ def _where_most(result: PlanResult) -> str:
     return f" of rank {result.memory.peak_rank}" if result.pipeline else ""
 
 
+def _terms(parts: Mapping[str, Any]) -> str:
+    """Parts of a sum of bytes: ``kept 3 GB + spare 1 GB``."""
+    return " + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items())
+
+
 def _peak(result: PlanResult) -> Iterator[Derivation]:
     """What the arrays of a step take together where that is most."""
     memory = result.memory
@@ -71,7 +76,7 @@ def _peak(result: PlanResult) -> Iterator[Derivation]:
     yield Derivation(
         what=f"bytes on one chip{_where_most(result)} where they are most, in {memory.peak_action}",
         dimension="bytes",
-        text=" + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in parts.items()),
+        text=_terms(parts),
         value=float(memory.peak_bytes),
         because=(
             "what every action of the rank's order leaves behind stands beside the next; highest within it",
@@ -87,7 +92,7 @@ def _working(result: PlanResult) -> Iterator[Derivation]:
     yield Derivation(
         what=f"bytes at work on one chip{_where_most(result)}, in {memory.peak_action}",
         dimension="bytes",
-        text=" + ".join(f"{name} {show(float(size), 'bytes')}" for name, size in memory.working.items()),
+        text=_terms(memory.working),
         value=float(memory.working_bytes),
         because=("what is neither held from step to step nor kept for a later action, where the peak is",),
         checks=CHECKS["peak"],

@@ -16,6 +16,7 @@ from tpsim.quantity.size import total
 from tpsim.quantity.units import show
 from tpsim.question.mixed import Kinds, Mixed, Reads, kinds_of, mixed_of
 from tpsim.question.prices import pricer, sizes_of
+from tpsim.question.question import unit_of_part
 from tpsim.report.record import Count, Number, Of, Record, Seconds
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class MixedSteps(Record):
     @property
     def reading(self) -> Number:
         """Sequences whose prompts such a step reads, in the mean."""
-        return self.mixed.reading * self._groups
+        return self.mixed.reading * unit_of_part(self.plan.question)
 
     @property
     def decoding(self) -> Number:
@@ -98,11 +99,6 @@ class MixedSteps(Record):
     def whole_s(self) -> Seconds:
         """Of a step that reads most, as if all of its tokens were of prompts."""
         return float(step_s(self._kinds(self.mixed.reads[0]).whole, self.plan.memo))
-
-    @property
-    def _groups(self) -> float:
-        """Groups of chips that have sequences of their own."""
-        return self.plan.question.workload.global_batch / self.mixed.slots
 
     def _kinds(self, reads: Reads) -> Kinds:
         return kinds_of(self.plan.question, self.mixed, reads)
@@ -177,7 +173,7 @@ def _text(of: MixedSteps, name: str) -> str:
     """How it is made, in words."""
     if name == "decode_s":
         return made_of(of.plan)
-    mixed, groups = of.mixed, of.plan.question.workload.global_batch / of.mixed.slots
+    mixed, groups = of.mixed, unit_of_part(of.plan.question)
     room = f"{mixed.tokens:,.6g} tokens of a step less {mixed.slots - 1:,.6g} that decode"
     each = f"{mixed.slots:,.6g} slots/({mixed.pieces:.6g} steps that read + {mixed.steps:,} that decode)"
     alone = f"whole {show(of.whole_s, 'seconds')} - attention as if all were of prompts + that of each kind"

@@ -135,8 +135,13 @@ class Kinds(NamedTuple):
 
 def mixed_of(question: Question) -> Mixed:
     """What steps have of sequences that chips share, where they read prompts beside decoding."""
-    each, groups = _of_shard(question), unit_of_part(question) / question.mesh.size(*question.layout.roles["dp"])
+    each, groups = _of_shard(question), unit_of_part(question) / _shards(question)
     return replace(each, slots=each.slots / groups, tokens=each.tokens / groups)
+
+
+def _shards(question: Question) -> int:
+    """Data shards, each an engine with slots and steps of its own."""
+    return question.mesh.size(*question.layout.roles["dp"])
 
 
 def _of_shard(question: Question) -> Mixed:
@@ -144,14 +149,15 @@ def _of_shard(question: Question) -> Mixed:
     work, fields = question.workload, question.stated.file.workload
     if not isinstance(work, Inference) or work.budget is None or not isinstance(fields, ServeFields):
         raise TypeError(work)
-    slots = work.global_batch / question.mesh.size(*question.layout.roles["dp"])
-    return Mixed(slots, work.budget, fields.prompt - fields.behind, fields.steps, fields.behind)
+    return Mixed(
+        work.global_batch / _shards(question), work.budget, fields.prompt - fields.behind, fields.steps, fields.behind
+    )
 
 
 def kinds_of(question: Question, mixed: Mixed, reads: Reads) -> Kinds:
     """Such a step. Collectives are launched as those of a prompt: no graph has steps of any size."""
     work: Any = question.workload
-    alone, groups, decoding = without_graph(question), work.global_batch / mixed.slots, mixed.slots - reads.reading
+    alone, groups, decoding = without_graph(question), unit_of_part(question), mixed.slots - reads.reading
     tokens = (decoding + reads.reading * reads.tokens) / mixed.slots
     replies = replace(work, global_batch=groups * decoding, budget=None)
     return Kinds(
@@ -164,9 +170,8 @@ def kinds_of(question: Question, mixed: Mixed, reads: Reads) -> Kinds:
 def fullest_step(question: Question) -> Question:
     """A step of as many tokens as there may be, which reads the ends of prompts, as if all of them were of prompts."""
     mixed, question = mixed_of(question), without_graph(question)
-    groups = question.workload.global_batch / mixed.slots * mixed.reading
-    tokens = mixed.tokens / mixed.reading
-    return _reading(question, mixed, sequences=groups, tokens=tokens, attended=mixed.prompt + mixed.cached)
+    sequences, tokens = unit_of_part(question) * mixed.reading, mixed.tokens / mixed.reading
+    return _reading(question, mixed, sequences=sequences, tokens=tokens, attended=mixed.prompt + mixed.cached)
 
 
 def _reading(question: Question, mixed: Mixed, *, sequences: Any, tokens: Any, attended: Any) -> Question:
@@ -196,7 +201,7 @@ def most_slots(question: Question) -> int:
     each = _of_shard(question)
     tokens = int(each.tokens)
     most = bisect_right(range(1, tokens + 1), tokens, key=lambda slots: ceil(replace(each, slots=slots).due))
-    return most * question.mesh.size(*question.layout.roles["dp"])
+    return most * _shards(question)
 
 
 def refuse_unmixed(fields: ServeFields, read: Stated) -> None:
