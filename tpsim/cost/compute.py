@@ -110,6 +110,8 @@ def _products_s(kernel: Kernel, sizes: Sizes, machine: Machine, dtype: str, effi
     if kernel.fused:
         kind = {"backward": kernel.where.phase == "backward", "latents": kernel.on_latents}
         return attention_s(machine, kernel.run_flops(sizes), dtype, **kind, efficiency=efficiency)
+    if kernel.in_chunks:
+        return compute_s(machine, kernel.flops(sizes), dtype, efficiency)
     tile, hidden = machine.chip.tile, kernel.mask and kernel.skips
     seen = over(kernel.run_flops(sizes), kernel.flops(sizes)) if hidden else 1  # of an indexer
     if tile is None or efficiency is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from tpsim.cost.sizes import Sizes
-    from tpsim.program.op import Array, Einsum, Home, Op, Program, Where
+    from tpsim.program.op import Array, Home, Op, Program, Where
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Kernel:
     mask           that hides some of its scores; "" if it makes none
     skips          it leaves out the scores that are hidden
     shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
-    passes         kernels that follow it, of gradients that it makes, weights that it reads, or scores to choose by, of
-                   which no more is held at once than of some queries: what each moves
+    passes         kernels that follow it, of gradients that it makes, weights that it reads, chunks, or scores to choose
+                   by, of which no more is held at once than of some queries: what each moves
     """
 
     ops: tuple[Op, ...]
     reads: tuple[Array, ...]
     writes: tuple[Array, ...]
-    products: tuple[Einsum, ...]
+    products: tuple[Op, ...]
     mask: str
     skips: bool
     program: Program = field(repr=False)
@@ -66,7 +66,12 @@ class Kernel:
     @property
     def fused(self) -> bool:
         """True for products and what lies between them in one kernel: attention whose scores stay on the chip."""
-        return len(self.products) > 1
+        return len(self.products) > 1 and not self.in_chunks
+
+    @property
+    def in_chunks(self) -> bool:
+        """True for the recurrence of linear attention, which is worked out in chunks of tokens."""
+        return bool(self.products) and self.products[0].in_chunks
 
     @cached_property
     def on_scores(self) -> bool:
@@ -84,7 +89,7 @@ class Kernel:
         """True for a product of a layer with one of its weights, and for that of an indexer."""
         if self.where.kernel == INDEXER:  # whose keys are stored in as few bits
             return True
-        return not self.on_scores and self.where.block in {"attention", "mlp", "experts", "shared"}
+        return not (self.on_scores or self.in_chunks) and self.where.block in {"attention", "mlp", "experts", "shared"}
 
     @cached_property
     def loops(self) -> tuple[str, ...]:
@@ -231,6 +236,6 @@ def _shape(array: Array) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     return *array.type.portion, array.dtype
 
 
-def of_scores(products: Iterable[Einsum]) -> bool:
+def of_scores(products: Iterable[Op]) -> bool:
     """True if these products make or read attention's scores."""
     return any(keys_of(x.dims) for op in products for x in (*op.inputs, op.output))

@@ -131,11 +131,15 @@ class _Gathering:
         for x in self.program.results.values():
             self.readers.setdefault(self._source(x), set()).add(OUTSIDE)
         for number, (ops, read) in enumerate(zip(self.groups, reads, strict=True)):
-            products = tuple(op for op in ops if isinstance(op, Einsum) and is_matrix_product(op))
+            products = tuple([op for op in ops if is_matrix_product(op) or op.in_chunks])
             writes = tuple(self._writes(number))
             passes = tuple(behind(self.practice.copies, ops[0], read, writes, self.gathered))
             if ops[0].where.kernel == INDEXER:
                 passes = ((ops[-1].output, ops[-1].output),)
+            if products and products[0].in_chunks:
+                from tpsim.program.recurrence import passed_on
+
+                passes = (*passes, *passed_on(products[0]))
             writes = as_made(self.practice.copies, ops[0], writes)
             added = tuple(x for x in writes if x in self.summed)
             own = (x.name for op in ops for x in op.inputs if x.name in MASKS)

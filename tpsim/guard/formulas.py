@@ -46,7 +46,7 @@ WHOLE = 27_720
 VOLUMES_AND_RANKS = ((WHOLE, 1), (WHOLE, 2), (3 * WHOLE, 3), (5 * WHOLE, 4), (7 * WHOLE, 8))
 """Where a formula of V bytes over n devices is sampled: one device, an odd and an even number, powers of two."""
 
-PRIMES = tuple(prime for prime in range(2, 200) if all(prime % other for other in range(2, prime)))
+PRIMES = tuple(prime for prime in range(2, 400) if all(prime % other for other in range(2, prime)))
 """Sizes of axes and dims at which a program's formulas are sampled."""
 
 

@@ -34,6 +34,9 @@ GOALS: Mapping[str, tuple[str, str]] = {"i": (EXPERTS, RAGGED), "nn": ("nn", "cn
 ROWS = frozenset(rows for _, rows in GOALS.values())
 """The dims whose sizes hang on what tokens choose."""
 
+CHUNKED = "lc"
+"""The dim of the tokens that a kernel of linear attention takes at once."""
+
 HELD = "th"
 """The dim of the tokens that a cache holds of which no more are read than a window has: split as all tokens are."""
 
@@ -117,6 +120,17 @@ DIMS: Mapping[str, Dim] = {
     "gi": Dim("index_heads", "heads of an indexer", split=False),
     "di": Dim("index_dim", "head dim of an indexer", split=False),
     "die": Dim("index_dim", "head dim of an indexer under rotation", split=False),
+    "lg": Dim("key_heads", "heads of queries and keys of linear attention"),
+    "lr": Dim("values_per_key", "value heads per head of queries and keys", split=False),
+    "ld": Dim("key_dim", "head dim of queries and keys of linear attention"),
+    "lo": Dim("state_value_dim", "head dim of values of linear attention"),
+    "lw": Dim("taps", "tokens that a convolution reads for one", split=False),
+    "lt": Dim("", "tokens of a step as its convolutions read them", split=False, made_of=(("s",), ())),
+    "lp": Dim("taps_before", "tokens before a step's own that its convolutions read", split=False),
+    "lpe": Dim("taps_before", "the same, one step later", split=False),
+    "lu": Dim("gate_rank", "rank of decays and gates of linear attention", split=False),
+    CHUNKED: Dim("chunk", "tokens that linear attention takes at once", split=False),
+    "ln": Dim("", "pieces of a sequence that it takes one after another", split=False, made_of=(("s",), (CHUNKED,))),
 }
 """The dims of a transformer's arrays."""
 

@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE, Layers
+from tpsim.program.linear import Linear
 from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive
 from tpsim.program.model_file import ModelSourceFields
 from tpsim.quantity.errors import At, InputError, Place, Problem, did_you_mean, unknown
@@ -47,6 +48,7 @@ def _which(value: Any) -> str:
 Block = Annotated[
     Annotated[Attention, Tag("gqa")]
     | Annotated[Latent, Tag("mla")]
+    | Annotated[Linear, Tag("linear")]
     | Annotated[Mlp, Tag("mlp")]
     | Annotated[Moe, Tag("moe")],
     Discriminator(_which),
@@ -59,7 +61,7 @@ BLOCKS = {
 }
 """What blocks look like."""
 
-SAID = {"attention": ("gqa", "mla"), "ffn": ("mlp", "moe")}
+SAID = {"attention": ("gqa", "mla", "linear"), "ffn": ("mlp", "moe")}
 """The fields of which a block has one, and what it says there."""
 
 OTHERWISE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,9 @@ from tpsim.program.copies import Router
 from tpsim.program.dims import DIMS, completed
 from tpsim.program.kinds import ALIKE, Layers
 from tpsim.quantity.spec import Count, Flag, Strict
+
+if TYPE_CHECKING:
+    from tpsim.program.linear import Linear
 
 FeedForward = Literal["gelu", "relu", "swiglu", "geglu", "swiglu_clamped"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu", "swiglu_clamped"})
@@ -36,6 +39,7 @@ class Attention(Strict):
     scale    scores are divided by its root; None: by that of head_dim
     """
 
+    keeps_state: ClassVar[bool] = False
     attention: Literal["gqa"] = "gqa"
     heads: Count
     kv_heads: Count
@@ -73,6 +77,7 @@ class Latent(Strict):
     """
 
     noun: ClassVar[str] = "a latent attention"
+    keeps_state: ClassVar[bool] = False
     attention: Literal["mla"] = "mla"
     heads: Count
     kv_rank: Count
@@ -183,7 +188,7 @@ class Moe(Strict):
 class LayerKind:
     """A kind of layers: what follows attention in it."""
 
-    attention: Attention | Latent
+    attention: Attention | Latent | Linear
     ffn: Mlp | Moe
 
     @property
@@ -238,9 +243,15 @@ class Model:
         return sum(count for _, count in self.stack)
 
     @property
-    def attentions(self) -> Iterator[Attention | Latent]:
-        """The attention of each kind."""
-        return (kind.attention for kind in self.kinds.values())
+    def attentions(self) -> Iterator[Attention | Latent | Linear]:
+        """The attention of each kind, those that read all tokens first."""
+        every = (kind.attention for kind in self.kinds.values())
+        return iter(sorted(every, key=lambda block: block.keeps_state))
+
+    @cached_property
+    def linear(self) -> tuple[Linear, ...]:
+        """Its linear attentions, which keep a state in place of keys and values."""
+        return tuple(kind.attention for kind in self.kinds.values() if kind.attention.keeps_state)  # type: ignore[misc]
 
     @property
     def chooses(self) -> bool:
@@ -260,12 +271,14 @@ class Model:
     @property
     def kv_heads(self) -> int:
         """g: heads of keys and values."""
-        return next(self.attentions).sizes["g"]
+        sizes = next(self.attentions).sizes
+        return sizes["g"] if "g" in sizes else sizes["lg"]
 
     @property
     def head_dim(self) -> int:
         """d: of a head's queries and keys."""
-        return next(self.attentions).sizes["d"]
+        sizes = next(self.attentions).sizes
+        return sizes["d"] if "d" in sizes else sizes["ld"]
 
     @property
     def ffn_hidden(self) -> int:

@@ -7,7 +7,7 @@ stand for many: an op says in which loops it stands, and `Program.times` how oft
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from tpsim.algebra.sharding import Sharding, split
 from tpsim.program.kinds import ALIKE
@@ -15,10 +15,11 @@ from tpsim.program.layout import LAYERS
 from tpsim.quantity.size import Size, over, product
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from tpsim.algebra.moves import Move
     from tpsim.program.tokens import Order
+    from tpsim.program.trace import Trace
 
 Act = Literal["F", "B", "W", "U"]
 """Forward; backward to the cotangent of the stream; backward to gradients of parameters; update."""
@@ -161,6 +162,22 @@ class Op:
     output: Array
     where: Where
     because: str = ""
+
+    in_chunks: ClassVar[bool] = False
+    """True of what one op stands for that kernels work out in chunks of tokens."""
+
+    def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:  # noqa: ARG002 - of those that have any
+        """FLOPs of one device, one run; 0 of all but products."""
+        return 0
+
+    @property
+    def read_back(self) -> Sequence[Array]:
+        """What backward reads of it beside cotangents, of ops that have a pullback of their own."""
+        return ()
+
+    def pulled(self, trace: Trace, name: str, place: int, dy: Array, read: Sequence[Array]) -> Array:
+        """The cotangent of input `place`, of such an op; read: what backward reads, as it finds it."""
+        raise NotImplementedError(type(self).__name__, trace, name, place, dy, read)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

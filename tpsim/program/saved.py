@@ -41,6 +41,9 @@ KEEPS: Mapping[str, tuple[str, ...]] = {
     "add": ("mask",),
     "router": ("exp", "score", "total"),
     "loss": ("exp", "sum_exp"),
+    "convolution": (),
+    "gates": (),
+    "recurrence": (),
 }
 """Kind of kernel -> the last words of the names of what it keeps.
 

@@ -81,7 +81,7 @@ def lower_serving(
         practice,
         dtypes,
         leaves,
-        others={Attention: attention, Latent: latent_attention},
+        others={"gqa": attention, "mla": latent_attention, "linear": linear_attention},
         caches=_caches(trace, model, leaves, dtypes),
         serving=serving,
     )

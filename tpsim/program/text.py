@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 MINUS = Scale(-1.0)
 
-READ = frozenset({"h", "u", "x"})
-"""Dims that weights read, where they have them first: the stream's, and those of latents."""
+READ = frozenset({"h", "u", "x", "lu"})
+"""Dims that weights read, where they have them first: the stream's, and those of latents and ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Text:
 
     weights  name, and layer if it is of one -> the parameter
     used     parameters as they have been brought to where they are used
-    others   the kind of a block -> what writes it here instead, as of inference
+    others   what a block says that it is -> what writes it here instead, as of inference
     """
 
     trace: Trace
@@ -59,7 +59,7 @@ class Text:
     dtypes: Dtypes
     weights: Mapping[tuple[str, int | None], Array]
     used: dict[tuple[Array, Sharding, int | None, tuple[int, ...]], Array] = field(default_factory=dict)
-    others: Mapping[type, Callable[[Any, Any, Array], Array]] = field(default_factory=dict)
+    others: Mapping[str, Callable[[Any, Any, Array], Array]] = field(default_factory=dict)
 
     def inside(self, block: str, region: str, kernel: str = "") -> AbstractContextManager[None]:
         """What follows is for `block`, in `region`, and part of `kernel` if that is named."""

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import ModuleType
 
+    from tpsim.program.linear import Linear
     from tpsim.program.op import Array, Where
     from tpsim.program.text import Parameter, Text
 
-WRITTEN: Mapping[type, str] = {Attention: "attention", Latent: "latent", Mlp: "mlp", Moe: "moe"}
-"""Block of a kind -> the module of `blocks` that has its parameters and its text: loaded for models that have it."""
+    Block = Attention | Latent | Linear | Mlp | Moe
 
-WORDS: Mapping[type, str] = {Latent: "latent attention", Moe: "a mixture of experts"}
-"""What blocks are called that may have no text."""
+WRITTEN: Mapping[str, str] = {"gqa": "attention", "mla": "latent", "linear": "linear", "mlp": "mlp", "moe": "moe"}
+"""What a block says that it is -> the module of `blocks` that has its parameters and its text: loaded for models that
+have it."""
 
 SIDES: Mapping[str, tuple[str, ...]] = {"pre": ("",), "post": ("_out",), "both": ("", "_out")}
 """`Model.norms` -> the norms of a block, by what follows its name: of its input, and of its output."""
@@ -67,11 +68,10 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "a parallel residual with norms of what blocks make"
     if model.shared_norm and not model.parallel_residual:
         yield "a norm that blocks share that follow each other"
-    if model.positions == "alibi" and any(isinstance(kind, Latent) or kind.window for kind in model.attentions):
+    if model.positions == "alibi" and any(isinstance(kind, Latent) or getattr(kind, "window", None) for kind in model.attentions):
         yield "ALiBi beside a window or a latent"
     sizes: dict[str, int] = {}
     for kind in model.kinds.values():
-        yield from (WORDS[type(block)] for block in (kind.attention, kind.ffn) if not hasattr(_module(block), "write"))
         for dim, size in kind.sizes.items():
             if sizes.setdefault(dim, size) != size:
                 yield f"blocks that differ in {DIMS[dim].meaning}"
@@ -143,13 +143,18 @@ def _read(text: Text, x: Array, name: str) -> Array:
     return x if text.model.norms == "post" else norm.norm(text, x, name)
 
 
-def _module(block: Attention | Latent | Mlp | Moe) -> ModuleType:
+def _which(block: Block) -> str:
+    """What a block says that it is."""
+    return str(getattr(block, "attention", None) or getattr(block, "ffn", None))
+
+
+def _module(block: Block) -> ModuleType:
     """The parameters and the text of a block."""
-    return import_module(f"tpsim.program.blocks.{WRITTEN[type(block)]}")
+    return import_module(f"tpsim.program.blocks.{WRITTEN[_which(block)]}")
 
 
-def _written(text: Text, block: Attention | Latent | Mlp | Moe, reads: Array) -> Array:
-    write = text.others.get(type(block)) or _module(block).write
+def _written(text: Text, block: Block, reads: Array) -> Array:
+    write = text.others.get(_which(block)) or _module(block).write
     output: Array = write(text, block, reads)
     return output
 

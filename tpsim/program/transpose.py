@@ -124,7 +124,7 @@ class Backward:
             return self._summed(dy, x)
         if isinstance(op, Dispatch | Combine):
             return self._rows(op, x, dy)
-        raise NotImplementedError(type(op).__name__)
+        return op.pulled(trace, _d(x), place, dy, [self.saved.of(y) for y in op.read_back])
 
     # --- the rules, one per op ---
 
@@ -216,4 +216,4 @@ def _read_of(op: Op) -> Sequence[Array]:
         return [y for place, y in enumerate(op.inputs) if active and active != [place]]
     if isinstance(op, Map) and active:
         return [op.output] if op.fn in BY_OUTPUT else op.inputs
-    return ()
+    return op.read_back

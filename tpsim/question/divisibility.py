@@ -65,6 +65,8 @@ def _uneven(model: Model, tp: int) -> Iterator[tuple[str, str, str]]:
     elif model.kv_heads % tp and tp % model.kv_heads:
         message = f"{model.kv_heads} kv heads are neither divisible by tp {tp} nor divide it"
         yield "kv-heads-not-divisible", message, "kv heads that divide tp are replicated over the rest"
+    for keys in sorted({block.key_heads for block in model.linear if block.key_heads % tp}):
+        yield "heads-not-divisible", f"{keys} key heads of linear attention are not divisible by tp {tp}", ""
     if model.ffn_hidden % tp:
         yield "ffn-not-divisible", f"ffn hidden {model.ffn_hidden} is not divisible by tp {tp}", ""
     if model.experts and (shared := model.experts.shared or 0) % tp:

@@ -25,12 +25,14 @@ from tpsim.question.scenario_file import LayoutFields, ScenarioFile
 from tpsim.question.serving import cache_problems, choice_problems, serving_problems
 from tpsim.question.zero import (
     LATENTS,
+    STATES,
     latent_notes,
     led,
     line_of,
     parts_of_latents,
     sharded_over,
     shared_by_microbatches,
+    state_notes,
     whole_notes,
 )
 from tpsim.report.answer import Assumption
@@ -130,18 +132,20 @@ def _cut_by_roles(
     left = whole_dims(model, tp=ways, dp=copies, etp=mesh.size(*etp)) if bare else ()
     parts = parts_of_latents(sizes, mesh, over, model.heads // ways) if bare and model.has_latents else {}
     besides: list[str] = [dim for dim in LATENTS if dim in sizes and dim not in parts]
+    besides += [dim for dim in STATES if dim in sizes and not sizes[dim] % copies]
     if model.experts and model.experts.bias and "y" not in left:
         besides.append("y")
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp, "sharding": over}
     idle = led(model) - ({"d"} if parts else set())  # where a latent leaves axes to others
     rest: dict[str, Any] = {"whole": idle.union(left), "line": line, "besides": besides, "parts": parts}
-    rest |= {"experts": bool(model.experts), "latents": model.has_latents}
+    rest |= {"experts": bool(model.experts), "latents": model.has_latents, "states": bool(model.linear)}
     layout = _laid_out(fields, split, roles, also, **rest)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})
     notes = (
         *whole_notes(model, left, copies, (stated.zero, fields.zero), some=stated.zero_over is not None),
         *latent_notes(parts, mesh, over),
+        *state_notes(sizes, copies if bare else 1),
     )
     return Cut(split.mesh, split.parents, layout, (*split.assumptions, *notes))
 

@@ -127,8 +127,19 @@ def latent_notes(parts: Mapping[str, Axes], mesh: Mesh, data: Axes) -> Iterator[
         yield Assumption(f"{text}ZeRO leaves them whole over {', '.join(left)}", "derived")
 
 
+def state_notes(sizes: Mapping[str, int], shards: int) -> Iterator[Assumption]:
+    """What of linear attention ZeRO leaves whole: what has neither the stream nor a head's numbers that divide."""
+    left = [dim for dim in STATES if sizes.get(dim, 0) % shards]
+    if left:
+        text = f"weights of linear attention that do not read the stream ({sizes[left[0]]} numbers a head) do not divide"
+        yield Assumption(f"{text} over dp {shards}: ZeRO leaves them whole", "derived")
+
+
 LATENTS = ("u", "x")
 """The dims of latents, which weights may have in the place of h."""
+
+STATES = ("ld", "lo")
+"""The dims of a head of linear attention, by which ZeRO shards its weights that read no stream."""
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ import numpy as np
 
 from tpsim.program.dispatch import CHOICE, COUNTED, REACHED
 from tpsim.program.op import Append, Array, Bcast, Einsum, Index, Lin, Map, Max, Op, Rename, Scale
+from tpsim.program.recurrence import Recurrence
 from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, Tiling
 from tpsim.reference.functions import INDEX, POINTWISE, past
@@ -62,6 +63,10 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
         case Rename():
             return lambda _, blocks: blocks[0]
+        case Recurrence():
+            from tpsim.reference.recurrence import work_of as recurred
+
+            return recurred(op)
     dims, shape = op.output.dims, grid.tiling(op.output.type, sizes).shape
     elementwise, aligned = _elementwise(op, sizes), [alignment(x.dims, dims) for x in op.inputs]
 

@@ -1,0 +1,144 @@
+"""The recurrence of linear attention: a state that tokens change one after another, and what they read of it.
+
+With S the state of a head, g a token's decay in logarithms, k its key, v its value, q its query, by the delta rule::
+
+    S = exp(g) * S,  u = strength * (v - k S),  S = S + k u,  out = q S
+
+It is one op, as its kernel runs in chunks of tokens that no array of a program has; `reference.recurrence` takes one
+token after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tpsim.algebra import legality
+from tpsim.algebra.sharding import Sharding, ShardingError, joined, split
+from tpsim.program.dims import CHUNKED
+from tpsim.program.op import Array, Op
+from tpsim.quantity.size import over, product, smallest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tpsim.program.trace import Trace
+    from tpsim.quantity.size import Size
+
+HEADS = ("lg", "lr")
+READ = ("b", "s", *HEADS, "lo")
+STATE = ("b", *HEADS, "ld", "lo")
+"""The dims of what tokens read of a state, and of the state."""
+
+WHOLE = ("s", "ld")
+"""The dims that no device may have a part of: a state is changed by one token after another, and read by key dims."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recurrence(Op):
+    """What every token reads of the state, of its query, key, value, logarithm of decay and strength.
+
+    Queries and keys are ``[b, s, lg, ld]``, values and what is made ``[b, s, lg, lr, lo]``, decays and strengths
+    ``[b, s, lg, lr]``; decays by key dim have ``ld``, too. Last may stand the state before the first token.
+
+    ends     True if what is made is the state behind the last token instead, by the same kernel
+    stepped  True if the kernel takes few tokens one after another, as of decoding, and no chunks
+    partial  i for the pullback to input i: the first input is then the cotangent
+    shares   inputs that cotangents are made of: backward costs twice as much as forward, told evenly
+    """
+
+    in_chunks: ClassVar[bool] = True
+    ends: bool = False
+    stepped: bool = False
+    partial: int | None = None
+    shares: int = 1
+
+    def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
+        """FLOPs of one device, one run: per head, with T tokens in chunks of C, ``6Td^2 + 3TCd + TC^2``.
+
+        A step of fewer tokens than a chunk has is one chunk.
+
+        Source: Kimi Linear (2025), equation 13, where keys and values both have d numbers; of what is squared within a
+        chunk it counts the causal half.
+        """
+        if self.ends:
+            return 0
+        keys, values = dims["ld"], dims["lo"]
+        chunk = smallest(dims[CHUNKED], dims["s"])
+        per_token = 6 * keys * values + chunk * (2 * keys + values + chunk)
+        shards = {axis for x in self.inputs for axis in x.type.sharded_axes}
+        here = split(product((per_token, *(dims[dim] for dim in READ[:-1]))), shards, axes)
+        return here if self.partial is None else over(2 * here, self.shares)
+
+    @property
+    def read_back(self) -> Sequence[Array]:
+        """All that it reads."""
+        return self.inputs
+
+    def pulled(self, trace: Trace, name: str, place: int, dy: Array, read: Sequence[Array]) -> Array:
+        """The cotangent of input `place`, which owes a sum over what splits dims that it lacks."""
+        dy, x = trace.settled(dy, "a recurrence is pulled back from its last token on"), self.inputs[place]
+        shards = _alike(name, [dy, *read])
+        owes = frozenset((axis, "sum") for dim, axes in shards.items() if dim not in x.dims for axis in axes)
+        made = Array(name, Sharding(x.dims, x.type.on, owes), trace.region, x.dtype, active=True)
+        shares = len([one for one in self.inputs if one.active])
+        back = {"inputs": (dy, *read), "output": made, "where": trace.where, "partial": place, "shares": shares}
+        return trace.emit(replace(self, **back))
+
+
+def recurrence(
+    trace: Trace, name: str, *operands: Array, ends: bool = False, stepped: bool = False, dtype: str | None = None
+) -> Array:
+    """What tokens read of the state, or the state behind them; operands and flags as `Recurrence` has them.
+
+    Raises ShardingError for tokens or key dims that are split, and for operands that are split otherwise than others.
+    """
+    shards, dims = _alike(name, operands), STATE if ends else READ
+    type_ = Sharding(dims, tuple(shards[dim] for dim in dims))
+    made = Array(name, type_, trace.region, dtype or operands[2].dtype, active=any(x.active for x in operands))
+    return trace.emit(Recurrence(operands, made, trace.where, ends=ends, stepped=stepped))
+
+
+def _alike(name: str, operands: Sequence[Array]) -> dict[str, tuple[str, ...]]:
+    """The axes of every dim of some operands, none of which may owe anything. Raises ShardingError."""
+    named = [(x.name, x.type) for x in operands]
+    for one in named:
+        legality.owed_after("nonlinear", [one])
+    shards = legality.split_alike(name, named)
+    for dim in WHOLE:
+        if over_axes := shards.get(dim):
+            raise ShardingError(
+                f"{name}: tokens change a state one after another, by whole keys; {dim} is split over {joined(over_axes)}"
+            )
+    return shards
+
+
+def passed_on(op: Recurrence) -> Iterator[tuple[Array, ...]]:
+    """What each further kernel of a recurrence in chunks moves, beside what the first one reads and writes.
+
+    Forward makes what the state is changed by (w of keys, u of values) with the inverse that both take, then the state
+    before each chunk, then what is read of these; backward makes the first two again, then one after another cotangents
+    of what is written, of states, of keys and queries, and of what w and u are made from.
+
+    Source: flash-linear-attention at bc3b101, ops/gated_delta_rule/chunk.py: chunk_gated_delta_rule_fwd and _bwd.
+    """
+    if op.stepped:
+        return
+    q, k, v = op.inputs[:3] if op.partial is None else op.inputs[1:4]
+    rows = {**dict(zip(v.dims, v.type.on, strict=True)), "ld": (), "ln": (), CHUNKED: ()}
+
+    def like(*dims: str) -> Array:
+        return replace(v, type=Sharding(dims, tuple(rows[dim] for dim in dims)))
+
+    w, states = like(*READ[:-1], "ld"), like("b", "ln", *HEADS, "ld", "lo")
+    inverse = like(*READ[:-1], CHUNKED)
+    if op.partial is None:
+        yield (w, v, inverse, k, w, v)
+        yield (states, v, k, v, states)
+    else:
+        yield (k, v, inverse, w, v)
+        yield (k, w, v, states, v)
+        yield (q, k, v, v)
+        yield (q, k, w, v, v, states, v)
+        yield (v, w, states, v, v, states, w)
+        yield (k, v, w, v, inverse, k)
