@@ -37,6 +37,7 @@ class Attention(Strict):
     softcap  scores become softcap * tanh(scores / softcap)
     sinks    a learned logit per head joins each softmax and has no value
     scale    scores are divided by its root; None: by that of head_dim
+    gate     what heads make is multiplied by the sigmoid of a projection of the stream (Qwen3-Next)
     """
 
     keeps_state: ClassVar[bool] = False
@@ -52,6 +53,7 @@ class Attention(Strict):
     softcap: Positive | None = None
     sinks: Flag = False
     scale: Positive | None = None
+    gate: Flag = False
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -149,6 +151,7 @@ class Moe(Strict):
     groups       experts are chosen from the best `top_groups` of so many groups: those with the best expert, or, where
                  a bias counts for the choice, with the best two together (DeepSeek-V2 and -V3, inference/model.py)
     bias         on the router and on all projections of the experts (gpt-oss)
+    shared_gate  what works for every token is multiplied by the sigmoid of one number of the stream (Qwen3-Next)
     """
 
     noun: ClassVar[str] = "a mixture of experts"
@@ -164,6 +167,7 @@ class Moe(Strict):
     groups: Count = 1
     top_groups: Count = 1
     bias: Flag = False
+    shared_gate: Flag = False
 
     @property
     def router(self) -> Router:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tpsim.algebra.sharding import Sharding, ShardingError
-from tpsim.program.blocks.attention import headed, weights
+from tpsim.program.blocks.attention import headed, opened, weights
 from tpsim.program.blocks.norm import norm
 from tpsim.program.blocks.vocabulary import embedded, further, further_parameters, head
 from tpsim.program.dims import HELD
@@ -194,7 +194,7 @@ def attention(text: Served, block: Attention, x: Array) -> Array:
     with text.apart():
         mixed = _attended(text, block, (q, k, v))
     with text.inside("attention", "block"):
-        return text.linear("attention.out", ("b", "s", "h"), mixed, "Wo")
+        return text.linear("attention.out", ("b", "s", "h"), opened(text, block, x, mixed), "Wo")
 
 
 def _attended(text: Served, block: Attention, heads: tuple[Array, Array, Array]) -> Array:

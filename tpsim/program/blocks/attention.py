@@ -49,6 +49,8 @@ def parameters(block: Attention, practice: Practice) -> Iterator[Parameter]:
         yield Parameter(f"gain_{name}", ("d",) if block.qk_norm == "head" else HEADS[name], "attention")
     if block.sinks:
         yield Parameter("sinks", ("g", "r"), "attention")
+    if block.gate:
+        yield Parameter("Wgate", ("h", *HEADS["q"]), "attention")
 
 
 def write(text: Text, block: Attention, x: Array) -> Array:
@@ -63,7 +65,16 @@ def write(text: Text, block: Attention, x: Array) -> Array:
         q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, q, k), v)
     with text.inside("attention", "block"):
-        return text.linear("attention.out", ("b", "s", "h"), trace.pin(mixed, "block", ""), "Wo")
+        return text.linear("attention.out", ("b", "s", "h"), opened(text, block, x, trace.pin(mixed, "block", "")), "Wo")
+
+
+def opened(text: Text, block: Attention, x: Array, mixed: Array) -> Array:
+    """What heads make, as far as its gate lets it through, which reads what they do; of most models all of it."""
+    if not block.gate:
+        return mixed
+    gate = text.linear("attention.gate", mixed.dims, x, "Wgate")
+    with text.inside("attention", "block", "activation.gate"):
+        return text.trace.map("attention.opened", "mul", text.trace.map("attention.open", "sigmoid", gate), mixed)
 
 
 def headed(text: Text, block: Attention, x: Array) -> tuple[Array, Array, Array]:

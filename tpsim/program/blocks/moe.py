@@ -42,6 +42,8 @@ def parameters(block: Moe, _: Practice) -> Iterator[Parameter]:
     yield from projections(block.kind, "experts", ("n",), "y", bias=block.bias)
     if block.shared:
         yield from projections(block.kind, "shared", (), "z")
+    if block.shared_gate:
+        yield Parameter("Wgate_of_shared", ("h",), "shared")
 
 
 def write(text: Text, block: Moe, x: Array) -> Array:
@@ -140,7 +142,13 @@ def _shared(text: Text, block: Moe, x: Array) -> Array:
     with text.inside("shared", "block"):
         x = text.trace.pin(x, "block", "what all tokens share reads the normed stream", name="shared.in")
         act = activated(text, block.kind, ("b", "s", "z"), x)
-        return text.linear("shared.out", ("b", "s", "h"), act, "W2_shared")
+        out = text.linear("shared.out", ("b", "s", "h"), act, "W2_shared")
+        if not block.shared_gate:
+            return out
+        gate = text.linear("shared.gate", ("b", "s"), x, "Wgate_of_shared")
+    with text.inside("shared", "block", "activation.shared_gate"):
+        opened = text.trace.map("shared.open", "sigmoid", gate)
+        return text.trace.einsum("shared.opened", out.dims, out, opened)
 
 
 def _joined(text: Text, routed: Array, shared: Array) -> Array:
