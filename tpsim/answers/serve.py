@@ -10,7 +10,6 @@ from tpsim.answers.memory import ChipMemory, chips, fullest, peaks
 from tpsim.cost.compute import is_bytes_bound, kernel_s
 from tpsim.cost.memory import stands_at
 from tpsim.machine.chip_seconds import pause_s
-from tpsim.program.dims import HELD
 from tpsim.program.dtypes import DTYPE_BYTES
 from tpsim.program.kinds import ALIKE, counted
 from tpsim.program.op import Leaf
@@ -229,7 +228,7 @@ def whole_stack(plan: PlanResult) -> Sizes:
 
 def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     """Bytes that each token of a sequence adds to all layers' caches, however split: nothing to those of windows."""
-    return cache_bytes(lowered, of_one(sizes, {"t": 1, HELD: 0}))
+    return cache_bytes(lowered, of_one(sizes, {"t": 1}), growing=True)
 
 
 def of_one(sizes: Sizes, dims: Mapping[str, int] = {}) -> Sizes:
@@ -237,14 +236,14 @@ def of_one(sizes: Sizes, dims: Mapping[str, int] = {}) -> Sizes:
     return replace(sizes, dims={**sizes.dims, "b": 1, **dims}, loops={**sizes.loops, "microbatches": 1})
 
 
-def cache_bytes(lowered: Lowered, sizes: Sizes) -> Any:
-    """Bytes of all layers' caches, however split, each part of them once."""
+def cache_bytes(lowered: Lowered, sizes: Sizes, *, growing: bool = False) -> Any:
+    """Bytes of all layers' caches, however split, each part of them once; growing: of those alone that have tokens."""
     return total(
         product(sizes.dims[dim] for dim in op.output.dims)
         * DTYPE_BYTES[op.output.dtype]
         * lowered.program.times(stands_at(op), sizes.loops)
         for op in lowered.program.ops
-        if isinstance(op, Leaf) and op.output.role == "cache"
+        if isinstance(op, Leaf) and op.output.role == "cache" and not (growing and "t" not in op.output.dims)
     )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from tpsim.algebra.mesh import Mesh
 from tpsim.claims.checks import ROUNDING, Check, below
-from tpsim.program.dims import HELD, ROWS
-from tpsim.program.layout import Layout, layout
+from tpsim.program.dims import ROWS
+from tpsim.program.layout import TOKENS_READ, Layout, layout
 from tpsim.question.memo import program_of
 from tpsim.question.routing import routed
 from tpsim.reference.compare import TOLERANCE
@@ -88,6 +88,7 @@ class _Replies:
     ) -> Run:
         dims, _ = routed(question, self.work.dims(question.model), question.mesh.axes)
         sizes = {**self.work.read(dims, self.room), **tokens, "p": self.room, "m": 1}
+        sizes |= {dim: sizes["s"] for dim in ("lt",) if dim in sizes}
         sizes |= {dim: sizes["b"] * sizes["s"] for dim in ROWS if dim in sizes}  # for all tokens that choose alike
         past = sizes.get("past", 0)
         drawn = leaves(sizes)("tokens", (sizes["b"], self.room))[:, past : past + sizes["s"]]
@@ -96,8 +97,8 @@ class _Replies:
         return execute(program, mesh, sizes, leaves(sizes, {"tokens.0": drawn, **caches}))
 
     def _roomy(self, cache: Block, tokens: str) -> Block:
-        """A cache with room behind its tokens; nothing may read what stands there. That of a window is as it is."""
-        if tokens == HELD:
+        """A cache with room behind its tokens; nothing may read what stands there. Those that do not grow are as they are."""
+        if tokens != TOKENS_READ:
             return cache
         others = [(0, 0)] * (cache.ndim - 2)
         return np.pad(cache, [(0, 0), (0, self.room - self.prompt), *others], constant_values=NOTHING)

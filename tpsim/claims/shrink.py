@@ -252,7 +252,7 @@ def shrunk_dims(
 ) -> dict[str, int]:
     """The least size of every dim that all types of `program` divide, with `FEW` elements and two per shard.
 
-    A dim that had fewer keeps what it had. Convolutions read a token and the one before: fewer than there are.
+    A dim that had fewer keeps what it had. Convolutions read fewer tokens than there are.
 
     before, mesh  the meshes of the question and of the run, alike in their axes
 
@@ -275,7 +275,9 @@ def shrunk_dims(
         if image in sizes:
             sizes[dim] = sizes[image] = lcm(sizes[dim], sizes[image], PAIR if old[dim] % PAIR == 0 else 1)
     sizes |= {"j": sizes["r"] + PAIR} if "j" in sizes else {}
-    sizes |= {"lw": PAIR, **dict.fromkeys(("lp", "lpe"), PAIR - 1)} if "lw" in sizes else {}
+    if "lw" in sizes:
+        sizes["lw"] = min(FEW - 1, old["lw"])
+        sizes["lp"] = sizes["lpe"] = sizes["lw"] - 1
     if "i" in sizes:
         sizes |= {**_experts(sizes, old), **apart}
         more = "s" if tied else "b"  # of tokens that are decoded there are no more than there were

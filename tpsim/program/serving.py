@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tpsim.program.blocks.latent import Heads
     from tpsim.program.dtypes import Dtypes
     from tpsim.program.layout import Layout
+    from tpsim.program.linear import Linear
     from tpsim.program.practice import Practice
 
 Sampling = Literal["gather", "argmax"]
@@ -126,26 +127,34 @@ def _caches(
     caches: dict[tuple[str, int | None], Array] = {}
     for layer, where in homes.items():
         with trace.at(where):
-            for name, dims in caches_of(model.kinds[model_kind(where.kind)].attention).items():
-                dtype = INDEXED if name == "I" else dtypes.cache or dtypes.activations
-                caches[name, layer] = trace.leaf(f"cache.{name}", dims, "cache", dtype, "cache")
+            block = model.kinds[model_kind(where.kind)].attention
+            region = "heads" if block.keeps_state else "cache"
+            for name, dims in caches_of(block).items():
+                dtype = CACHED.get(name) or dtypes.cache or dtypes.activations
+                caches[name, layer] = trace.leaf(f"cache.{name}", dims, region, dtype, "cache")
     return caches
 
 
-def caches_of(block: Attention | Latent) -> Mapping[str, tuple[str, ...]]:
+def caches_of(block: Attention | Latent | Linear) -> Mapping[str, tuple[str, ...]]:
     """The caches of a layer by its attention, and their dims: t tokens, of which the last s are the step's own.
 
     Of a window or a chunk as many tokens are held as a step reads of it, each where another one stood that none reads
     any more. Of latent attention the latent of a token and its rotated key, and of an indexer its key: they have no
-    heads, and are copied where these are split.
+    heads, and are copied where these are split. Of linear attention the state, and of its convolutions the last tokens.
     """
+    if block.keeps_state:
+        from tpsim.program.blocks.linear import HELD_OF
+
+        return HELD_OF
     if isinstance(block, Latent):
         return {"C": ("b", "t", "x"), "R": ("b", "t", "a"), **({"I": ("b", "t", "di")} if block.top else {})}
     return dict.fromkeys("KV", ("b", HELD if block.window else "t", "g", "d"))
 
 
-INDEXED = "fp8_128"
-"""In which keys of an indexer are stored, whatever the others are: its scores are in fp8 (DeepSeek-V3.2 2025, 2.1)."""
+CACHED: Mapping[str, str] = {"I": "fp8_128", "S": STATISTIC}
+"""In which some are stored, whatever the others are: keys of an indexer, whose scores are in fp8 (DeepSeek-V3.2 2025,
+2.1), and states (transformers, qwen3_5: mamba_ssm_dtype float32).
+"""
 
 PAIR = "f64"
 """The dtype of a logit beside its place in the vocabulary: one number of eight bytes, whose maximum is taken."""
@@ -159,12 +168,16 @@ def rows_type(cache: Sharding) -> Sharding:
 def append(trace: Trace, cache: Array, new: Array) -> Array:
     """`cache` with the rows of `new` behind those that it has: every device writes those that fall into its block.
 
+    What holds no tokens of its own is replaced as a whole.
+
     Raises ShardingError if the rows do not lie as the cache does, or are split over tokens.
     """
-    if new.type != (due := rows_type(cache.type)):
+    whole = new.dims == cache.dims
+    if new.type != (due := cache.type if whole else rows_type(cache.type)):
         raise ShardingError(f"{new} cannot be written into {cache}: rows must come as {due}")
     array = replace(cache, region=trace.region, active=False)
     because = f"{cache.name} holds the keys or values of all tokens; those of new ones are written behind them"
+    because = f"{cache.name} holds what all tokens have left; the new ones change it" if whole else because
     return trace.emit(Append((cache, new), array, trace.where, because))
 
 
@@ -179,6 +192,16 @@ class Served(Text):
     caches: Mapping[tuple[str, int | None], Array] = field(default_factory=dict)
     serving: Serving = field(kw_only=True)
     appended: dict[tuple[str, int | None], Array] = field(default_factory=dict)
+
+    def held(self, name: str) -> Array:
+        """A cache of the layer as it was before the step."""
+        return self.caches[name, self.trace.where.layer]
+
+    def keep(self, name: str, new: Array) -> Array:
+        """The same cache with new rows, or as they make it."""
+        array = append(self.trace, self.held(name), new)
+        self.appended[name, self.trace.where.layer] = array
+        return array
 
     def apart(self) -> AbstractContextManager[None]:
         """What follows prompts and replies of one step do each alone."""
@@ -211,6 +234,13 @@ def _attended(text: Served, block: Attention, heads: tuple[Array, Array, Array])
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, query, keys), values)
     with text.inside("attention", "block"):
         return _narrow(text, mixed, q.dtype)
+
+
+def linear_attention(text: Served, block: Linear, x: Array) -> Array:
+    """Attention to a state, which new tokens change."""
+    from tpsim.program.blocks.linear import serve
+
+    return serve(text, block, x)
 
 
 def latent_attention(text: Served, block: Latent, x: Array) -> Array:
@@ -285,16 +315,15 @@ def _capped(text: Served, logits: Array) -> Array:
 
 def _cached(text: Served, rows: Mapping[str, Array]) -> list[Array]:
     """The caches with the step's own rows, which are brought to where these lie."""
-    trace, layer, arrays = text.trace, text.trace.where.layer, []
+    trace, arrays = text.trace, []
     with text.inside("attention", "cache", "cache.append"):
         for name, new in rows.items():
-            cache = text.caches[name, layer]
+            cache = text.held(name)
             because = "; ".join([*trace.owed_because(new), f"the cache {name} takes them"])
             moved = trace.reshard(new, rows_type(cache.type), because, region="cache")
             if moved.dtype != cache.dtype:
                 moved = trace.lin(f"{moved.name}.cast", moved, dtype=cache.dtype)
-            text.appended[name, layer] = append(trace, cache, moved)
-            arrays.append(text.appended[name, layer])
+            arrays.append(text.keep(name, moved))
     return arrays
 
 

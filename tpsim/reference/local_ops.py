@@ -94,8 +94,11 @@ def _of_tiles(work: Work, tiling: Tiling) -> Work:
 def _appended(op: Append, grid: Grid, sizes: Mapping[str, int], device: Device, blocks: list[Block]) -> Block:
     """The cache with the rows of new tokens in their places, as far as these fall into the device's block of it.
 
-    Where it holds a window alone, the place of a token is taken by the one that comes so many later.
+    Where it holds a window alone, the place of a token is taken by the one that comes so many later. What holds no
+    tokens of its own is replaced.
     """
+    if op.inputs[1].dims == op.output.dims:
+        return blocks[1]
     along = op.inputs[1].dims.index("s")
     cache, new = np.moveaxis(blocks[0].copy(), along, 0), np.moveaxis(blocks[1], along, 0)
     first, room = grid.window(device, op.output.type, sizes)[along].start, sizes[op.output.dims[along]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.norm import norm
 from tpsim.program.op import Array, Scale
-from tpsim.program.recurrence import HEADS, recurrence
+from tpsim.program.recurrence import HEADS, STATE, recurrence
 from tpsim.program.saved import STATISTIC
 from tpsim.program.text import MINUS, Parameter, Text
 
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
     from tpsim.program.linear import Linear
     from tpsim.program.practice import Practice
+    from tpsim.program.serving import Served
 
 ROWS: Mapping[str, tuple[str, ...]] = {"q": ("lg", "ld"), "k": ("lg", "ld"), "v": (*HEADS, "lo")}
 """The dims of a token's queries, keys and values."""
+
+HELD_OF: Mapping[str, tuple[str, ...]] = {"S": STATE, **{name.upper(): ("b", "lp", *dims) for name, dims in ROWS.items()}}
+"""What inference keeps of a sequence: the state, and the last tokens that convolutions read."""
 
 
 def parameters(block: Linear, _: Practice) -> Iterator[Parameter]:
@@ -53,6 +57,44 @@ def write(text: Text, block: Linear, x: Array) -> Array:
     with text.inside("attention", "block", "recurrence"):
         read = recurrence(text.trace, "attention.read", *operands)
     return ended(text, block, x, read)
+
+
+def serve(text: Served, block: Linear, x: Array) -> Array:
+    """The same of inference: what tokens before have left is read, and changed, where it lies: split as heads are."""
+    trace, stepped = text.trace, text.serving.phase == "decode"
+    with text.inside("attention", "block"):
+        x = trace.pin(x, "block", "linear attention reads the normed stream", name="attention.in")
+        rows = projected(text, x)
+    with text.apart():
+        rows = {name: _continued(text, name, row) for name, row in rows.items()}
+        operands = headed(text, block, x, rows)
+        with text.inside("attention", "heads"):
+            lie = [trace.pin(operand, "heads", "the state takes them where it lies") for operand in operands]
+        with text.inside("attention", "heads", "recurrence"):
+            before = [text.held("S")] if text.serving.cached else []
+            read = recurrence(trace, "attention.read", *lie, *before, stepped=stepped)
+            behind = recurrence(trace, "attention.state", *lie, *before, ends=True, stepped=stepped, dtype=STATISTIC)
+            text.keep("S", behind)
+        with text.inside("attention", "block"):
+            read = trace.pin(read, "block", "")
+    return ended(text, block, x, read)
+
+
+def _continued(text: Served, name: str, x: Array) -> Array:
+    """Convolved rows behind the last ones that were, which give way to those that are last now."""
+    trace, dims, cached = text.trace, ROWS[name], name.upper()
+    with text.inside("attention", "heads"):
+        x = trace.pin(x, "heads", "its convolution keeps the last tokens where the state lies")
+    made = convolved(text, name, x, text.held(cached) if text.serving.cached else None)
+    with text.inside("attention", "heads", f"convolution.{name}"):
+        kept = ("b", "lpe", *dims)
+        rows = trace.rename(f"{name}.rows", x, "s", "lt")
+        last = trace.einsum(f"{name}.last", kept, rows, trace.index("taps_held", ("lt", "lpe"), x.dtype))
+        if text.serving.cached:
+            still = trace.index("taps_held_before", ("lp", "lpe"), x.dtype)
+            last = trace.lin(f"{name}.held", last, trace.einsum(f"{name}.still", kept, text.held(cached), still))
+        text.keep(cached, trace.rename(f"{name}.held", last, "lpe", "lp"))
+    return made
 
 
 def projected(text: Text, x: Array) -> Mapping[str, Array]:
