@@ -73,6 +73,10 @@ COUNTS = {
     "olmo-3-7b": (7_298_011_136, 7_298_011_136, 6_887_272_448),
     "smollm3-3b": (3_075_098_624, 3_075_098_624, 2_812_430_336),
     "granite-3.1-3b-a800m": (3_298_793_472, 882_874_368, 807_372_288),
+    "qwen3-next-80b": (79_674_391_296, 3_874_929_408, 3_563_764_480),
+    "qwen3.5-35b": (34_660_610_688, 3_454_988_928, 2_946_429_568),
+    "qwen3.5-9b": (8_953_803_264, 8_953_803_264, 7_936_684_544),
+    "kimi-linear-48b": (49_122_681_728, 3_484_459_904, 3_106_972_544),
 }
 """Parameters, those that work for a token, and these without the embedding; sources in tests/data/hf/SOURCES.md."""
 
@@ -102,6 +106,7 @@ STATED = {
     "olmoe-1b-7b": (6.9e9, 1.3e9),
     "seed-oss-36b": (36e9, None),
     "granite-3.1-3b-a800m": (None, 0.8e9),
+    "qwen3-next-80b": (79_674_391_296, 3_874_929_408),
 }
 """What sources state, rounded, of all parameters and of those that work for a token (tests/data/hf/SOURCES.md).
 

@@ -19,7 +19,7 @@ from tpsim.question.serving import no_room, prefill_of, unit_of
 from tpsim.report.record import Bytes, Count, Number, Record, Seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tpsim.answers.mixed import MixedSteps
     from tpsim.answers.plan import PlanResult
@@ -51,12 +51,15 @@ class Serve(Record):
     mixed                steps that read pieces of prompts beside decoding; left out where these take turns
     cache_bytes_per_token  that a sequence adds, all layers and all chips together, copies not counted; to the cache of
                          a window, which holds no more, nothing
+    state_bytes_per_sequence  what linear attention keeps of one, however long it is, all layers and all chips together;
+                         left out where there is none
     """
 
     told: ClassVar[tuple[str, ...]] = (
         *("ttft_s?", "tpot_s?", "reply_s?", "tokens_per_s_user?", "tokens_per_s_chip"),
         *("requests_per_s?", "prompts_share?", "served_tokens_per_s_chip?", "bytes_bound_share", "pauses_share"),
-        *("largest_batch", "cache_bytes_per_token", "speculation?", "mixed?", "servers?"),
+        *("largest_batch", "cache_bytes_per_token", "state_bytes_per_sequence?"),
+        *("speculation?", "mixed?", "servers?"),
     )
 
     late: ClassVar[Mapping[str, str]] = {
@@ -219,6 +222,11 @@ class Serve(Record):
         """Bytes of the cache for each token of a sequence."""
         return cache_bytes_per_token(self.plan.lowered, whole_stack(self.plan))
 
+    @property
+    def state_bytes_per_sequence(self) -> Bytes | None:
+        """Bytes of the states of a sequence, however long it is; left out without linear attention."""
+        return state_bytes(self.plan.lowered, whole_stack(self.plan)) or None
+
 
 def whole_stack(plan: PlanResult) -> Sizes:
     """The sizes of a plan where its layers are those of all stages."""
@@ -228,7 +236,12 @@ def whole_stack(plan: PlanResult) -> Sizes:
 
 def cache_bytes_per_token(lowered: Lowered, sizes: Sizes) -> Any:
     """Bytes that each token of a sequence adds to all layers' caches, however split: nothing to those of windows."""
-    return cache_bytes(lowered, of_one(sizes, {"t": 1}), growing=True)
+    return cache_bytes(lowered, of_one(sizes, {"t": 1}), lambda dims: "t" in dims)
+
+
+def state_bytes(lowered: Lowered, sizes: Sizes) -> Any:
+    """Bytes of what linear attention keeps of a sequence, however split; 0 without any."""
+    return cache_bytes(lowered, of_one(sizes), lambda dims: "lg" in dims)
 
 
 def of_one(sizes: Sizes, dims: Mapping[str, int] = {}) -> Sizes:
@@ -236,14 +249,14 @@ def of_one(sizes: Sizes, dims: Mapping[str, int] = {}) -> Sizes:
     return replace(sizes, dims={**sizes.dims, "b": 1, **dims}, loops={**sizes.loops, "microbatches": 1})
 
 
-def cache_bytes(lowered: Lowered, sizes: Sizes, *, growing: bool = False) -> Any:
-    """Bytes of all layers' caches, however split, each part of them once; growing: of those alone that have tokens."""
+def cache_bytes(lowered: Lowered, sizes: Sizes, counted: Callable[[tuple[str, ...]], bool] = lambda _: True) -> Any:
+    """Bytes of all layers' caches, however split, each part of them once: of those whose dims are `counted`."""
     return total(
         product(sizes.dims[dim] for dim in op.output.dims)
         * DTYPE_BYTES[op.output.dtype]
         * lowered.program.times(stands_at(op), sizes.loops)
         for op in lowered.program.ops
-        if isinstance(op, Leaf) and op.output.role == "cache" and not (growing and "t" not in op.output.dims)
+        if isinstance(op, Leaf) and op.output.role == "cache" and counted(op.output.dims)
     )
 
 

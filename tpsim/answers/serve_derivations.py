@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpsim.answers.derivation import CHECKS, Derivation, derived
-from tpsim.answers.serve import cache_bytes_per_token, whole_stack
+from tpsim.answers.serve import cache_bytes_per_token, state_bytes, whole_stack
 from tpsim.answers.step_derivations import made_of
+from tpsim.program.saved import STATISTIC
 from tpsim.quantity.units import Dimension, show
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ SERVED: Mapping[str, tuple[str, Dimension]] = {
     "pauses_share": ("share of compute in pauses behind kernels", "ratio"),
     "largest_batch": ("sequences for which memory has room", "count"),
     "cache_bytes_per_token": ("bytes of the cache for each token of a sequence, all chips together", "bytes"),
+    "state_bytes_per_sequence": ("bytes of the states of a sequence, all chips together", "bytes"),
 }
 """What can be explained, and what it is a number of."""
 
@@ -51,14 +53,15 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
     if served is None or rest not in SERVED or (value := getattr(served, rest)) is None:
         return
     noun, dimension = SERVED[rest]
-    if rest == "cache_bytes_per_token":
+    if of := HELD_BYTES.get(rest):
         lowered, question = result.memo.lowered(result.question), result.question
+        kept = f"keys and values in {question.dtypes.cache or question.dtypes.activations}"
         yield derived(
             replace(result, sizes=whole_stack(result), pipeline=None),
             noun,
             dimension,
-            lambda sizes: cache_bytes_per_token(lowered, sizes),
-            because=(f"keys and values in {question.dtypes.cache or question.dtypes.activations}",),
+            lambda sizes: of(lowered, sizes),
+            because=(kept if rest == "cache_bytes_per_token" else STATES_IN,),
             checks=CHECKS["memory"],
         )
         return
@@ -75,6 +78,11 @@ def serve(result: PlanResult, rest: str) -> Iterator[Derivation]:
         ),
     )
 
+
+HELD_BYTES = {"cache_bytes_per_token": cache_bytes_per_token, "state_bytes_per_sequence": state_bytes}
+"""What of these are bytes of the cache, and what gives them."""
+
+STATES_IN = f"states in {STATISTIC}, last tokens of convolutions as activations are"
 
 PACED = (
     *("tpot_s", "reply_s", "tokens_per_s_user", "tokens_per_s_chip"),

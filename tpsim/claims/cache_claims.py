@@ -97,7 +97,7 @@ class _Replies:
         return execute(program, mesh, sizes, leaves(sizes, {"tokens.0": drawn, **caches}))
 
     def _roomy(self, cache: Block, tokens: str) -> Block:
-        """A cache with room behind its tokens; nothing may read what stands there. Those that do not grow are as they are."""
+        """A cache with room behind its tokens; nothing may read what stands there. One that does not grow stays."""
         if tokens != TOKENS_READ:
             return cache
         others = [(0, 0)] * (cache.ndim - 2)

@@ -39,8 +39,8 @@ class Kernel:
     mask           that hides some of its scores; "" if it makes none
     skips          it leaves out the scores that are hidden
     shared         units of the chip without a tile of it take a part of others' depth, as for the few rows of inference
-    passes         kernels that follow it, of gradients that it makes, weights that it reads, chunks, or scores to choose
-                   by, of which no more is held at once than of some queries: what each moves
+    passes         kernels that follow it, of gradients that it makes, weights that it reads, chunks of tokens, or
+                   scores to choose by, of which no more is held at once than of some queries: what each moves
     """
 
     ops: tuple[Op, ...]

@@ -280,7 +280,10 @@ def inference_notes(result: PlanResult) -> Iterator[str]:
         yield f"a prompt and its reply {show(serve.reply_s, 'seconds')}"
     if serve.copies > 1:
         yield f"every part of the cache is held by {serve.copies:g} chips: layout.cache=sequence, or batch, splits them"
-    yield f"cache {show(float(serve.cache_bytes_per_token), 'bytes')} per token of a sequence, all chips together"
+    states = serve.state_bytes_per_sequence
+    state = f" and {show(float(states), 'bytes')} of states per sequence" if states else ""
+    each = show(float(serve.cache_bytes_per_token), "bytes")
+    yield f"cache {each} per token of a sequence{state}, all chips together"
 
 
 def _mixed(mixed: MixedSteps) -> str:

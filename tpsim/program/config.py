@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import inf
 from typing import Any, NoReturn
@@ -92,8 +92,8 @@ class Config:
             self.refuse(key, f"{key}: {as_json(value)} is not a list of whole numbers", "write [0, 1, 2]")
         return value
 
-    def layer_type(self, layer: int) -> str:
-        """What ``layer_types`` says of a layer; "" without it."""
+    def layer_type(self, layer: int, kinds: Sequence[str] = LAYER_TYPES) -> str:
+        """What ``layer_types`` says of a layer, one of some kinds; "" without it."""
         types = self.get("layer_types")
         if types is None:
             return ""
@@ -104,10 +104,17 @@ class Config:
         if layer >= len(types):
             message = f"layer_types tells of {len(types)} layers, and the model has more"
             self.refuse("layer_types", message, "name the kind of each layer, or change the number of layers")
-        if types[layer] not in LAYER_TYPES:
-            message, known = f"layer kind {as_json(types[layer])} is not modelled", f"known: {', '.join(LAYER_TYPES)}"
+        if types[layer] not in kinds:
+            message, known = f"layer kind {as_json(types[layer])} is not modelled", f"known: {', '.join(kinds)}"
             raise InputError.one("bad-config", message, self.place("layer_types", layer), remedy=known)
         return str(types[layer])
+
+    def part(self, key: str) -> Mapping[str, Any]:
+        """A map inside of the config."""
+        value = self.get(key)
+        if not isinstance(value, dict):
+            self.refuse(key, f"{key}: {as_json(value)} is not a map of sizes", "write { ... }")
+        return value
 
     def named_value(self, name: str) -> tuple[str, Any]:
         """The key that this config uses for `name` and its value; (preferred key, None) when it has none."""
@@ -146,10 +153,10 @@ class Config:
 
     # --- what is refused ---
 
-    def refuse_misspelt(self) -> None:
-        """Refuse a key that is almost one that is read: left out, it would silently mean its default."""
+    def refuse_misspelt(self, known: Collection[str]) -> None:
+        """Refuse a key that is almost one that is read, and would mean its default; known: keys that are others."""
         read = {key for keys in NAMES.values() for key in keys}
-        for key in (key for key in self.data if key not in read and not SILENT.search(key)):
+        for key in (key for key in self.data if key not in {*read, *known} and not SILENT.search(key)):
             meant = get_close_matches(key, sorted(read - self.data.keys()), n=1, cutoff=MISSPELT)
             if meant and key != f"use_{meant[0]}":  # a switch is no slip
                 self.refuse(key, f'"{key}" is not read', f'did you mean "{meant[0]}"?')

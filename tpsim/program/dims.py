@@ -125,7 +125,7 @@ DIMS: Mapping[str, Dim] = {
     "ld": Dim("key_dim", "head dim of queries and keys of linear attention"),
     "lo": Dim("state_value_dim", "head dim of values of linear attention"),
     "lw": Dim("taps", "tokens that a convolution reads for one", split=False),
-    "lt": Dim("", "tokens of a step as its convolutions read them", split=False, made_of=(("s",), ())),
+    "lt": Dim("", "tokens of a step as its convolutions read them", split=False, made_of=(("s", "lw"), ("lw",))),
     "lp": Dim("taps_before", "tokens before a step's own that its convolutions read", split=False),
     "lpe": Dim("taps_before", "the same, one step later", split=False),
     "lu": Dim("gate_rank", "rank of decays and gates of linear attention", split=False),

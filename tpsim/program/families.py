@@ -85,6 +85,28 @@ def some_rotary(config: Config, layer: int) -> Mapping[str, Any]:
     return {} if (listed[layer] if layer < len(listed) else (layer + 1) % every_so_many) else {"rope": False}
 
 
+def every_fourth(config: Config, layer: int) -> Mapping[str, Any]:
+    """Qwen3-Next: layers as ``layer_types`` has them, else a full attention after so many linear ones."""
+    every_so_many = config.number("full_attention_interval", 4, least=1)
+    full = (layer + 1) % every_so_many == 0
+    kinds = ("full_attention", "linear_attention")
+    kind = config.layer_type(layer, kinds) or kinds[not full]
+    sizes = {"heads": "num_value_heads", "key_heads": "num_key_heads", "key_dim": "key_head_dim"}
+    sizes |= {"value_dim": "value_head_dim", "taps": "conv_kernel_dim"}
+    stated = {name: config.size(f"linear_{key}") for name, key in sizes.items()}
+    return {"linear": stated} if kind == "linear_attention" else {}
+
+
+def listed_layers(config: Config, layer: int) -> Mapping[str, Any]:
+    """Kimi: layers that are listed, the first as 1; gates and decays in two steps by way of as many as a head has."""
+    part = config.part("linear_attn_config")
+    if layer + 1 not in part.get("kda_layers", ()):
+        return {}
+    heads, dim = part.get("num_heads"), part.get("head_dim")
+    sizes = {"heads": heads, "key_heads": heads, "key_dim": dim, "value_dim": dim, "rank": dim}
+    return {"linear": {"rule": "kda", **sizes, "taps": part.get("short_conv_kernel_size")}}
+
+
 def _windowed(config: Config, usual: int, *, here: bool) -> Mapping[str, Any]:
     key, value = config.named_value("window")
     size = config.number(key, 0) if value is not None or key in config.data else usual
@@ -103,9 +125,11 @@ class ModelFamily:
     switches   key of a switch -> the only value that is supported, which is also its default
     flags      key of a switch that is off where a config leaves it out -> fields of `Attention` that it decides
     widening   ffn hidden over hidden where a config leaves the former out, None if it may not
-    masks      what of attention differs from layer to layer
+    masks      what of attention differs from layer to layer; linear: the fields of a linear one in its place
     sparse     which layers are mixtures of experts; None: no layer is
-    moe        fields of `Moe` that the architecture decides
+    moe        fields of `Moe` that the architecture decides; gated: what works for all tokens has a gate
+    shared     the key of the hidden size of what works for all tokens, where it is no multiple of an expert's
+    others     what `Config` is asked for -> the key that the family has for it
     dense      the key of the hidden size of the layers that are none
     known      keys that change no size, and what a model leaves out where they say something
     """
@@ -125,6 +149,8 @@ class ModelFamily:
     sparse: Rule | None = None
     moe: Mapping[str, Any] = field(default_factory=dict)
     dense: str = ""
+    shared: str = ""
+    others: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -139,6 +165,23 @@ FEW_BITS = {
 IN_BLOCKS = {
     "quantization_config": "weights are published in fp8 with blocks of 128: workload.param_dtype: fp8_128, "
     "vocab_dtype: bf16"
+}
+NO_MTP = "modules that predict further tokens are left out, as transformers does"
+QWEN3_NEXT: Mapping[str, Any] = {
+    "attention": {"qk_norm": "head", "gate": True},
+    "default": {"ffn": "silu", "tie_embeddings": False, "head_dim": 256},
+    "switches": {**NO_BIAS, "attn_output_gate": True},
+    "masks": every_fourth,
+    "known": {
+        **dict.fromkeys(("mamba_ssm_dtype", "mtp_use_dedicated_embeddings"), ""),
+        "mtp_num_hidden_layers": NO_MTP,
+    },
+}
+QWEN3_NEXT_MOE: Mapping[str, Any] = {
+    **QWEN3_NEXT,
+    "sparse": sparse_step,
+    "shared": "shared_expert_intermediate_size",
+    "moe": {"shared_gate": True},
 }
 DEEPSEEK: Mapping[str, Any] = {"latent": True, "switches": NO_BIAS, "sparse": behind_dense}
 DEEPSEEK_V3 = {**DEEPSEEK, "moe": {"score": "sigmoid", "choice_bias": True}}
@@ -174,6 +217,23 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "qwen3_vl_text": QWEN3,
     "qwen3_moe": QWEN3_MOE,
     "qwen3_vl_moe_text": QWEN3_MOE,
+    "qwen3_next": ModelFamily(**QWEN3_NEXT_MOE),
+    "qwen3_5_text": ModelFamily(**QWEN3_NEXT),
+    "qwen3_5_moe_text": ModelFamily(**QWEN3_NEXT_MOE),
+    "kimi_linear": ModelFamily(
+        **{**DEEPSEEK_V3, "masks": listed_layers},
+        others={
+            "n_shared_experts": "num_shared_experts",
+            "n_group": "num_expert_group",
+            "norm_topk_prob": "moe_renormalize",
+            "scoring_func": "moe_router_activation_func",
+        },
+        known={
+            "mla_use_nope": "a part of each head is modelled as rotated, which this model leaves as it is",
+            "use_grouped_topk": "",
+            **IN_BLOCKS,
+        },
+    ),
     "deepseek_v2": ModelFamily(**DEEPSEEK, moe={"normalise": False}),
     "deepseek_v3": ModelFamily(**DEEPSEEK_V3, known=IN_BLOCKS),
     "deepseek_v32": ModelFamily(**DEEPSEEK_V3, indexed=True, known=IN_BLOCKS),

@@ -15,6 +15,7 @@ from tpsim.quantity.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tpsim.program.linear import Linear
     from tpsim.quantity.spec import Document
 
 ACTIVATIONS: Mapping[str, tuple[FeedForward | None, FeedForward | None]] = {
@@ -51,7 +52,7 @@ class _ConfigReading(Config):
     def imported(self) -> tuple[Model, tuple[str, ...]]:
         """The model and the notes."""
         self.refuse_nested_experts()
-        self.refuse_misspelt()
+        self.refuse_misspelt(self.family.known)
         self._refuse_other_switches()
         model = self._model()
         self.refuse_unread({**FEW_BITS, "partial_rotary_factor": "", **self.family.known})
@@ -96,22 +97,39 @@ class _ConfigReading(Config):
     def _layer(self, layer: int, hidden: int, heads: int, latent: Latent | None) -> LayerKind:
         family, sparse = self.family, self.family.sparse and self.family.sparse(self, layer)
         masks = family.masks(self, layer) if family.masks else {}
-        attention = latent or Attention(
-            heads=heads,
-            kv_heads=self.size("kv_heads", family.default.get("kv_heads", heads)),
-            head_dim=self._head_dim(hidden, heads),
-            **{
-                **family.attention,
-                **self._switched_on(),
-                **{name: self.positive(key, family.default.get(key)) for name, key in family.numbers.items()},
-                **masks,
-            },
+        attention = (
+            self._linear(masks)
+            or latent
+            or Attention(
+                heads=heads,
+                kv_heads=self.size("kv_heads", family.default.get("kv_heads", heads)),
+                head_dim=self._head_dim(hidden, heads),
+                **{
+                    **family.attention,
+                    **self._switched_on(),
+                    **{name: self.positive(key, family.default.get(key)) for name, key in family.numbers.items()},
+                    **masks,
+                },
+            )
         )
         if sparse and self.size("experts"):
             return LayerKind(attention, self._moe())
         widening = family.widening and family.widening * hidden
         size = self.size(family.dense) if family.dense else self.size("ffn_hidden", widening)
         return LayerKind(attention, Mlp(kind=self._feed_forward(), hidden=size, bias=family.bias))
+
+    def _linear(self, masks: Mapping[str, Any]) -> Linear | None:
+        """The linear attention of a layer, if that is one."""
+        if "linear" not in masks:
+            return None
+        from pydantic import ValidationError
+
+        from tpsim.program.linear import Linear
+
+        try:
+            return Linear(**masks["linear"])
+        except ValidationError as error:
+            self.refuse("linear_attn_config", f"sizes of linear attention: {error.errors()[0]['msg']}", "whole numbers")
 
     def _switched_on(self) -> dict[str, Any]:
         on = [fields for key, fields in self.family.flags.items() if self.flag(key, default=False)]
@@ -128,20 +146,27 @@ class _ConfigReading(Config):
 
     def _moe(self) -> Moe:
         """A mixture of experts; keys that its family decides or has not are left to the defaults of `Moe`."""
-        fixed, narrow = dict(self.family.moe), "moe_intermediate_size"
-        hidden = self.size(narrow) if self.get(narrow) is not None else self.size("ffn_hidden")
+        fixed, (_, narrow) = dict(self.family.moe), self.named_value("expert_hidden")
+        hidden = self.size("expert_hidden" if narrow is not None else "ffn_hidden")
         self.read.update(NAMES["ffn_hidden"])
-        shared = fixed.pop("shared", self.number("n_shared_experts", 0)) * hidden
-        groups = {"groups": self.number("n_group", 0), "top_groups": self.number("topk_group", 0)}
+        shared = fixed.pop("shared", self.number(self._key("n_shared_experts"), 0)) * hidden
+        shared = self.number(self.family.shared, 0) if self.family.shared else shared
+        groups = {"groups": self.number(self._key("n_group"), 0), "top_groups": self.number("topk_group", 0)}
+        normalise = self._key("norm_topk_prob")
         stated = {
-            "score": self.get("scoring_func"),
-            "normalise": None if self.get("norm_topk_prob") is None else self.flag("norm_topk_prob", default=True),
+            "score": self.get(self._key("scoring_func")),
+            "normalise": None if self.get(normalise) is None else self.flag(normalise, default=True),
             **({} if self.get("topk_method") == "greedy" else groups),
             "shared": shared,
         }
         known = {"kind": self._feed_forward(), **fixed, **{name: value for name, value in stated.items() if value}}
         known |= {"normalise": False} if stated["normalise"] is False else {}
+        known |= {"shared_gate": False} if "shared_gate" in known and not shared else {}
         return Moe(experts=self.size("experts"), top=self.size("top"), hidden=hidden, **known)
+
+    def _key(self, usual: str) -> str:
+        """The key that the family has for one that others have."""
+        return self.family.others.get(usual, usual)
 
     def _refuse_other_switches(self) -> None:
         for key, expected in self.family.switches.items():
@@ -188,6 +213,8 @@ class _ConfigReading(Config):
 def _pair(kind: LayerKind) -> tuple[str, str]:
     """What tells kinds of one config apart."""
     own = kind.attention
+    if own.keeps_state:
+        return "linear", "sparse" if isinstance(kind.ffn, Moe) else "dense"
     whole = "nope" if isinstance(own, Attention) and not own.rope else "whole"
     mask = own.mask if isinstance(own, Attention) and own.mask != "causal" else whole
     return mask, "sparse" if isinstance(kind.ffn, Moe) else "dense"

@@ -207,6 +207,8 @@ def check_block(block: Block, positions: Positions, at: At) -> None:
     if isinstance(block, Moe) and (block.top > block.experts or block.experts % block.groups):
         message = f"top {block.top} of {block.experts} experts in {block.groups} groups"
         _refuse(message, at("experts"), "groups have as many experts each, and no more work than there are")
+    if isinstance(block, Moe) and block.shared_gate and not block.shared:
+        _refuse("shared_gate is of what works for every token, and nothing does", at("shared_gate"), "state shared")
 
 
 def _check_params(model: Model, at: At) -> None:

@@ -17,7 +17,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "tie_embeddings": ("tie_word_embeddings",),
     "parallel_residual": ("use_parallel_residual",),
     "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "top": ("num_experts_per_tok", "experts_per_token"),
+    "top": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token"),
+    "expert_hidden": ("moe_intermediate_size",),
     "kv_rank": ("kv_lora_rank",),
     "nope": ("qk_nope_head_dim",),
     "rope": ("qk_rope_head_dim",),
@@ -53,7 +54,7 @@ _DENSE = {
 }
 """Where the others stand in a file of model/1, as far as a dense model has them."""
 
-_INSIDE = {"ffn": "kind", "ffn_hidden": "hidden"}
+_INSIDE = {"ffn": "kind", "ffn_hidden": "hidden", "expert_hidden": "hidden"}
 """What blocks call by another name."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tpsim.algebra import legality
-from tpsim.algebra.sharding import Sharding, ShardingError, joined, split
+from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined, split
 from tpsim.program.dims import CHUNKED
 from tpsim.program.op import Array, Op
 from tpsim.quantity.size import over, product, smallest
@@ -79,11 +79,12 @@ class Recurrence(Op):
         """The cotangent of input `place`, which owes a sum over what splits dims that it lacks."""
         dy, x = trace.settled(dy, "a recurrence is pulled back from its last token on"), self.inputs[place]
         shards = _alike(name, [dy, *read])
-        owes = frozenset((axis, "sum") for dim, axes in shards.items() if dim not in x.dims for axis in axes)
+        lacks = (axis for dim, axes in shards.items() if dim not in x.dims for axis in axes)
+        owes: frozenset[Owed] = frozenset((axis, "sum") for axis in lacks)
         made = Array(name, Sharding(x.dims, x.type.on, owes), trace.region, x.dtype, active=True)
         shares = len([one for one in self.inputs if one.active])
-        back = {"inputs": (dy, *read), "output": made, "where": trace.where, "partial": place, "shares": shares}
-        return trace.emit(replace(self, **back))
+        back = replace(self, inputs=(dy, *read), output=made, where=trace.where, partial=place, shares=shares)
+        return trace.emit(back)
 
 
 def recurrence(
@@ -106,14 +107,13 @@ def _alike(name: str, operands: Sequence[Array]) -> dict[str, tuple[str, ...]]:
         legality.owed_after("nonlinear", [one])
     shards = legality.split_alike(name, named)
     for dim in WHOLE:
-        if over_axes := shards.get(dim):
-            raise ShardingError(
-                f"{name}: tokens change a state one after another, by whole keys; {dim} is split over {joined(over_axes)}"
-            )
+        if axes := shards.get(dim):
+            why = f"tokens change a state one after another, by whole keys; {dim} is split over {joined(axes)}"
+            raise ShardingError(f"{name}: {why}")
     return shards
 
 
-def passed_on(op: Recurrence) -> Iterator[tuple[Array, ...]]:
+def passed_on(op: Op) -> Iterator[tuple[Array, ...]]:
     """What each further kernel of a recurrence in chunks moves, beside what the first one reads and writes.
 
     Forward makes what the state is changed by (w of keys, u of values) with the inverse that both take, then the state
@@ -122,7 +122,7 @@ def passed_on(op: Recurrence) -> Iterator[tuple[Array, ...]]:
 
     Source: flash-linear-attention at bc3b101, ops/gated_delta_rule/chunk.py: chunk_gated_delta_rule_fwd and _bwd.
     """
-    if op.stepped:
+    if not isinstance(op, Recurrence) or op.stepped:
         return
     q, k, v = op.inputs[:3] if op.partial is None else op.inputs[1:4]
     rows = {**dict(zip(v.dims, v.type.on, strict=True)), "ld": (), "ln": (), CHUNKED: ()}

@@ -146,9 +146,10 @@ def caches_of(block: Attention | Latent | Linear) -> Mapping[str, tuple[str, ...
         from tpsim.program.blocks.linear import HELD_OF
 
         return HELD_OF
+    window = isinstance(block, Attention) and block.window
     if isinstance(block, Latent):
         return {"C": ("b", "t", "x"), "R": ("b", "t", "a"), **({"I": ("b", "t", "di")} if block.top else {})}
-    return dict.fromkeys("KV", ("b", HELD if block.window else "t", "g", "d"))
+    return dict.fromkeys("KV", ("b", HELD if window else "t", "g", "d"))
 
 
 CACHED: Mapping[str, str] = {"I": "fp8_128", "S": STATISTIC}

@@ -68,7 +68,9 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "a parallel residual with norms of what blocks make"
     if model.shared_norm and not model.parallel_residual:
         yield "a norm that blocks share that follow each other"
-    if model.positions == "alibi" and any(isinstance(kind, Latent) or getattr(kind, "window", None) for kind in model.attentions):
+    if model.positions == "alibi" and any(
+        isinstance(kind, Latent) or getattr(kind, "window", None) for kind in model.attentions
+    ):
         yield "ALiBi beside a window or a latent"
     sizes: dict[str, int] = {}
     for kind in model.kinds.values():

@@ -114,14 +114,11 @@ class Backward:
         if isinstance(op, Map):
             pulled = trace.map(_d(x), op.fn, dy, *map(self.saved.of, _read_of(op)), partial=place, dtype=x.dtype)
             return self._summed(pulled, x)
-        if isinstance(op, Lin):
-            scaled = self._scaled(dy, op.scales[place], x)
-            return self._summed(scaled, x)
         if isinstance(op, Rename):
             new, old = next((new, old) for new, old in zip(op.output.dims, x.dims, strict=True) if new != old)
             return trace.rename(_d(x), dy, new, old)
-        if isinstance(op, Bcast):
-            return self._summed(dy, x)
+        if isinstance(op, Bcast | Lin):
+            return self._summed(dy if isinstance(op, Bcast) else self._scaled(dy, op.scales[place], x), x)
         if isinstance(op, Dispatch | Combine):
             return self._rows(op, x, dy)
         return op.pulled(trace, _d(x), place, dy, [self.saved.of(y) for y in op.read_back])

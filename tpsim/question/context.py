@@ -66,8 +66,9 @@ def check_shared(practice: Practice, laid: Layout, model: Model, at: At) -> None
     if not laid.roles.get("cp"):
         return
     if model.linear:
-        message = "linear attention of a sequence that devices share hands a state from one to the next"
-        raise InputError.one("not-supported-yet", f"{message}, which is not planned yet", at("layout", "cp"), "leave it")
+        message = f"{model.name} has linear attention: devices that share a sequence would hand its state on"
+        remedy = "leave layout.cp out: that is not planned yet"
+        raise InputError.one("not-supported-yet", message, at("layout", "cp"), remedy)
     masks = {getattr(block, "mask", "causal") for block in model.attentions}
     if practice.context == "ring" and masks != {"causal"}:
         message = f"blocks of keys and values that a {max(masks)} hides travel in vain, which is not modelled"

@@ -194,6 +194,10 @@ def serving_problems(
     split  True for sequence parallelism
     """
     tp, dp, _ = ways
+    if model.linear and work.drafted:
+        message = f"{model.name} has linear attention, whose state of each draft would be kept until one is accepted"
+        remedy = "leave workload.speculation out: drafts beside states are not planned yet"
+        yield Problem("not-supported-yet", message, at("workload", "speculation"), remedy)
     if split and work.seq % tp:
         message = f"{work.seq} new tokens are not divisible by tp {tp}, which sequence_parallel splits them over"
         yield Problem("sequence-not-divisible", message, at("layout", "sequence_parallel"), "sequence_parallel: false")

@@ -131,7 +131,9 @@ def state_notes(sizes: Mapping[str, int], shards: int) -> Iterator[Assumption]:
     """What of linear attention ZeRO leaves whole: what has neither the stream nor a head's numbers that divide."""
     left = [dim for dim in STATES if sizes.get(dim, 0) % shards]
     if left:
-        text = f"weights of linear attention that do not read the stream ({sizes[left[0]]} numbers a head) do not divide"
+        text = (
+            f"weights of linear attention that do not read the stream ({sizes[left[0]]} numbers a head) do not divide"
+        )
         yield Assumption(f"{text} over dp {shards}: ZeRO leaves them whole", "derived")
 
 

@@ -206,7 +206,7 @@ INDEX: Mapping[str, Callable[..., Any]] = {
     "part_rotation": partial(_rotation, of="a"),
     "index_rotation": partial(_rotation, of="di"),
     "taps": lambda sizes, w, s, token: (token == s + w - (sizes["lw"] - 1)) * 1.0,
-    "taps_before": lambda sizes, w, s, place: (place == s + w) * 1.0,
+    "taps_before": lambda _, w, s, place: (place == s + w) * 1.0,
     "taps_held": lambda sizes, token, place: (token == sizes["s"] + place - (sizes["lw"] - 1)) * 1.0,
     "taps_held_before": lambda sizes, before, place: (before == sizes["s"] + place) * 1.0,
     "k_slot": lambda _, j: (j == 0) * 1.0,

@@ -19,6 +19,7 @@ from tpsim.program.recurrence import Recurrence
 from tpsim.program.tokens import TOKENS
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, Tiling
 from tpsim.reference.functions import INDEX, POINTWISE, past
+from tpsim.reference.recurrence import work_of as recurred
 from tpsim.reference.routing import parts_reached
 from tpsim.reference.run import Choice, Positions, Work
 
@@ -56,17 +57,18 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
             indices = partial(numbers, op.output, grid, sizes, positions)
             own = partial(index_block, op, sizes, indices, choose=choose if op.fn == CHOICE else None)
             return own if op.inputs else _of_tiles(own, grid.tiling(op.output.type, sizes))
-        case Append():
-            return partial(_appended, op, grid, sizes)
+        case Append() | Recurrence():
+            return partial(_appended, op, grid, sizes) if isinstance(op, Append) else recurred(op)
         case Max():
             axis = op.inputs[0].dims.index(op.dim) - len(op.inputs[0].dims)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))
         case Rename():
             return lambda _, blocks: blocks[0]
-        case Recurrence():
-            from tpsim.reference.recurrence import work_of as recurred
+    return _elementwise_of(op, grid, sizes)
 
-            return recurred(op)
+
+def _elementwise_of(op: Op, grid: Grid, sizes: Mapping[str, int]) -> Work:
+    """What an op does that acts on each element, whatever dims its inputs have."""
     dims, shape = op.output.dims, grid.tiling(op.output.type, sizes).shape
     elementwise, aligned = _elementwise(op, sizes), [alignment(x.dims, dims) for x in op.inputs]
 

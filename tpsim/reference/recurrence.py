@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.program.recurrence import READ, STATE, Recurrence
-from tpsim.reference.blocks import Block, Device
+from tpsim.program.recurrence import READ, Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tpsim.reference.blocks import Block, Device
     from tpsim.reference.run import Work
 
 Dims = tuple[str, ...]

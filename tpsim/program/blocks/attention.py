@@ -65,7 +65,9 @@ def write(text: Text, block: Attention, x: Array) -> Array:
         q, k, v = (trace.pin(head, "heads", "", streamed=streamed and head is not q) for head in (q, k, v))
         mixed = trace.einsum("attention.mixed", ("b", "s", "g", "r", "d"), weights(text, block, q, k), v)
     with text.inside("attention", "block"):
-        return text.linear("attention.out", ("b", "s", "h"), opened(text, block, x, trace.pin(mixed, "block", "")), "Wo")
+        return text.linear(
+            "attention.out", ("b", "s", "h"), opened(text, block, x, trace.pin(mixed, "block", "")), "Wo"
+        )
 
 
 def opened(text: Text, block: Attention, x: Array, mixed: Array) -> Array:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 ROWS: Mapping[str, tuple[str, ...]] = {"q": ("lg", "ld"), "k": ("lg", "ld"), "v": (*HEADS, "lo")}
 """The dims of a token's queries, keys and values."""
 
-HELD_OF: Mapping[str, tuple[str, ...]] = {"S": STATE, **{name.upper(): ("b", "lp", *dims) for name, dims in ROWS.items()}}
+HELD_OF: Mapping[str, tuple[str, ...]] = {
+    "S": STATE,
+    **{name.upper(): ("b", "lp", *dims) for name, dims in ROWS.items()},
+}
 """What inference keeps of a sequence: the state, and the last tokens that convolutions read."""
 
 
@@ -115,9 +118,7 @@ def convolved(text: Text, name: str, x: Array, before: Array | None = None) -> A
         )
         if before:
             earlier = trace.index("taps_before", ("lw", "s", "lp"), x.dtype)
-            reached = trace.lin(
-                f"{name}.all", reached, trace.einsum(f"{name}.earlier", reached.dims, before, earlier)
-            )
+            reached = trace.lin(f"{name}.all", reached, trace.einsum(f"{name}.earlier", reached.dims, before, earlier))
         mixed = trace.einsum(f"{name}.mixed", ("b", "s", *dims), reached, text.use(f"taps_{name}"))
         return trace.map(f"attention.{name}", "silu", mixed)
 
