@@ -50,7 +50,7 @@ def parameters(block: Attention, practice: Practice) -> Iterator[Parameter]:
     if block.sinks:
         yield Parameter("sinks", ("g", "r"), "attention")
     if block.gate:
-        yield Parameter("Wgate", ("h", *HEADS["q"]), "attention")
+        yield Parameter("Wopen", ("h", *HEADS["q"]), "attention")
 
 
 def write(text: Text, block: Attention, x: Array) -> Array:
@@ -74,7 +74,7 @@ def opened(text: Text, block: Attention, x: Array, mixed: Array) -> Array:
     """What heads make, as far as its gate lets it through, which reads what they do; of most models all of it."""
     if not block.gate:
         return mixed
-    gate = text.linear("attention.gate", mixed.dims, x, "Wgate")
+    gate = text.linear("attention.gate", mixed.dims, x, "Wopen")
     with text.inside("attention", "block", "activation.gate"):
         return text.trace.map("attention.opened", "mul", text.trace.map("attention.open", "sigmoid", gate), mixed)
 

@@ -36,7 +36,7 @@ def parameters(block: Linear, _: Practice) -> Iterator[Parameter]:
         yield Parameter(f"W{name}", ("h", *dims), "attention")
         yield Parameter(f"taps_{name}", ("lw", *dims), "attention", first=dims)
     yield Parameter("Wstrength", ("h", *HEADS), "attention")
-    for name, dims in (("decay", _decays(block)), ("gate", ROWS["v"])):
+    for name, dims in (("decay", _decays(block)), ("open", ROWS["v"])):
         if block.rank:
             yield Parameter(f"W{name}_down", ("h", "lu"), "attention")
         yield Parameter(f"W{name}", ("lu" if block.rank else "h", *dims), "attention")
@@ -164,7 +164,7 @@ def ended(text: Text, block: Linear, x: Array, read: Array) -> Array:
     trace = text.trace
     with text.inside("attention", "block"):
         read = trace.pin(read, "block", "") if read.region != "block" else read
-        gate = _in_steps(text, block, x, "gate", ROWS["v"])
+        gate = _in_steps(text, block, x, "open", ROWS["v"])
     normed = norm(text, read, "state", dims=("lo",), region="block", kind="rmsnorm")
     with text.inside("norm", "block", "norm.state"):
         if block.rule == "gated_delta":

@@ -1,0 +1,319 @@
+"""Linear attention (Qwen3-Next, Kimi Linear): its recurrence, FLOPs and bytes by hand, states, and runs on devices."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+import tpsim
+from tpsim.claims.verify import verify
+from tpsim.cost.compute import kernel_s
+from tpsim.cost.memory import local_bytes
+from tpsim.program.model_file import load_model
+from tpsim.program.op import Array
+from tpsim.program.recurrence import Recurrence
+from tpsim.quantity.errors import InputError
+from tpsim.reference import recurrence as reference
+from tpsim.reference.functions import INDEX
+
+DELTA, KDA = "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
+LAYERS, HEADS, KEY_HEADS, DIM, TAPS, CHUNK = 36, 32, 16, 128, 4, 64
+TRAIN = {"global_batch": 64, "seq": 4096, "dtype": "bf16"}
+DECODE = {"kind": "decode", "batch": 64, "context": 4096, "dtype": "bf16"}
+PROMPT = {"kind": "prefill", "batch": 64, "prompt": 4096, "dtype": "bf16"}
+SMALL = {"mesh": {"data": 2, "tensor": 2}, "layout": {"dp": "data", "tp": "tensor"}}
+
+
+def asked(work=TRAIN, model=DELTA, mesh=None, **layout):
+    """A scenario on eight data shards, unless a mesh is given with its layout."""
+    return {
+        "tpsim": "scenario/1",
+        "name": "linear",
+        "model": model,
+        "hardware": "dgx-h200",
+        "mesh": mesh or {"data": 8},
+        "layout": layout or {"dp": "data", "ep": "data"},
+        "workload": work,
+    }
+
+
+def kernel(plan, act="F"):
+    """The kernel of the recurrence of a linear layer."""
+    return next(one for one in plan.lowered.kernels if one.in_chunks and one.where.act == act)
+
+
+# The recurrence ----------------------------------------------------------------------------------------------------
+
+B, S, G, R, D, O = 2, 5, 2, 3, 4, 3
+DIMS = (("b", "s", "lg", "ld"), ("b", "s", "lg", "ld"), ("b", "s", "lg", "lr", "lo"), *[("b", "s", "lg", "lr")] * 2)
+BY_KEY = (*DIMS[:3], ("b", "s", "lg", "lr", "ld"), DIMS[4])
+SIZES = {"b": B, "s": S, "lg": G, "lr": R, "ld": D, "lo": O}
+
+
+def operands(dims, seed=0):
+    """Queries, keys, values, logarithms of decays, strengths."""
+    rng = np.random.default_rng(seed)
+    drawn = [rng.normal(size=[SIZES[dim] for dim in own]) for own in dims]
+    return [*drawn[:3], -np.abs(drawn[3]), 1 / (1 + np.exp(-drawn[4]))]
+
+
+def in_one_go(q, k, v, g, strength):
+    """The same as products of all tokens with all: what a token writes is solved for, not run through."""
+    g = g if g.ndim == 5 else np.repeat(g[..., None], D, axis=-1)
+    fallen = np.cumsum(g, axis=1)
+    between = np.exp(fallen[:, :, None] - fallen[:, None, :])  # b s t g r d
+    met = np.einsum("bsgd,btgd,bstgrd->bgrst", k, k, between) * np.tri(S, k=-1)
+    seen = np.einsum("bsgd,btgd,bstgrd->bgrst", q, k, between) * np.tri(S)
+    scaled = np.moveaxis(strength, 1, -1)  # b g r s
+    written = np.linalg.solve(np.eye(S) + scaled[..., None] * met, scaled[..., None] * np.einsum("bsgro->bgrso", v))
+    return np.einsum("bgrst,bgrto->bsgro", seen, written)
+
+
+@pytest.mark.parametrize("dims", [DIMS, BY_KEY], ids=["decays by head", "decays by key dim"])
+def test_token_after_token_is_what_solving_for_all_of_them_gives(dims):
+    drawn = operands(dims)
+    read, _ = reference._run(dims, drawn)
+    assert np.allclose(read, in_one_go(*drawn), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("dims", [DIMS, BY_KEY], ids=["decays by head", "decays by key dim"])
+def test_a_cotangent_is_what_a_small_change_of_its_operand_does(dims, place):
+    drawn, dy = operands(dims), np.random.default_rng(1).normal(size=(B, S, G, R, O))
+    pulled = reference._pulled(place, dims, (), [dy, *drawn])
+    change = np.random.default_rng(2).normal(size=drawn[place].shape)
+    ends = []
+    for step in (1e-6, -1e-6):
+        moved = [x + step * change if at == place else x for at, x in enumerate(drawn)]
+        ends.append((reference._run(dims, moved)[0] * dy).sum())
+    assert (pulled * change).sum() == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+
+
+def test_a_state_goes_on_where_it_was_left():
+    drawn = operands(DIMS)
+    whole, end = reference._run(DIMS, drawn)
+    first, left = reference._run(DIMS, [x[:, :3] for x in drawn])
+    begun = (*DIMS, ("b", "lg", "lr", "ld", "lo"))
+    rest, last = reference._run(begun, [*(x[:, 3:] for x in drawn), left])
+    assert np.allclose(np.concatenate([first, rest], axis=1), whole)
+    assert np.allclose(last, end)
+
+
+# FLOPs and bytes ---------------------------------------------------------------------------------------------------
+
+
+def test_forward_flops_are_those_of_the_closed_form_and_backward_has_twice_as_many():
+    """Kimi Linear (2025), equation 13, per head: 6Td^2 + 3TCd + TC^2."""
+    plan = tpsim.plan(asked())
+    tokens = 4096 * 64 // 8
+    head = 6 * tokens * DIM**2 + 3 * tokens * CHUNK * DIM + tokens * CHUNK**2
+    assert kernel(plan).flops(plan.sizes) == HEADS * head
+    assert kernel(plan, "B").flops(plan.sizes) == 2 * HEADS * head
+    assert kernel(plan).useful_flops(plan.sizes) == 8 * HEADS * head
+
+
+def test_a_step_of_decoding_is_one_chunk_of_its_own_tokens():
+    for tokens in (1, 4):
+        plan = tpsim.plan(asked({**DECODE, "tokens": tokens}))
+        head = 6 * DIM**2 + 3 * tokens * DIM + tokens**2
+        assert kernel(plan).flops(plan.sizes) == 8 * tokens * HEADS * head
+
+
+def test_a_chunked_kernel_moves_what_its_parts_hand_on():
+    """By flash-linear-attention's forward: w, u, the inverse, the states before chunks, and what is written."""
+    plan = tpsim.plan(asked())
+    one, tokens = kernel(plan), 4096 * 64 // 8
+    keys, values, small = KEY_HEADS * DIM, HEADS * DIM, HEADS
+    own = 2 * (2 * keys + 2 * values + small) + 4 * small  # strengths in bf16, decays in f32
+    assert one.memory_bytes(plan.sizes) == tokens * own
+    w = u = values
+    states, inverse = HEADS * DIM * DIM / CHUNK, HEADS * CHUNK
+    passed = (2 * (w + u) + inverse + keys) + (2 * states + 2 * u + keys)
+    assert one.passed_bytes(plan.sizes) == tokens * 2 * passed
+    assert len(one.passes) == 2
+    assert len(kernel(plan, "B").passes) == 6
+
+
+def test_a_state_is_as_large_whatever_was_read():
+    state = LAYERS * HEADS * DIM * DIM * 4
+    rows = LAYERS * (TAPS - 1) * (2 * KEY_HEADS + HEADS) * DIM * 2
+    whole = 12 * 2 * 2 * 256 * 2
+    for context in (4096, 65_536):
+        plan = tpsim.plan(asked({**DECODE, "context": context}))
+        assert plan.serve.state_bytes_per_sequence == state + rows == 77_266_944
+        assert plan.serve.cache_bytes_per_token == whole
+        assert plan.memory.cache_bytes == 8 * (state + rows + whole * context)
+
+
+def test_decoding_reads_and_writes_the_state_of_every_sequence():
+    plan = tpsim.plan(asked(DECODE))
+    one = kernel(plan)
+    held = [x for x in (*one.reads, *one.writes) if x.dims == ("b", "lg", "lr", "ld", "lo")]
+    assert len(held) == 2
+    assert sum(local_bytes(x, plan.sizes) for x in held) == 2 * 8 * HEADS * DIM * DIM * 4
+    assert one.memory_bytes(plan.sizes) > 0.99 * 2 * 8 * HEADS * DIM * DIM * 4
+    assert one.passes == ()
+
+
+def test_a_layer_of_linear_attention_takes_as_long_at_any_context(tmp_path):
+    """A model of nothing else: a step of decoding does not know how long its sequences are."""
+    path = alone(tmp_path)
+    took = [tpsim.plan(asked({**DECODE, "context": context}, path, dp="data")).step.time_s for context in (64, 65_536)]
+    assert took[0] == took[1]
+    prompts = [tpsim.plan(asked({**PROMPT, "prompt": prompt}, path, dp="data")).step for prompt in (8192, 16_384)]
+    assert prompts[1].time_s / prompts[0].time_s == pytest.approx(2, rel=0.02)
+
+
+def alone(folder, **changes):
+    """A model of linear attention and plain feed-forwards alone."""
+    block = {"attention": "linear", "heads": 16, "key_heads": 8, "key_dim": 64, "value_dim": 64, **changes}
+    model = {
+        "tpsim": "model/2",
+        "name": "alone",
+        "hidden": 1024,
+        "vocab": 32_000,
+        "blocks": {"linear": block, "dense": {"ffn": "mlp", "kind": "swiglu", "hidden": 4096}},
+        "layers": [{"repeat": 8, "of": ["linear", "dense"]}],
+    }
+    (folder / "alone.json").write_text(json.dumps(model))
+    return str(folder / "alone.json")
+
+
+def test_the_peak_of_products_of_layers_in_few_bits_is_not_that_of_a_state():
+    plans = [tpsim.plan(asked({**PROMPT, "dtype": dtype})) for dtype in ("bf16", "fp8_128")]
+    took = [
+        kernel_s(
+            kernel(plan), plan.sizes, plan.question.machine, plan.question.products, plan.question.matmul_efficiency
+        )
+        for plan in plans
+    ]
+    assert took[0] == took[1]
+
+
+# Runs --------------------------------------------------------------------------------------------------------------
+
+LAID = {
+    "heads": SMALL,
+    "tokens": {**SMALL, "layout": {**SMALL["layout"], "sequence_parallel": True, "zero": 3}},
+    "experts": {**SMALL, "layout": {**SMALL["layout"], "sequence_parallel": True, "ep": ["data", "tensor"], "zero": 1}},
+    "stages": {
+        "mesh": {"pipe": 2, "data": 2, "tensor": 2},
+        "layout": {**SMALL["layout"], "pp": "pipe"},
+        "workload": {**TRAIN, "microbatches": 4},
+    },
+    "recomputed": {**SMALL, "recompute": {"base": "full"}},
+}
+
+
+@pytest.mark.parametrize("model", [DELTA, KDA])
+@pytest.mark.parametrize("name", LAID)
+def test_training_on_devices_is_as_on_one(name, model):
+    even = {"pipeline": {"layers": "nearly-even"}} if name == "stages" else {}
+    checked = verify({**asked(model=model), **LAID[name], **even})
+    assert checked.ok, checked
+
+
+SERVED = {
+    "heads": SMALL["layout"],
+    "cache by sequences": {**SMALL["layout"], "cache": "batch"},
+    "cache by tokens": {**SMALL["layout"], "cache": "sequence"},
+    "experts": {**SMALL["layout"], "ep": ["data", "tensor"]},
+}
+WORK = {
+    "decode": DECODE,
+    "several tokens": {**DECODE, "tokens": 3},
+    "prompt": PROMPT,
+    "rest of a prompt": {**PROMPT, "cached": 1024},
+}
+
+
+@pytest.mark.parametrize("work", WORK)
+@pytest.mark.parametrize("name", SERVED)
+def test_inference_on_devices_is_as_on_one_and_decoding_as_a_prompt(name, work):
+    checked = verify({**asked(WORK[work]), "mesh": SMALL["mesh"], "layout": SERVED[name]})
+    assert checked.ok, checked
+
+
+def test_a_model_of_nothing_else_decodes_as_it_reads(tmp_path):
+    assert verify({**asked(DECODE, alone(tmp_path, rule="kda", key_heads=16, rank=64)), **SMALL}).ok
+
+
+@pytest.mark.parametrize("wrong", ["taps_before", "taps_held", "taps_held_before"])
+def test_convolutions_that_lose_what_stood_before_are_caught(monkeypatch, wrong):
+    right = INDEX[wrong]
+    monkeypatch.setitem(INDEX, wrong, lambda *asked: 0.5 * right(*asked))
+    checked = verify({**asked({**DECODE, "tokens": 1}), **SMALL})
+    assert [check.check for check in checked.checks if not check.ok] == ["cache"]
+
+
+def test_a_state_that_does_not_fall_is_caught_by_decoding(monkeypatch):
+    """Once it is handed on, and nowhere else: a prompt runs through all tokens at once."""
+    right = reference._states
+
+    def kept(dims, blocks):
+        return right(dims, [*blocks[:3], 0 * blocks[3], *blocks[4:]]) if len(blocks) > 5 else right(dims, blocks)
+
+    monkeypatch.setattr(reference, "_states", kept)
+    checked = verify({**asked(DECODE), **SMALL})
+    assert [check.check for check in checked.checks if not check.ok] == ["cache"]
+
+
+def test_a_wrong_pullback_is_caught_by_differences(monkeypatch):
+    right = reference._pulled
+
+    def doubled(place, dims, device, blocks):
+        return right(place, dims, device, blocks) * (2 if place == 3 else 1)
+
+    monkeypatch.setattr(reference, "_pulled", doubled)
+    checked = verify({**asked(), **SMALL})
+    assert [check.check for check in checked.checks if not check.ok] == ["finite_differences"]
+
+
+# Search, and what is refused -----------------------------------------------------------------------------------------
+
+
+def test_a_search_gives_the_plans_that_it_names():
+    found = tpsim.search(asked({**TRAIN, "global_batch": 32}), chips=16, top=3)
+    for row in found.rows:
+        assert row.plan.step.time_s == pytest.approx(tpsim.plan(yaml.safe_load(row.scenario())).step.time_s, rel=1e-9)
+
+
+def refused(scenario, slug):
+    with pytest.raises(InputError) as caught:
+        tpsim.plan(scenario)
+    assert caught.value.problems[-1].slug == slug
+    return caught.value.problems[-1].message
+
+
+def test_what_is_not_planned_is_refused_by_name():
+    shared = asked(mesh={"data": 4, "context": 2}, dp="data", cp="context")
+    assert "linear attention" in refused(shared, "not-supported-yet")
+    drafts = {**DECODE, "speculation": {"tokens": 2, "acceptance": 0.7}}
+    assert "linear attention" in refused(asked(drafts), "not-supported-yet")
+    split = asked(mesh={"tensor": 32}, tp="tensor")
+    assert "16 key heads of linear attention" in refused(split, "heads-not-divisible")
+
+
+@pytest.mark.parametrize("changes", [{"key_heads": 3}, {"taps": 0}, {"rule": "mamba"}], ids=str)
+def test_a_block_that_cannot_be_is_refused(tmp_path, changes):
+    with pytest.raises(InputError):
+        load_model(alone(tmp_path, **changes))
+
+
+def test_a_table_that_splits_tokens_or_key_dims_is_refused_in_the_notation():
+    rows = {"*": {"b": "data", "lg": "tensor"}, "block": {"ld": "tensor", "lg": []}}
+    scenario = {**asked(), "mesh": SMALL["mesh"], "shardings": rows}
+    scenario.pop("layout")
+    with pytest.raises(InputError, match="ld is split over tensor"):
+        tpsim.plan(scenario)
+
+
+def test_the_op_says_what_it_multiplies_and_no_other_does():
+    plan = tpsim.plan(asked())
+    several = [op for op in plan.lowered.program.ops if op.in_chunks]
+    assert several
+    assert all(isinstance(op, Recurrence) for op in several)
+    assert all(isinstance(x, Array) for op in several for x in op.read_back)
