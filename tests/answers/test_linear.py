@@ -47,10 +47,10 @@ def kernel(plan, act="F"):
 
 # The recurrence ----------------------------------------------------------------------------------------------------
 
-B, S, G, R, D, O = 2, 5, 2, 3, 4, 3
+BATCH, TOKENS, KEYS, VALUES, WIDE, MADE = 2, 5, 2, 3, 4, 3
 DIMS = (("b", "s", "lg", "ld"), ("b", "s", "lg", "ld"), ("b", "s", "lg", "lr", "lo"), *[("b", "s", "lg", "lr")] * 2)
 BY_KEY = (*DIMS[:3], ("b", "s", "lg", "lr", "ld"), DIMS[4])
-SIZES = {"b": B, "s": S, "lg": G, "lr": R, "ld": D, "lo": O}
+SIZES = {"b": BATCH, "s": TOKENS, "lg": KEYS, "lr": VALUES, "ld": WIDE, "lo": MADE}
 
 
 def operands(dims, seed=0):
@@ -62,13 +62,15 @@ def operands(dims, seed=0):
 
 def in_one_go(q, k, v, g, strength):
     """The same as products of all tokens with all: what a token writes is solved for, not run through."""
-    g = g if g.ndim == 5 else np.repeat(g[..., None], D, axis=-1)
+    g = g if g.ndim == 5 else np.repeat(g[..., None], WIDE, axis=-1)
     fallen = np.cumsum(g, axis=1)
     between = np.exp(fallen[:, :, None] - fallen[:, None, :])  # b s t g r d
-    met = np.einsum("bsgd,btgd,bstgrd->bgrst", k, k, between) * np.tri(S, k=-1)
-    seen = np.einsum("bsgd,btgd,bstgrd->bgrst", q, k, between) * np.tri(S)
+    met = np.einsum("bsgd,btgd,bstgrd->bgrst", k, k, between) * np.tri(TOKENS, k=-1)
+    seen = np.einsum("bsgd,btgd,bstgrd->bgrst", q, k, between) * np.tri(TOKENS)
     scaled = np.moveaxis(strength, 1, -1)  # b g r s
-    written = np.linalg.solve(np.eye(S) + scaled[..., None] * met, scaled[..., None] * np.einsum("bsgro->bgrso", v))
+    written = np.linalg.solve(
+        np.eye(TOKENS) + scaled[..., None] * met, scaled[..., None] * np.einsum("bsgro->bgrso", v)
+    )
     return np.einsum("bgrst,bgrto->bsgro", seen, written)
 
 
@@ -82,7 +84,7 @@ def test_token_after_token_is_what_solving_for_all_of_them_gives(dims):
 @pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize("dims", [DIMS, BY_KEY], ids=["decays by head", "decays by key dim"])
 def test_a_cotangent_is_what_a_small_change_of_its_operand_does(dims, place):
-    drawn, dy = operands(dims), np.random.default_rng(1).normal(size=(B, S, G, R, O))
+    drawn, dy = operands(dims), np.random.default_rng(1).normal(size=(BATCH, TOKENS, KEYS, VALUES, MADE))
     pulled = reference._pulled(place, dims, (), [dy, *drawn])
     change = np.random.default_rng(2).normal(size=drawn[place].shape)
     ends = []
