@@ -53,7 +53,7 @@ class Attention(Strict):
     softcap: Positive | None = None
     sinks: Flag = False
     scale: Positive | None = None
-    gate: Flag = False
+    gate: Flag | None = None
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -167,7 +167,7 @@ class Moe(Strict):
     groups: Count = 1
     top_groups: Count = 1
     bias: Flag = False
-    shared_gate: Flag = False
+    shared_gate: Flag | None = None
 
     @property
     def router(self) -> Router:

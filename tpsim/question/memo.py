@@ -242,13 +242,14 @@ def structure(question: Question, without: Sequence[str] = ()) -> tuple[Any, ...
 
 @lru_cache(maxsize=64)
 def choices(model: Model) -> Mapping[str, Any]:
-    """What of a model is no size and no name: its switches, and those of the blocks of several kinds."""
+    """What of a model is no size and no name: its switches, and those of the blocks of several kinds that are on."""
     stated = as_stated(model)
     blocks = {
-        f"{kind}.{at}.{name}": value if isinstance(value, bool | str | float) else bool(value)
+        f"{kind}.{at}.{name}": value if isinstance(value, str | float) else True
         for kind, pair in stated.get("kinds", {}).items()
         for at, block in enumerate(pair)
         for name, value in block.items()
+        if value
     }
     return {
         **{name: value for name, value in stated.items() if isinstance(value, bool | str) and name != "name"},
