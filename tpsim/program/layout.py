@@ -200,7 +200,7 @@ def layout(
     besides: Collection[str] = (),
     parts: Mapping[str, Axes] | None = None,
     latents: bool = False,
-    states: bool = False,
+    states: str = "",
     line: Literal["flat", "rows", "none"] = "none",
 ) -> Layout:
     """The table that tp, dp, cp, ZeRO and sequence parallelism are short for (`Layout.table` may state any other).
@@ -225,13 +225,13 @@ def layout(
               of experts have
     parts     dim -> axes of dp and cp that ZeRO shards of weights on latents, where not all of them divide a rank
     latents   keys and values of heads are made of latents: those of a device's own heads, where `heads` splits them
-    states    True of a model with linear attention, whose heads tp splits, too
+    states    the dim of linear attention's heads that tp splits, of a model that has any
     line      ZeRO shards parameters laid out in a line instead, because dp and cp do not divide their dims
     """
     inside, data = (*tp, *heads), (*dp, *cp) if sharding is None else sharding
     kv = len(inside) if kv_split is None else kv_split
     home = tuple(sorted(ep, key=lambda axis: axis not in tp)) if not sequence_parallel else ep
-    mixed = {"n": home, "y": etp, "z": tp if experts or ep or etp else (), "lg": tp if states else ()}
+    mixed = {"n": home, "y": etp, "z": tp if experts or ep or etp else (), **({states: tp} if states else {})}
     some = {dim: axes for dim, axes in {**mixed, "s": cp, LAYERS: pp}.items() if axes}
     own = {"g": inside[:kv], "r": inside[kv:]} if heads else {}
     rows: dict[str, Mapping[str, Axes]] = {

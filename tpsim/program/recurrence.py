@@ -1,11 +1,11 @@
 """The recurrence of linear attention: a state that tokens change one after another, and what they read of it.
 
-With S the state of a head, g a token's decay in logarithms, k its key, v its value, q its query, by the delta rule::
+With S the state of a head, g a token's decay in logarithms, k its key, v its value, q its query::
 
-    S = exp(g) * S,  u = strength * (v - k S),  S = S + k u,  out = q S
+    S = exp(g) * S,  u = strength * v,  S = S + k u,  out = q S
 
-It is one op, as its kernel runs in chunks of tokens that no array of a program has; `reference.recurrence` takes one
-token after another.
+By the delta rule what its key finds in the state is taken from a value: u = strength * (v - k S). It is one op, as its
+kernel runs in chunks of tokens that no array of a program has; `reference.recurrence` takes one token after another.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from tpsim.algebra import legality
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined, split
 from tpsim.program.dims import CHUNKED
 from tpsim.program.op import Array, Op
+from tpsim.program.saved import STATISTIC
 from tpsim.quantity.size import over, product, smallest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tpsim.program.trace import Trace
     from tpsim.quantity.size import Size
@@ -41,6 +42,7 @@ class Recurrence(Op):
     Queries and keys are ``[b, s, lg, ld]``, values and what is made ``[b, s, lg, lr, lo]``, decays and strengths
     ``[b, s, lg, lr]``; decays by key dim have ``ld``, too. Last may stand the state before the first token.
 
+    delta    True for the delta rule
     ends     True if what is made is the state behind the last token instead, by the same kernel
     stepped  True if the kernel takes few tokens one after another, as of decoding, and no chunks
     partial  i for the pullback to input i: the first input is then the cotangent
@@ -48,6 +50,7 @@ class Recurrence(Op):
     """
 
     in_chunks: ClassVar[bool] = True
+    delta: bool = True
     ends: bool = False
     stepped: bool = False
     partial: int | None = None
@@ -56,18 +59,22 @@ class Recurrence(Op):
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """FLOPs of one device, one run: per head, with T tokens in chunks of C, ``6Td^2 + 3TCd + TC^2``.
 
-        A step of fewer tokens than a chunk has is one chunk.
+        Without the delta rule these are ``4Td^2 + TCd``, and TCd for all heads of a key head together. A step of fewer
+        tokens than a chunk has is one chunk.
 
         Source: Kimi Linear (2025), equation 13, where keys and values both have d numbers; of what is squared within a
-        chunk it counts the causal half.
+        chunk it counts the causal half. The other by the products of Dao and Gu (2024), section 6, counted so.
         """
         if self.ends:
             return 0
-        keys, values = dims["ld"], dims["lo"]
+        keys, values, many = dims["ld"], dims["lo"], dims["lr"]
         chunk = smallest(dims[CHUNKED], dims["s"])
-        per_token = 6 * keys * values + chunk * (2 * keys + values + chunk)
+        if self.delta:
+            per_token = many * (6 * keys * values + chunk * (2 * keys + values + chunk))
+        else:
+            per_token = many * values * (4 * keys + chunk) + chunk * keys
         shards = {axis for x in self.inputs for axis in x.type.sharded_axes}
-        here = split(product((per_token, *(dims[dim] for dim in READ[:-1]))), shards, axes)
+        here = split(product((per_token, dims["b"], dims["s"], dims["lg"])), shards, axes)
         return here if self.partial is None else over(2 * here, self.shares)
 
     @property
@@ -88,7 +95,13 @@ class Recurrence(Op):
 
 
 def recurrence(
-    trace: Trace, name: str, *operands: Array, ends: bool = False, stepped: bool = False, dtype: str | None = None
+    trace: Trace,
+    name: str,
+    *operands: Array,
+    delta: bool,
+    ends: bool = False,
+    stepped: bool = False,
+    dtype: str | None = None,
 ) -> Array:
     """What tokens read of the state, or the state behind them; operands and flags as `Recurrence` has them.
 
@@ -97,7 +110,7 @@ def recurrence(
     shards, dims = _alike(name, operands), STATE if ends else READ
     type_ = Sharding(dims, tuple(shards[dim] for dim in dims))
     made = Array(name, type_, trace.region, dtype or operands[2].dtype, active=any(x.active for x in operands))
-    return trace.emit(Recurrence(operands, made, trace.where, ends=ends, stepped=stepped))
+    return trace.emit(Recurrence(operands, made, trace.where, delta=delta, ends=ends, stepped=stepped))
 
 
 def _alike(name: str, operands: Sequence[Array]) -> dict[str, tuple[str, ...]]:
@@ -114,7 +127,13 @@ def _alike(name: str, operands: Sequence[Array]) -> dict[str, tuple[str, ...]]:
 
 
 def passed_on(op: Op) -> Iterator[tuple[Array, ...]]:
-    """What each further kernel of a recurrence in chunks moves, beside what the first one reads and writes.
+    """What each further kernel of a recurrence in chunks moves, beside what the first one reads and writes."""
+    if isinstance(op, Recurrence) and not op.stepped:
+        yield from (_passed_by_delta if op.delta else _passed_by_decay)(op)
+
+
+def _passed_by_delta(op: Recurrence) -> Iterator[tuple[Array, ...]]:
+    """Of the delta rule.
 
     Forward makes what the state is changed by (w of keys, u of values) with the inverse that both take, then the state
     before each chunk, then what is read of these; backward makes the first two again, then one after another cotangents
@@ -122,23 +141,50 @@ def passed_on(op: Op) -> Iterator[tuple[Array, ...]]:
 
     Source: flash-linear-attention at bc3b101, ops/gated_delta_rule/chunk.py: chunk_gated_delta_rule_fwd and _bwd.
     """
-    if not isinstance(op, Recurrence) or op.stepped:
-        return
-    q, k, v = op.inputs[:3] if op.partial is None else op.inputs[1:4]
-    rows = {**dict(zip(v.dims, v.type.on, strict=True)), "ld": (), "ln": (), CHUNKED: ()}
-
-    def like(*dims: str) -> Array:
-        return replace(v, type=Sharding(dims, tuple(rows[dim] for dim in dims)))
-
-    w, states = like(*READ[:-1], "ld"), like("b", "ln", *HEADS, "ld", "lo")
-    inverse = like(*READ[:-1], CHUNKED)
+    (q, k, v), like = _rows(op)
+    w, states, inverse = like(*READ[:-1], "ld"), like("b", "ln", *HEADS, "ld", "lo"), like(*READ[:-1], CHUNKED)
     if op.partial is None:
         yield (w, v, inverse, k, w, v)
         yield (states, v, k, v, states)
-    else:
-        yield (k, v, inverse, w, v)
-        yield (k, w, v, states, v)
-        yield (q, k, v, v)
-        yield (q, k, w, v, v, states, v)
-        yield (v, w, states, v, v, states, w)
-        yield (k, v, w, v, inverse, k)
+        return
+    yield (k, v, inverse, w, v)
+    yield (k, w, v, states, v)
+    yield (q, k, v, v)
+    yield (q, k, w, v, v, states, v)
+    yield (v, w, states, v, v, states, w)
+    yield (k, v, w, v, inverse, k)
+
+
+def _passed_by_decay(op: Recurrence) -> Iterator[tuple[Array, ...]]:
+    """Without the delta rule.
+
+    Forward makes what each chunk adds to the state, in full precision, then the state before each, then products of
+    queries and keys within chunks, then what is read of these; backward makes the first three again, then cotangents of
+    states by chunk and in turn, of values, keys, queries, of these products, and of decays.
+
+    Source: state-spaces/mamba at e9594ce, ops/triton/ssd_combined.py: _mamba_chunk_scan_combined_fwd and _bwd.
+    """
+    (q, k, v), like = _rows(op)
+    states = like("b", "ln", *HEADS, "ld", "lo")
+    wide, squares = replace(states, dtype=STATISTIC), replace(like("b", "s", "lg", CHUNKED), dtype=STATISTIC)
+    yield (k, v, wide)
+    yield (wide, states)
+    yield (q, k, squares, *((squares, states) if op.partial is None else ()))
+    if op.partial is not None:
+        yield (q, v, states)
+        yield (states, states, states, states)
+        yield (k, v, squares, v, states)
+        yield (v, states)
+        yield (v, states)
+        yield (v, v, squares)
+        yield (q, squares, k)
+        yield (k, squares, q)
+        yield (v, v, squares)
+
+
+def _rows(op: Recurrence) -> tuple[Sequence[Array], Callable[..., Array]]:
+    """Queries, keys and values, and what makes an array with other dims, split as values are."""
+    operands = op.inputs if op.partial is None else op.inputs[1:]
+    v = operands[2]
+    on = {**dict(zip(v.dims, v.type.on, strict=True)), "ld": (), "ln": (), CHUNKED: ()}
+    return operands[:3], lambda *dims: replace(v, type=Sharding(dims, tuple(on[dim] for dim in dims)))

@@ -65,12 +65,26 @@ def _uneven(model: Model, tp: int) -> Iterator[tuple[str, str, str]]:
     elif model.kv_heads % tp and tp % model.kv_heads:
         message = f"{model.kv_heads} kv heads are neither divisible by tp {tp} nor divide it"
         yield "kv-heads-not-divisible", message, "kv heads that divide tp are replicated over the rest"
-    for keys in sorted({block.key_heads for block in model.linear if block.key_heads % tp}):
-        yield "heads-not-divisible", f"{keys} key heads of linear attention are not divisible by tp {tp}", ""
+    if model.linear and not split_heads(model, tp):
+        several = " and ".join(
+            sorted({f"{block.heads} heads of {block.key_heads} key heads" for block in model.linear})
+        )
+        message = f"linear attention's {several} are not divisible by tp {tp}"
+        yield (
+            "heads-not-divisible",
+            message,
+            "tp splits key heads, or those of each key head, which all chips have then",
+        )
     if model.ffn_hidden % tp:
         yield "ffn-not-divisible", f"ffn hidden {model.ffn_hidden} is not divisible by tp {tp}", ""
     if model.experts and (shared := model.experts.shared or 0) % tp:
         yield "experts-not-divisible", f"hidden size of shared experts {shared} is not divisible by tp {tp}", ""
+
+
+def split_heads(model: Model, tp: int) -> str:
+    """The dim of linear attention's heads that tp splits: of key heads, else of those of each; "" if neither does."""
+    dims = [block.sizes for block in model.linear]
+    return next((dim for dim in ("lg", "lr") if dims and not any(sizes[dim] % tp for sizes in dims)), "")
 
 
 def workload_problems(

@@ -13,6 +13,7 @@ from tpsim.quantity.errors import At, InputError, Problem, did_you_mean, unknown
 from tpsim.question.context import context_problems, heads_axes
 from tpsim.question.divisibility import (
     legal_text,
+    split_heads,
     table_problems,
     tp_place,
     tp_problems,
@@ -138,7 +139,7 @@ def _cut_by_roles(
     roles = {"tp": tp, "cp": cp, "heads": heads, "ep": ep, "etp": etp, "sharding": over}
     idle = led(model) - ({"d"} if parts else set())  # where a latent leaves axes to others
     rest: dict[str, Any] = {"whole": idle.union(left), "line": line, "besides": besides, "parts": parts}
-    rest |= {"experts": bool(model.experts), "latents": model.has_latents, "states": bool(model.linear)}
+    rest |= {"experts": bool(model.experts), "latents": model.has_latents, "states": split_heads(model, ways)}
     layout = _laid_out(fields, split, roles, also, **rest)
     if cached:
         layout = Layout({**layout.table, "cache": split.renamed(cached)})

@@ -25,8 +25,8 @@ def work_of(op: Recurrence) -> Work:
     inputs = op.inputs if op.partial is None else op.inputs[1:]
     dims = [x.dims for x in inputs]
     if op.partial is None:
-        return lambda _, blocks: _run(dims, blocks)[1 if op.ends else 0]
-    return partial(_pulled, op.partial, dims)
+        return lambda _, blocks: _run(dims, blocks, delta=op.delta)[1 if op.ends else 0]
+    return partial(_pulled, op.partial, dims, delta=op.delta)
 
 
 def _laid(dims: Dims, block: Block) -> Block:
@@ -35,7 +35,9 @@ def _laid(dims: Dims, block: Block) -> Block:
     return block.transpose(order)[tuple(slice(None) if dim in dims else None for dim in FULL)]
 
 
-def _states(dims: Sequence[Dims], blocks: Sequence[Block]) -> tuple[list[Block], list[Block], list[Block]]:
+def _states(
+    dims: Sequence[Dims], blocks: Sequence[Block], *, delta: bool
+) -> tuple[list[Block], list[Block], list[Block]]:
     """Operands as they are laid out, and of every token the state before it, decayed, and what changes it."""
     q, k, v, g, strength, *begun = [_laid(own, block) for own, block in zip(dims, blocks, strict=True)]
     shape = np.broadcast_shapes(k.shape, v.shape)
@@ -44,23 +46,23 @@ def _states(dims: Sequence[Dims], blocks: Sequence[Block]) -> tuple[list[Block],
     for t in range(shape[1]):
         state = np.exp(g[:, t]) * state
         decayed.append(state)
-        found = (k[:, t] * state).sum(axis=-2, keepdims=True)
+        found = (k[:, t] * state).sum(axis=-2, keepdims=True) if delta else 0
         changes.append(strength[:, t] * (v[:, t] - found))
         state = state + k[:, t] * changes[-1]
     return [q, k, v, g, strength, *begun], decayed, changes
 
 
-def _run(dims: Sequence[Dims], blocks: Sequence[Block]) -> tuple[Block, Block]:
+def _run(dims: Sequence[Dims], blocks: Sequence[Block], *, delta: bool = True) -> tuple[Block, Block]:
     """What tokens read, and the state behind the last one."""
-    (q, k, *_), decayed, changes = _states(dims, blocks)
+    (q, k, *_), decayed, changes = _states(dims, blocks, delta=delta)
     states = [before + k[:, t] * change for t, (before, change) in enumerate(zip(decayed, changes, strict=True))]
     made = np.stack([(q[:, t] * state).sum(axis=-2) for t, state in enumerate(states)], axis=1)
     return made, np.asarray(states[-1])
 
 
-def _pulled(place: int, dims: Sequence[Dims], _: Device, blocks: Sequence[Block]) -> Block:
+def _pulled(place: int, dims: Sequence[Dims], _: Device, blocks: Sequence[Block], *, delta: bool = True) -> Block:
     """The cotangent of one operand, in its own dims."""
-    operands, decayed, changes = _states(dims, blocks[1:])
+    operands, decayed, changes = _states(dims, blocks[1:], delta=delta)
     q, k, v, g, strength = operands
     dy, ahead = _laid(READ, blocks[0]), np.zeros_like(decayed[0])
     each = []
@@ -70,11 +72,11 @@ def _pulled(place: int, dims: Sequence[Dims], _: Device, blocks: Sequence[Block]
         ahead = ahead + q[:, t] * dy[:, t]
         of_change = (k[:, t] * ahead).sum(axis=-2, keepdims=True)
         of_value = strength[:, t] * of_change
-        found = (k[:, t] * before).sum(axis=-2, keepdims=True)
-        of_state = ahead - k[:, t] * of_value
+        found = (k[:, t] * before).sum(axis=-2, keepdims=True) if delta else 0
+        of_state = ahead - k[:, t] * of_value if delta else ahead
         cotangents = (
             state * dy[:, t],
-            ahead * change - before * of_value,
+            ahead * change - (before * of_value if delta else 0),
             of_value,
             of_state * before,
             of_change * (v[:, t] - found),

@@ -1,10 +1,12 @@
-"""Linear attention by a gated delta rule: short convolutions over tokens, a recurrence with a state, a gated norm.
+"""Linear attention: short convolutions over tokens, a recurrence with a state, a gated norm.
 
-Sources: Yang et al. (2024), arXiv 2412.06464, as Qwen3-Next has it; Kimi Linear (2025), arXiv 2510.26692.
+Sources: Yang et al. (2024), arXiv 2412.06464, as Qwen3-Next has it; Kimi Linear (2025), arXiv 2510.26692; Dao and Gu
+(2024), arXiv 2405.21060, as state-spaces/mamba's Mamba2 has it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tpsim.program.blocks.norm import norm
@@ -35,14 +37,18 @@ def parameters(block: Linear, _: Practice) -> Iterator[Parameter]:
     for name, dims in ROWS.items():
         yield Parameter(f"W{name}", ("h", *dims), "attention")
         yield Parameter(f"taps_{name}", ("lw", *dims), "attention", first=dims)
+        if block.rule == "mamba2":
+            yield Parameter(f"taps_bias_{name}", dims, "attention")
     yield Parameter("Wstrength", ("h", *HEADS), "attention")
-    for name, dims in (("decay", _decays(block)), ("open", ROWS["v"])):
+    for name, dims in (*((("decay", _decays(block)),) if block.rule != "mamba2" else ()), ("open", ROWS["v"])):
         if block.rank:
             yield Parameter(f"W{name}_down", ("h", "lu"), "attention")
         yield Parameter(f"W{name}", ("lu" if block.rank else "h", *dims), "attention")
     yield Parameter("decay_rate", HEADS, "attention")
     yield Parameter("decay_bias", _decays(block), "attention")
-    yield Parameter("gain_state", ("lo",), "attention")
+    if block.rule == "mamba2":
+        yield Parameter("skip", HEADS, "attention")
+    yield Parameter("gain_state", ROWS["v"] if block.rule == "mamba2" else ("lo",), "attention")
     yield Parameter("Wo", ("h", *ROWS["v"]), "attention", first=("h",))
 
 
@@ -58,13 +64,15 @@ def write(text: Text, block: Linear, x: Array) -> Array:
         rows = projected(text, x)
     operands = headed(text, block, x, {name: convolved(text, name, row) for name, row in rows.items()})
     with text.inside("attention", "block", "recurrence"):
-        read = recurrence(text.trace, "attention.read", *operands)
+        read = recurrence(text.trace, "attention.read", *operands, delta=block.rule != "mamba2")
+        read = _skipped(text, read, operands[2])
     return ended(text, block, x, read)
 
 
 def serve(text: Served, block: Linear, x: Array) -> Array:
     """The same of inference: what tokens before have left is read, and changed, where it lies: split as heads are."""
-    trace, stepped = text.trace, text.serving.phase == "decode"
+    trace = text.trace
+    delta, stepped = block.rule != "mamba2", text.serving.phase == "decode"
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "linear attention reads the normed stream", name="attention.in")
         rows = projected(text, x)
@@ -75,8 +83,9 @@ def serve(text: Served, block: Linear, x: Array) -> Array:
             lie = [trace.pin(operand, "heads", "the state takes them where it lies") for operand in operands]
         with text.inside("attention", "heads", "recurrence"):
             before = [text.held("S")] if text.serving.cached else []
-            read = recurrence(trace, "attention.read", *lie, *before, stepped=stepped)
-            behind = recurrence(trace, "attention.state", *lie, *before, ends=True, stepped=stepped, dtype=STATISTIC)
+            state = partial(recurrence, trace, delta=delta, stepped=stepped)
+            read = _skipped(text, state("attention.read", *lie, *before), lie[2])
+            behind = state("attention.state", *lie, *before, ends=True, dtype=STATISTIC)
             text.keep("S", behind)
         with text.inside("attention", "block"):
             read = trace.pin(read, "block", "")
@@ -119,12 +128,14 @@ def convolved(text: Text, name: str, x: Array, before: Array | None = None) -> A
         if before:
             earlier = trace.index("taps_before", ("lw", "s", "lp"), x.dtype)
             reached = trace.lin(f"{name}.all", reached, trace.einsum(f"{name}.earlier", reached.dims, before, earlier))
-        mixed = trace.einsum(f"{name}.mixed", ("b", "s", *dims), reached, text.use(f"taps_{name}"))
+        mixed = text.linear(f"{name}.mixed", ("b", "s", *dims), reached, f"taps_{name}", f"taps_bias_{name}")
         return trace.map(f"attention.{name}", "silu", mixed)
 
 
 def headed(text: Text, block: Linear, x: Array, rows: Mapping[str, Array]) -> tuple[Array, ...]:
-    """What the recurrence reads: queries and keys of length one, values, decays, strengths."""
+    """What the recurrence reads: queries and keys, of a delta rule of length one; values, decays, strengths."""
+    if block.rule == "mamba2":
+        return (rows["q"], rows["k"], rows["v"], *_stepped(text, x))
     with text.inside("attention", "block"):
         decay = _in_steps(text, block, x, "decay", _decays(block))
         strength = text.linear("attention.strength", ("b", "s", *HEADS), x, "Wstrength")
@@ -159,17 +170,45 @@ def _gates(text: Text, decay: Array, strength: Array) -> tuple[Array, Array]:
         return log, trace.map("attention.strengths", "sigmoid", strength)
 
 
-def ended(text: Text, block: Linear, x: Array, read: Array) -> Array:
-    """What tokens have read, normed by head, gated by what the stream says, and brought to the stream."""
+def _stepped(text: Text, x: Array) -> tuple[Array, Array]:
+    """Logarithms of decays, -exp(rate) * step, and strengths, which are steps of time: softplus(step + bias)."""
     trace = text.trace
     with text.inside("attention", "block"):
-        read = trace.pin(read, "block", "") if read.region != "block" else read
+        step = text.linear("attention.strength", ("b", "s", *HEADS), x, "Wstrength")
+    with text.inside("attention", "block", "gates"):
+        step = trace.map("decay.step", "softplus", trace.lin("decay.biased", step, text.use("decay_bias")))
+        step = trace.lin("attention.strengths", step, dtype=STATISTIC)
+        fallen = trace.map("decay.fallen", "mul", step, trace.map("decay.rate", "exp", text.use("decay_rate")))
+        return trace.lin("attention.log_decay", fallen, scales=(MINUS,), dtype=STATISTIC), step
+
+
+def _skipped(text: Text, read: Array, v: Array) -> Array:
+    """What is read with a share of the token's own value, by head, where there is one: by the same kernel."""
+    if not text.has("skip"):
+        return read
+    own = text.trace.map("attention.own", "mul", v, text.use("skip"))
+    return text.trace.lin("attention.skipped", read, own)
+
+
+def ended(text: Text, block: Linear, x: Array, read: Array) -> Array:
+    """What tokens have read, normed and gated by what the stream says, and brought to the stream.
+
+    Mamba's norm is of all heads of a key head together, behind the gate.
+    """
+    with text.inside("attention", "block"):
+        read = text.trace.pin(read, "block", "") if read.region != "block" else read
         gate = _in_steps(text, block, x, "open", ROWS["v"])
-    normed = norm(text, read, "state", dims=("lo",), region="block", kind="rmsnorm")
-    with text.inside("norm", "block", "norm.state"):
-        if block.rule == "gated_delta":
-            made = trace.map("state.gated", "swiglu", gate, normed)
-        else:
-            made = trace.map("state.gated", "mul", trace.map("state.open", "sigmoid", gate), normed)
+    if block.rule == "mamba2":
+        made = norm(text, _opened(text, block, gate, read), "state", dims=("lr", "lo"), region="block", kind="rmsnorm")
+    else:
+        made = _opened(text, block, gate, norm(text, read, "state", dims=("lo",), region="block", kind="rmsnorm"))
     with text.inside("attention", "block"):
         return text.linear("attention.out", ("b", "s", "h"), made, "Wo")
+
+
+def _opened(text: Text, block: Linear, gate: Array, x: Array) -> Array:
+    """What a gate leaves of it, by the kernel of the norm: its SiLU times that, of Kimi its sigmoid."""
+    with text.inside("norm", "block", "norm.state"):
+        if block.rule == "kda":
+            return text.trace.map("state.gated", "mul", text.trace.map("state.open", "sigmoid", gate), x)
+        return text.trace.map("state.gated", "swiglu", gate, x)
