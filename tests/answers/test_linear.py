@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from tpsim.quantity.errors import InputError
 from tpsim.reference import recurrence as reference
 from tpsim.reference.functions import INDEX
 
+CONFIGS = Path(__file__).parents[1] / "data" / "hf"
 DELTA, KDA = "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
+GROUPS, GROUP = (str(CONFIGS / f"{name}.json") for name in ("nemotron-3-nano-30b", "granite-4.0-h-small"))
 LAYERS, HEADS, KEY_HEADS, DIM, TAPS, CHUNK = 36, 32, 16, 128, 4, 64
 TRAIN = {"global_batch": 64, "seq": 4096, "dtype": "bf16"}
 DECODE = {"kind": "decode", "batch": 64, "context": 4096, "dtype": "bf16"}
@@ -60,7 +63,7 @@ def operands(dims, seed=0):
     return [*drawn[:3], -np.abs(drawn[3]), 1 / (1 + np.exp(-drawn[4]))]
 
 
-def in_one_go(q, k, v, g, strength):
+def in_one_go(q, k, v, g, strength, *, delta=True):
     """The same as products of all tokens with all: what a token writes is solved for, not run through."""
     g = g if g.ndim == 5 else np.repeat(g[..., None], WIDE, axis=-1)
     fallen = np.cumsum(g, axis=1)
@@ -68,29 +71,33 @@ def in_one_go(q, k, v, g, strength):
     met = np.einsum("bsgd,btgd,bstgrd->bgrst", k, k, between) * np.tri(TOKENS, k=-1)
     seen = np.einsum("bsgd,btgd,bstgrd->bgrst", q, k, between) * np.tri(TOKENS)
     scaled = np.moveaxis(strength, 1, -1)  # b g r s
-    written = np.linalg.solve(
-        np.eye(TOKENS) + scaled[..., None] * met, scaled[..., None] * np.einsum("bsgro->bgrso", v)
-    )
+    found = np.eye(TOKENS) + scaled[..., None] * met * delta
+    written = np.linalg.solve(found, scaled[..., None] * np.einsum("bsgro->bgrso", v))
     return np.einsum("bgrst,bgrto->bsgro", seen, written)
 
 
-@pytest.mark.parametrize("dims", [DIMS, BY_KEY], ids=["decays by head", "decays by key dim"])
-def test_token_after_token_is_what_solving_for_all_of_them_gives(dims):
+RULES = pytest.mark.parametrize(
+    ("dims", "delta"), [(DIMS, True), (BY_KEY, True), (DIMS, False)], ids=["gated_delta", "kda", "mamba2"]
+)
+
+
+@RULES
+def test_token_after_token_is_what_solving_for_all_of_them_gives(dims, delta):
     drawn = operands(dims)
-    read, _ = reference._run(dims, drawn)
-    assert np.allclose(read, in_one_go(*drawn), rtol=1e-12, atol=1e-13)
+    read, _ = reference._run(dims, drawn, delta=delta)
+    assert np.allclose(read, in_one_go(*drawn, delta=delta), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize("dims", [DIMS, BY_KEY], ids=["decays by head", "decays by key dim"])
-def test_a_cotangent_is_what_a_small_change_of_its_operand_does(dims, place):
+@RULES
+def test_a_cotangent_is_what_a_small_change_of_its_operand_does(dims, delta, place):
     drawn, dy = operands(dims), np.random.default_rng(1).normal(size=(BATCH, TOKENS, KEYS, VALUES, MADE))
-    pulled = reference._pulled(place, dims, (), [dy, *drawn])
+    pulled = reference._pulled(place, dims, (), [dy, *drawn], delta=delta)
     change = np.random.default_rng(2).normal(size=drawn[place].shape)
     ends = []
     for step in (1e-6, -1e-6):
         moved = [x + step * change if at == place else x for at, x in enumerate(drawn)]
-        ends.append((reference._run(dims, moved)[0] * dy).sum())
+        ends.append((reference._run(dims, moved, delta=delta)[0] * dy).sum())
     assert (pulled * change).sum() == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
 
 
@@ -115,6 +122,37 @@ def test_forward_flops_are_those_of_the_closed_form_and_backward_has_twice_as_ma
     assert kernel(plan).flops(plan.sizes) == HEADS * head
     assert kernel(plan, "B").flops(plan.sizes) == 2 * HEADS * head
     assert kernel(plan).useful_flops(plan.sizes) == 8 * HEADS * head
+
+
+def test_without_a_delta_rule_heads_share_the_products_of_their_key_head():
+    """By hand: of 64 heads of 64 numbers in 8 groups with states of 128, in chunks of 128 tokens."""
+    plan = tpsim.plan(asked(model=GROUPS))
+    tokens = 4096 * 64 // 8
+    heads = 64 * (2 * 2 * 128 * 64 + 128 * 64)  # into the state, out of it, and within a chunk
+    groups = 8 * 128 * 128
+    assert kernel(plan).flops(plan.sizes) == tokens * (heads + groups)
+    assert kernel(plan, "B").flops(plan.sizes) == 2 * tokens * (heads + groups)
+
+
+def test_a_scan_by_chunks_moves_states_and_squares_in_full_precision():
+    """By state-spaces/mamba's forward: states of chunks, these in turn, products of keys and queries."""
+    plan = tpsim.plan(asked(model=GROUPS))
+    one, tokens, chunk = kernel(plan), 4096 * 64 // 8, 128
+    keys, values = 2 * 8 * 128, 2 * 64 * 64
+    states, squares = 64 * 128 * 64 / chunk, 4 * 8 * chunk
+    made, in_turn, products = keys + values + 4 * states, 6 * states, 2 * keys + 2 * squares + 2 * states
+    assert one.passed_bytes(plan.sizes) == tokens * (made + in_turn + products)
+    assert (len(one.passes), len(kernel(plan, "B").passes)) == (3, 12)
+
+
+def test_heads_of_one_key_head_are_split_and_share_its_keys():
+    """Granite: all heads read one group, so that its keys are on every device and a norm owes a sum."""
+    plan = tpsim.plan(asked(model=GROUP, mesh={"data": 2, "tensor": 4}, dp="data", tp="tensor"))
+    assert plan.question.layout.table["*"]["lr"] == ("tensor",)
+    assert "lg" not in plan.question.layout.table["*"]
+    owed = [row for row in plan.rows if row.array == "state.squares" and row.phase == "forward"]
+    assert owed
+    assert {row.collective for row in owed} == {"all_reduce"}
 
 
 def test_a_step_of_decoding_is_one_chunk_of_its_own_tokens():
@@ -210,7 +248,7 @@ LAID = {
 }
 
 
-@pytest.mark.parametrize("model", [DELTA, KDA])
+@pytest.mark.parametrize("model", [DELTA, KDA, GROUPS, GROUP], ids=["delta", "kda", "groups", "one group"])
 @pytest.mark.parametrize("name", LAID)
 def test_training_on_devices_is_as_on_one(name, model):
     even = {"pipeline": {"layers": "nearly-even"}} if name == "stages" else {}
@@ -232,10 +270,11 @@ WORK = {
 }
 
 
+@pytest.mark.parametrize("model", [DELTA, GROUP], ids=["delta", "one group"])
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("name", SERVED)
-def test_inference_on_devices_is_as_on_one_and_decoding_as_a_prompt(name, work):
-    checked = verify({**asked(WORK[work]), "mesh": SMALL["mesh"], "layout": SERVED[name]})
+def test_inference_on_devices_is_as_on_one_and_decoding_as_a_prompt(name, work, model):
+    checked = verify({**asked(WORK[work], model), "mesh": SMALL["mesh"], "layout": SERVED[name]})
     assert checked.ok, checked
 
 
@@ -255,8 +294,9 @@ def test_a_state_that_does_not_fall_is_caught_by_decoding(monkeypatch):
     """Once it is handed on, and nowhere else: a prompt runs through all tokens at once."""
     right = reference._states
 
-    def kept(dims, blocks):
-        return right(dims, [*blocks[:3], 0 * blocks[3], *blocks[4:]]) if len(blocks) > 5 else right(dims, blocks)
+    def kept(dims, blocks, **how):
+        handed_on = len(blocks) > 5
+        return right(dims, [*blocks[:3], 0 * blocks[3], *blocks[4:]] if handed_on else blocks, **how)
 
     monkeypatch.setattr(reference, "_states", kept)
     checked = verify({**asked(DECODE), **SMALL})
@@ -266,8 +306,8 @@ def test_a_state_that_does_not_fall_is_caught_by_decoding(monkeypatch):
 def test_a_wrong_pullback_is_caught_by_differences(monkeypatch):
     right = reference._pulled
 
-    def doubled(place, dims, device, blocks):
-        return right(place, dims, device, blocks) * (2 if place == 3 else 1)
+    def doubled(place, *asked, **how):
+        return right(place, *asked, **how) * (2 if place == 3 else 1)
 
     monkeypatch.setattr(reference, "_pulled", doubled)
     checked = verify({**asked(), **SMALL})
@@ -296,10 +336,12 @@ def test_what_is_not_planned_is_refused_by_name():
     drafts = {**DECODE, "speculation": {"tokens": 2, "acceptance": 0.7}}
     assert "linear attention" in refused(asked(drafts), "not-supported-yet")
     split = asked(mesh={"tensor": 32}, tp="tensor")
-    assert "16 key heads of linear attention" in refused(split, "heads-not-divisible")
+    assert "32 heads of 16 key heads" in refused(split, "heads-not-divisible")
 
 
-@pytest.mark.parametrize("changes", [{"key_heads": 3}, {"taps": 0}, {"rule": "mamba"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"key_heads": 3}, {"taps": 0}, {"rule": "mamba"}, {"rule": "mamba2", "rank": 64}], ids=str
+)
 def test_a_block_that_cannot_be_is_refused(tmp_path, changes):
     with pytest.raises(InputError):
         load_model(alone(tmp_path, **changes))

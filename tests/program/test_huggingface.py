@@ -77,6 +77,8 @@ COUNTS = {
     "qwen3.5-35b": (34_660_610_688, 3_454_988_928, 2_946_429_568),
     "qwen3.5-9b": (8_953_803_264, 8_953_803_264, 7_936_684_544),
     "kimi-linear-48b": (49_122_681_728, 3_484_459_904, 3_106_972_544),
+    "nemotron-3-nano-30b": (31_577_940_288, 3_580_076_352, 3_227_754_816),
+    "granite-4.0-h-small": (32_207_337_984, 8_803_121_664, 8_392_079_872),
 }
 """Parameters, those that work for a token, and these without the embedding; sources in tests/data/hf/SOURCES.md."""
 
@@ -107,6 +109,7 @@ STATED = {
     "seed-oss-36b": (36e9, None),
     "granite-3.1-3b-a800m": (None, 0.8e9),
     "qwen3-next-80b": (79_674_391_296, 3_874_929_408),
+    "nemotron-3-nano-30b": (31.6e9, 3.2e9),
 }
 """What sources state, rounded, of all parameters and of those that work for a token (tests/data/hf/SOURCES.md).
 

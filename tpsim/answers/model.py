@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpsim.program.model import Moe, as_stated
+from tpsim.program.model import Moe, NoFeedForward, as_stated
 from tpsim.program.transformer import mtp_count, parameter_count, parameter_counts
 from tpsim.quantity import spec
 from tpsim.quantity.arguments import checked
@@ -127,14 +127,16 @@ def model_show(name_or_path: str | Path) -> ModelResult:
 
 def _row(result: ModelResult) -> dict[str, Any]:
     model = result.read.model
-    *_, ffn = (kind.ffn for kind in model.kinds.values())
+    behind = [kind.ffn for kind in model.kinds.values() if not isinstance(kind.ffn, NoFeedForward)]
+    ffn = behind[-1] if behind else None
+    many = f"{ffn.experts} x " if isinstance(ffn, Moe) else ""
     return {
         "model": model.name,
         "parameters": result.parameters["total"],
         "active": result.active,
         **{name: getattr(model, name) for name in ("hidden", "layers", "heads", "kv_heads", "head_dim")},
-        "ffn": f"{ffn.experts} x {ffn.kind}" if isinstance(ffn, Moe) else ffn.kind,
-        "ffn_hidden": ffn.hidden,
+        "ffn": f"{many}{ffn.kind}" if ffn else "none",
+        "ffn_hidden": ffn.hidden if ffn else 0,
         "vocab": model.vocab,
         "source": result.read.source,
     }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from tpsim.program.config import as_json
 
 if TYPE_CHECKING:
     from tpsim.program.config import Config
@@ -107,6 +110,41 @@ def listed_layers(config: Config, layer: int) -> Mapping[str, Any]:
     return {"linear": {"rule": "kda", **sizes, "taps": part.get("short_conv_kernel_size")}}
 
 
+def mamba_layers(config: Config, layer: int) -> Mapping[str, Any]:
+    """Granite 4: layers as ``layer_types`` has them; an attention is one of softmax."""
+    sizes = {"heads": "n_heads", "key_heads": "n_groups", "key_dim": "d_state", "value_dim": "d_head", "taps": "d_conv"}
+    stated = {name: config.size(f"mamba_{key}") for name, key in sizes.items()}
+    chunk = config.size("mamba_chunk_size", 256)
+    is_linear = config.layer_type(layer, ("attention", "mamba")) == "mamba"
+    return {"linear": {"rule": "mamba2", **stated, "chunk": chunk}} if is_linear else {}
+
+
+def has_experts(config: Config, _: int) -> bool:
+    """Granite 4: all layers, or of a model without experts none."""
+    return config.number("num_local_experts", 0) > 0
+
+
+def patterned(config: Config) -> Sequence[str]:
+    """Nemotron-H: an M or * of its pattern, and the E or - behind it, if one is, for each of its layers.
+
+    Raises InputError for a feed-forward behind none of these, and for other letters.
+    """
+    pattern = str(config.get("hybrid_override_pattern") or "")
+    layers = re.findall(r"[M*][E-]?", pattern)
+    if "".join(layers) != pattern or not layers:
+        message = f"hybrid_override_pattern {as_json(pattern)} is not made of M, *, and E or - behind one of these"
+        config.refuse("hybrid_override_pattern", message, "write it as the model's own code reads it: MEM*E")
+    return layers
+
+
+def mixers(config: Config, layer: int) -> Mapping[str, Any]:
+    """Nemotron-H: Mamba where the pattern has an M, attention without positions where it has a star."""
+    sizes = {"heads": "mamba_num_heads", "key_heads": "n_groups", "key_dim": "ssm_state_size"}
+    sizes |= {"value_dim": "mamba_head_dim", "taps": "conv_kernel", "chunk": "chunk_size"}
+    stated = {name: config.size(key) for name, key in sizes.items()}
+    return {"linear": {"rule": "mamba2", **stated}} if patterned(config)[layer].startswith("M") else {}
+
+
 def _windowed(config: Config, usual: int, *, here: bool) -> Mapping[str, Any]:
     key, value = config.named_value("window")
     size = config.number(key, 0) if value is not None or key in config.data else usual
@@ -128,6 +166,8 @@ class ModelFamily:
     masks      what of attention differs from layer to layer; linear: the fields of a linear one in its place
     sparse     which layers are mixtures of experts; None: no layer is
     moe        fields of `Moe` that the architecture decides; gated: what works for all tokens has a gate
+    layers     gives the layers as tpsim has them, where a config counts what they are made of
+    alone      which layers have no feed-forward; None: all have one
     shared     the key of the hidden size of what works for all tokens, where it is no multiple of an expert's
     others     what `Config` is asked for -> the key that the family has for it
     dense      the key of the hidden size of the layers that are none
@@ -142,13 +182,15 @@ class ModelFamily:
     bias: bool = False
     gated: bool = True
     default: Mapping[str, Any] = field(default_factory=lambda: {"ffn": "silu", "tie_embeddings": False})
-    switches: Mapping[str, bool] = field(default_factory=dict)
+    switches: Mapping[str, bool | str] = field(default_factory=dict)
     flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     widening: int | None = None
     masks: Rule | None = None
     sparse: Rule | None = None
     moe: Mapping[str, Any] = field(default_factory=dict)
     dense: str = ""
+    layers: Callable[[Config], Sequence[str]] | None = None
+    alone: Rule | None = None
     shared: str = ""
     others: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
@@ -268,6 +310,32 @@ FAMILIES: Mapping[str, ModelFamily] = {
         switches={**NO_BIAS, "mlp_bias": False, "use_sliding_window": False},
         masks=some_rotary,
         known={"max_window_layers": ""},
+    ),
+    "granitemoehybrid": ModelFamily(
+        model={"positions": "none"},
+        switches={**NO_BIAS, "mamba_proj_bias": False, "mamba_conv_bias": True, "position_embedding_type": "nope"},
+        default={"ffn": "silu", "tie_embeddings": True},
+        masks=mamba_layers,
+        sparse=has_experts,
+        dense="shared_intermediate_size",
+        shared="shared_intermediate_size",
+        known=dict.fromkeys(("mamba_expand", "normalization_function", "intermediate_size"), ""),
+    ),
+    "nemotron_h": ModelFamily(
+        model={"positions": "none"},
+        gated=False,
+        default={"ffn": "relu2", "tie_embeddings": False},
+        switches={**NO_BIAS, "mlp_bias": False, "mamba_proj_bias": False, "use_bias": False, "use_conv_bias": True},
+        masks=mixers,
+        layers=patterned,
+        sparse=lambda config, layer: patterned(config)[layer].endswith("E"),
+        alone=lambda config, layer: len(patterned(config)[layer]) == 1,
+        moe=DEEPSEEK_V3["moe"],
+        shared="moe_shared_expert_intermediate_size",
+        known={
+            **dict.fromkeys(("expand", "mamba_hidden_act", "mamba_ssm_cache_dtype", "attention_head_dim"), ""),
+            **dict.fromkeys(("use_mamba_kernels", "rescale_prenorm_residual"), ""),
+        },
     ),
     "granite": ModelFamily(switches={"attention_bias": False, "mlp_bias": False}),
     "granitemoe": ModelFamily(switches=NO_BIAS, sparse=every),

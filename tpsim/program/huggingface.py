@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.config import Config, as_json
 from tpsim.program.families import FAMILIES, FEW_BITS, ModelFamily
 from tpsim.program.kinds_file import CYCLES, kind_names, merged
-from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe
+from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe, NoFeedForward
 from tpsim.program.names import NAMES
 from tpsim.quantity.errors import InputError
 
@@ -26,6 +26,7 @@ ACTIVATIONS: Mapping[str, tuple[FeedForward | None, FeedForward | None]] = {
     "gelu_fast": ("geglu", "gelu"),
     "gelu_pytorch_tanh": ("geglu", "gelu"),
     "relu": (None, "relu"),
+    "relu2": (None, "relu2"),
 }
 """Activation -> the feed-forward it makes when gated, and when not (None: `Model` has no such one)."""
 
@@ -63,6 +64,7 @@ class _ConfigReading(Config):
 
     def _model(self) -> Model:
         family, layers = self.family, self.size("layers")
+        layers = len(family.layers(self)) if family.layers else layers
         vocab = self.size("vocab", family.default.get("vocab"))
         learned = family.model.get("positions") == "learned"
         softcap = self.positive("final_logit_softcapping", family.default.get("final_logit_softcapping"))
@@ -112,6 +114,8 @@ class _ConfigReading(Config):
                 },
             )
         )
+        if family.alone and family.alone(self, layer):
+            return LayerKind(attention, NoFeedForward())
         if sparse and self.size("experts"):
             return LayerKind(attention, self._moe())
         widening = family.widening and family.widening * hidden
@@ -213,11 +217,12 @@ class _ConfigReading(Config):
 def _pair(kind: LayerKind) -> tuple[str, str]:
     """What tells kinds of one config apart."""
     own = kind.attention
+    behind = "sparse" if isinstance(kind.ffn, Moe) else "alone" if isinstance(kind.ffn, NoFeedForward) else "dense"
     if own.keeps_state:
-        return "linear", "sparse" if isinstance(kind.ffn, Moe) else "dense"
+        return "linear", behind
     whole = "nope" if isinstance(own, Attention) and not own.rope else "whole"
     mask = own.mask if isinstance(own, Attention) and own.mask != "causal" else whole
-    return mask, "sparse" if isinstance(kind.ffn, Moe) else "dense"
+    return mask, behind
 
 
 def _family(config: Config) -> ModelFamily:

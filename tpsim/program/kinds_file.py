@@ -13,7 +13,18 @@ from pydantic import Discriminator, Field, Tag
 from tpsim.program.dims import LOOPS
 from tpsim.program.kinds import ALIKE, Layers
 from tpsim.program.linear import Linear
-from tpsim.program.model import Attention, FeedForward, Latent, LayerKind, Mlp, Model, Moe, Positions, Positive
+from tpsim.program.model import (
+    Attention,
+    FeedForward,
+    Latent,
+    LayerKind,
+    Mlp,
+    Model,
+    Moe,
+    NoFeedForward,
+    Positions,
+    Positive,
+)
 from tpsim.program.model_file import ModelSourceFields
 from tpsim.quantity.errors import At, InputError, Place, Problem, did_you_mean, unknown
 from tpsim.quantity.spec import Count, Flag, Strict
@@ -50,7 +61,8 @@ Block = Annotated[
     | Annotated[Latent, Tag("mla")]
     | Annotated[Linear, Tag("linear")]
     | Annotated[Mlp, Tag("mlp")]
-    | Annotated[Moe, Tag("moe")],
+    | Annotated[Moe, Tag("moe")]
+    | Annotated[NoFeedForward, Tag("none")],
     Discriminator(_which),
 ]
 
@@ -61,7 +73,7 @@ BLOCKS = {
 }
 """What blocks look like."""
 
-SAID = {"attention": ("gqa", "mla", "linear"), "ffn": ("mlp", "moe")}
+SAID = {"attention": ("gqa", "mla", "linear"), "ffn": ("mlp", "moe", "none")}
 """The fields of which a block has one, and what it says there."""
 
 OTHERWISE = {

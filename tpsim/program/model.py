@@ -17,9 +17,9 @@ from tpsim.quantity.spec import Count, Flag, Strict
 if TYPE_CHECKING:
     from tpsim.program.linear import Linear
 
-FeedForward = Literal["gelu", "relu", "swiglu", "geglu", "swiglu_clamped"]
+FeedForward = Literal["gelu", "relu", "relu2", "swiglu", "geglu", "swiglu_clamped"]
 GATED: frozenset[str] = frozenset({"swiglu", "geglu", "swiglu_clamped"})
-"""Feed-forwards that multiply two projections; swiglu_clamped: that of gpt-oss, with bounds."""
+"""Feed-forwards that multiply two projections; swiglu_clamped: that of gpt-oss, with bounds; relu2: ReLU squared."""
 
 Positions = Literal["rope", "learned", "alibi", "none"]
 """How a model knows where tokens stand; alibi: scores fall with the distance, by head (Press et al. 2022)."""
@@ -141,6 +141,22 @@ class Mlp(Strict):
         return self.model_copy(update={"hidden": dims["f"]})
 
 
+class NoFeedForward(Strict):
+    """None behind an attention that the next one follows (Nemotron-H)."""
+
+    noun: ClassVar[str] = "no feed-forward"
+    ffn: Literal["none"] = "none"
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Of its dims: there are none."""
+        return {}
+
+    def resized(self, _: Mapping[str, int]) -> NoFeedForward:
+        """The same."""
+        return self
+
+
 class Moe(Strict):
     """A mixture of experts: experts n (i as the router scores them), top k of which work for a token; hidden y each.
 
@@ -193,7 +209,7 @@ class LayerKind:
     """A kind of layers: what follows attention in it."""
 
     attention: Attention | Latent | Linear
-    ffn: Mlp | Moe
+    ffn: Mlp | Moe | NoFeedForward
 
     @property
     def sizes(self) -> Mapping[str, int]:

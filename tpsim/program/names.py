@@ -10,7 +10,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "heads": ("num_attention_heads", "n_head"),
     "kv_heads": ("num_key_value_heads",),
     "head_dim": ("head_dim",),
-    "ffn": ("hidden_activation", "hidden_act", "activation_function"),
+    "ffn": ("mlp_hidden_act", "hidden_activation", "hidden_act", "activation_function"),
     "ffn_hidden": ("intermediate_size", "n_inner"),
     "vocab": ("vocab_size",),
     "max_positions": ("n_positions", "max_position_embeddings"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tpsim.program.blocks import norm, vocabulary
 from tpsim.program.dims import DIMS
 from tpsim.program.kinds import counted, further, model_kind
-from tpsim.program.model import Attention, Latent, LayerKind, Mlp, Model, Moe
+from tpsim.program.model import Attention, Latent, LayerKind, Mlp, Model, Moe, NoFeedForward
 from tpsim.program.practice import Practice
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpsim.program.op import Array, Where
     from tpsim.program.text import Parameter, Text
 
-    Block = Attention | Latent | Linear | Mlp | Moe
+    Block = Attention | Latent | Linear | Mlp | Moe | NoFeedForward
 
 WRITTEN: Mapping[str, str] = {"gqa": "attention", "mla": "latent", "linear": "linear", "mlp": "mlp", "moe": "moe"}
 """What a block says that it is -> the module of `blocks` that has its parameters and its text: loaded for models that
@@ -38,9 +38,10 @@ SIDES: Mapping[str, tuple[str, ...]] = {"pre": ("",), "post": ("_out",), "both":
 
 def layer_parameters(model: Model, kind: LayerKind, practice: Practice = Practice()) -> Iterator[Parameter]:  # noqa: B008 - frozen
     """The parameters of one layer."""
-    for block in (kind.attention, kind.ffn):
+    alone = isinstance(kind.ffn, NoFeedForward)
+    for block in (kind.attention,) if alone else (kind.attention, kind.ffn):
         yield from _module(block).parameters(block, practice)
-    for name in ("attention",) if model.shared_norm else ("attention", "mlp"):
+    for name in ("attention",) if model.shared_norm or alone else ("attention", "mlp"):
         for side in SIDES[model.norms]:
             yield from norm.parameters(model, f"{name}{side}", "layer")
 
@@ -66,6 +67,8 @@ def unwritten(model: Model) -> Iterator[str]:
         yield "several modules that predict tokens further on"
     if model.parallel_residual and model.norms != "pre":
         yield "a parallel residual with norms of what blocks make"
+    if model.parallel_residual and any(isinstance(kind.ffn, NoFeedForward) for kind in model.kinds.values()):
+        yield "a parallel residual with no feed-forward in it"
     if model.shared_norm and not model.parallel_residual:
         yield "a norm that blocks share that follow each other"
     if model.positions == "alibi" and any(
@@ -137,6 +140,8 @@ def layer(text: Text, kind: LayerKind, x: Array) -> Array:
             both = text.trace.lin("block.out", attended, fed)
         return text.added(x, both, "residual", "bo", "b2")
     x = _joined(text, x, attended, "attention", "bo")
+    if isinstance(kind.ffn, NoFeedForward):
+        return x
     return _joined(text, x, _written(text, kind.ffn, _read(text, x, "mlp")), "mlp", "b2")
 
 
