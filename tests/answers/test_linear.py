@@ -243,6 +243,13 @@ def test_a_model_of_nothing_else_decodes_as_it_reads(tmp_path):
     assert verify({**asked(DECODE, alone(tmp_path, rule="kda", key_heads=16, rank=64)), **SMALL}).ok
 
 
+@pytest.mark.parametrize("work", [DECODE, {**PROMPT, "cached": 1024}], ids=["decode", "rest of a prompt"])
+def test_a_convolution_of_one_token_has_none_to_keep(tmp_path, work):
+    model = alone(tmp_path, taps=1)
+    assert tpsim.plan(asked(work, model, dp="data")).serve.state_bytes_per_sequence == 8 * 16 * 64 * 64 * 4
+    assert verify({**asked(work, model), **SMALL}).ok
+
+
 @pytest.mark.parametrize("wrong", ["taps_before", "taps_held", "taps_held_before"])
 def test_convolutions_that_lose_what_stood_before_are_caught(monkeypatch, wrong):
     right = INDEX[wrong]
