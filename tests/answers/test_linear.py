@@ -150,6 +150,13 @@ def test_a_state_is_as_large_whatever_was_read():
         assert plan.memory.cache_bytes == 8 * (state + rows + whole * context)
 
 
+def test_the_dtype_of_keys_and_values_is_not_that_of_states():
+    """They are in f32, and what convolutions keep in the dtype of activations."""
+    plain, packed = (tpsim.plan(asked({**DECODE, **more})) for more in ({}, {"cache_dtype": "fp8_128"}))
+    assert packed.serve.cache_bytes_per_token < plain.serve.cache_bytes_per_token
+    assert packed.serve.state_bytes_per_sequence == plain.serve.state_bytes_per_sequence
+
+
 def test_decoding_reads_and_writes_the_state_of_every_sequence():
     plan = tpsim.plan(asked(DECODE))
     one = kernel(plan)
