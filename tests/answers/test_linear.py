@@ -188,6 +188,13 @@ def test_a_state_is_as_large_whatever_was_read():
         assert plan.memory.cache_bytes == 8 * (state + rows + whole * context)
 
 
+def test_the_dtype_of_keys_and_values_is_not_that_of_states():
+    """They are in f32, and what convolutions keep in the dtype of activations."""
+    plain, packed = (tpsim.plan(asked({**DECODE, **more})) for more in ({}, {"cache_dtype": "fp8_128"}))
+    assert packed.serve.cache_bytes_per_token < plain.serve.cache_bytes_per_token
+    assert packed.serve.state_bytes_per_sequence == plain.serve.state_bytes_per_sequence
+
+
 def test_decoding_reads_and_writes_the_state_of_every_sequence():
     plan = tpsim.plan(asked(DECODE))
     one = kernel(plan)
@@ -280,6 +287,13 @@ def test_inference_on_devices_is_as_on_one_and_decoding_as_a_prompt(name, work, 
 
 def test_a_model_of_nothing_else_decodes_as_it_reads(tmp_path):
     assert verify({**asked(DECODE, alone(tmp_path, rule="kda", key_heads=16, rank=64)), **SMALL}).ok
+
+
+@pytest.mark.parametrize("work", [DECODE, {**PROMPT, "cached": 1024}], ids=["decode", "rest of a prompt"])
+def test_a_convolution_of_one_token_has_none_to_keep(tmp_path, work):
+    model = alone(tmp_path, taps=1)
+    assert tpsim.plan(asked(work, model, dp="data")).serve.state_bytes_per_sequence == 8 * 16 * 64 * 64 * 4
+    assert verify({**asked(work, model), **SMALL}).ok
 
 
 @pytest.mark.parametrize("wrong", ["taps_before", "taps_held", "taps_held_before"])

@@ -492,3 +492,43 @@ def test_a_repository_of_hugging_face_is_no_file_and_its_config_is_asked_for(nam
         f"error[no-such-file]: there is no file {name}{near}\n"
         "  = of a model of Hugging Face give its config.json: path/to/config.json"
     )
+
+
+def linear_config(**changes: Any) -> Any:
+    """Kimi Linear with fields of its linear attention changed, or left out (...)."""
+    stated = json.loads((CONFIGS / "kimi-linear-48b.json").read_text())["linear_attn_config"]
+    changed = {key: value for key, value in {**stated, **changes}.items() if value is not ...}
+    return config("kimi-linear-48b", linear_attn_config=changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kda_layers": 3}, "kda_layers: 3 is not a list of whole numbers"),
+        ({"kda_layers": ["1"]}, r"kda_layers: \[\"1\"\] is not a list of whole numbers"),
+        ({"kda_layers": ...}, "layer 1 is in neither of kda_layers and full_attn_layers"),
+        ({"kda_layers": list(range(27))}, "layer 4 is in both of kda_layers and full_attn_layers"),
+        ({"full_attn_layers": []}, "layer 4 is in neither of kda_layers and full_attn_layers"),
+        ({"num_heads": "32"}, 'num_heads: "32" is not a positive whole number'),
+        ({"short_conv_kernel_size": ...}, "the config has no short_conv_kernel_size"),
+        ({"expand_v": 2}, "expand_v: 2: no rule for kimi_linear reads this"),
+    ],
+    ids=str,
+)
+def test_what_kimi_says_of_its_linear_layers_is_read_or_refused(imported: Any, changes: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        imported(linear_config(**changes))
+
+
+def test_key_heads_that_do_not_divide_value_heads_are_refused_where_they_stand(imported: Any) -> None:
+    with pytest.raises(InputError, match="32 value heads are not divisible by 3 key heads") as error:
+        imported(config("qwen3-next-80b", linear_num_key_heads=3))
+    assert error.value.problems[0].place.line > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("kimi-linear-48b", "moe_router_activation_func"), ("deepseek-v3", "scoring_func")]
+)
+def test_scores_that_are_neither_of_two_are_refused(imported: Any, name: str, key: str) -> None:
+    with pytest.raises(InputError, match=f'{key}: "tanh" is neither softmax nor sigmoid'):
+        imported(config(name, **{key: "tanh"}))

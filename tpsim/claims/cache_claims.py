@@ -119,5 +119,7 @@ def _sampled(run: Run) -> Block:
 
 
 def _gap(block: Block, due: Block) -> float:
-    """The largest difference, relative to the largest value."""
+    """The largest difference, relative to the largest value; none where there is nothing to differ."""
+    if not due.size:
+        return 0.0
     return float(np.max(np.abs(block - due)) / np.max(np.abs(due)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from difflib import get_close_matches
 from math import inf
 from typing import Any, NoReturn
@@ -109,12 +110,16 @@ class Config:
             raise InputError.one("bad-config", message, self.place("layer_types", layer), remedy=known)
         return str(types[layer])
 
-    def part(self, key: str) -> Mapping[str, Any]:
-        """A map inside of the config."""
+    def part(self, key: str, known: Collection[str]) -> Config:
+        """A map inside of the config, read as the config is; known: its keys, others are refused."""
         value = self.get(key)
         if not isinstance(value, dict):
             self.refuse(key, f"{key}: {as_json(value)} is not a map of sizes", "write { ... }")
-        return value
+        for other in (other for other in value if other not in known):
+            self.refuse_key((*self.path, key, other), value[other])
+        inner = copy(self)
+        inner.path, inner.data, inner.read = (*self.path, key), value, set()
+        return inner
 
     def named_value(self, name: str) -> tuple[str, Any]:
         """The key that this config uses for `name` and its value; (preferred key, None) when it has none."""

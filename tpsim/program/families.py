@@ -102,12 +102,21 @@ def every_fourth(config: Config, layer: int) -> Mapping[str, Any]:
 
 def listed_layers(config: Config, layer: int) -> Mapping[str, Any]:
     """Kimi: layers that are listed, the first as 1; gates and decays in two steps by way of as many as a head has."""
-    part = config.part("linear_attn_config")
-    if layer + 1 not in part.get("kda_layers", ()):
+    part = config.part("linear_attn_config", (*KIMI_LAYERS, "num_heads", "head_dim", "short_conv_kernel_size"))
+    listed = [key for key in KIMI_LAYERS if layer + 1 in part.whole_numbers(key)]
+    if len(listed) != 1:
+        where = "both" if listed else "neither"
+        message = f"layer {layer + 1} is in {where} of {' and '.join(KIMI_LAYERS)}"
+        part.refuse((listed or KIMI_LAYERS)[0], message, "list each layer in one of them, the first as 1")
+    if listed != ["kda_layers"]:
         return {}
-    heads, dim = part.get("num_heads"), part.get("head_dim")
+    heads, dim = part.size("num_heads"), part.size("head_dim")
     sizes = {"heads": heads, "key_heads": heads, "key_dim": dim, "value_dim": dim, "rank": dim}
-    return {"linear": {"rule": "kda", **sizes, "taps": part.get("short_conv_kernel_size")}}
+    return {"linear": {"rule": "kda", **sizes, "taps": part.size("short_conv_kernel_size")}}
+
+
+KIMI_LAYERS = ("kda_layers", "full_attn_layers")
+"""Where Kimi lists its layers: those of linear attention, and those that read all tokens."""
 
 
 def mamba_layers(config: Config, layer: int) -> Mapping[str, Any]:

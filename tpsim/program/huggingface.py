@@ -126,14 +126,13 @@ class _ConfigReading(Config):
         """The linear attention of a layer, if that is one."""
         if "linear" not in masks:
             return None
-        from pydantic import ValidationError
-
         from tpsim.program.linear import Linear
 
-        try:
-            return Linear(**masks["linear"])
-        except ValidationError as error:
-            self.refuse("linear_attn_config", f"sizes of linear attention: {error.errors()[0]['msg']}", "whole numbers")
+        sizes = masks["linear"]
+        if sizes["heads"] % sizes["key_heads"]:
+            message = f"{sizes['heads']} value heads are not divisible by {sizes['key_heads']} key heads"
+            self.refuse("linear_num_key_heads", message, "every key head serves as many value heads")
+        return Linear(**sizes)
 
     def _switched_on(self) -> dict[str, Any]:
         on = [fields for key, fields in self.family.flags.items() if self.flag(key, default=False)]
@@ -158,7 +157,7 @@ class _ConfigReading(Config):
         groups = {"groups": self.number(self._key("n_group"), 0), "top_groups": self.number("topk_group", 0)}
         normalise = self._key("norm_topk_prob")
         stated = {
-            "score": self.get(self._key("scoring_func")),
+            "score": self._score(),
             "normalise": None if self.get(normalise) is None else self.flag(normalise, default=True),
             **({} if self.get("topk_method") == "greedy" else groups),
             "shared": shared,
@@ -167,6 +166,14 @@ class _ConfigReading(Config):
         known |= {"normalise": False} if stated["normalise"] is False else {}
         known |= {"shared_gate": False} if "shared_gate" in known and not shared else {}
         return Moe(experts=self.size("experts"), top=self.size("top"), hidden=hidden, **known)
+
+    def _score(self) -> str | None:
+        """What makes scores of a router's logits; None where the config leaves it out."""
+        key = self._key("scoring_func")
+        value: str | None = self.get(key)
+        if value not in (None, "softmax", "sigmoid"):
+            self.refuse(key, f"{key}: {as_json(value)} is neither softmax nor sigmoid", "no other is modelled")
+        return value
 
     def _key(self, usual: str) -> str:
         """The key that the family has for one that others have."""

@@ -129,8 +129,9 @@ def _caches(
         with trace.at(where):
             block = model.kinds[model_kind(where.kind)].attention
             region = "heads" if block.keeps_state else "cache"
+            usual = dtypes.activations if block.keeps_state else dtypes.cache or dtypes.activations
             for name, dims in caches_of(block).items():
-                dtype = CACHED.get(name) or dtypes.cache or dtypes.activations
+                dtype = CACHED.get(name, usual)
                 caches[name, layer] = trace.leaf(f"cache.{name}", dims, region, dtype, "cache")
     return caches
 
