@@ -98,7 +98,7 @@ def _continued(text: Served, name: str, x: Array) -> Array:
     with text.inside("attention", "heads"):
         x = trace.pin(x, "heads", "its convolution keeps the last tokens where the state lies")
     made = convolved(text, name, x, text.held(cached) if text.serving.cached else None)
-    with text.inside("attention", "heads", f"convolution.{name}"):
+    with text.inside("attention", "heads", "convolution"):
         kept = ("b", "lpe", *dims)
         rows = trace.rename(f"{name}.rows", x, "s", "lt")
         last = trace.einsum(f"{name}.last", kept, rows, trace.index("taps_held", ("lt", "lpe"), x.dtype))
@@ -120,7 +120,7 @@ def convolved(text: Text, name: str, x: Array, before: Array | None = None) -> A
     before  the last tokens before the first one, where there are any
     """
     trace, dims = text.trace, ROWS[name]
-    with text.inside("attention", x.region, f"convolution.{name}"):
+    with text.inside("attention", x.region, "convolution"):
         rows = trace.rename(f"{name}.rows", x, "s", "lt")
         reached = trace.einsum(
             f"{name}.reached", ("b", "lw", "s", *dims), rows, trace.index("taps", ("lw", "s", "lt"), x.dtype)
@@ -150,10 +150,19 @@ def _in_steps(text: Text, block: Linear, x: Array, name: str, dims: tuple[str, .
     return text.linear(f"attention.{name}", ("b", "s", *dims), x, f"W{name}")
 
 
+def _kernel(text: Text, name: str) -> str:
+    """The kernel in which what is made ahead of the recurrence is: that of the recurrence itself in decoding.
+
+    Source: vLLM, fla/ops/fused_recurrent.py and fused_sigmoid_gating.py; state-spaces/mamba, selective_state_update.py.
+    """
+    serving = getattr(text, "serving", None)
+    return "recurrence" if serving and serving.phase == "decode" else name
+
+
 def _unit(text: Text, name: str, x: Array) -> Array:
     """Queries or keys brought to length one; queries to the root of a key dim's share."""
     trace = text.trace
-    with text.inside("norm", x.region, f"norm.{name}"):
+    with text.inside("norm", x.region, _kernel(text, "norm.heads")):
         squares = trace.einsum(f"{name}.squares", x.dims[:-1], trace.map(f"{name}.square", "square", x))
         squares = trace.settled(squares, "a norm divides by the whole sum")
         unit = trace.map(f"{name}.unit", "unit", x, trace.lin(f"{name}.variance", squares, dtype=STATISTIC))
@@ -163,7 +172,7 @@ def _unit(text: Text, name: str, x: Array) -> Array:
 def _gates(text: Text, decay: Array, strength: Array) -> tuple[Array, Array]:
     """Logarithms of decays, never above none: -exp(rate) * softplus(decay + bias); and strengths between 0 and 1."""
     trace = text.trace
-    with text.inside("attention", "block", "gates"):
+    with text.inside("attention", "block", _kernel(text, "gates")):
         soft = trace.map("decay.soft", "softplus", trace.lin("decay.biased", decay, text.use("decay_bias")))
         fallen = trace.map("decay.fallen", "mul", soft, trace.map("decay.rate", "exp", text.use("decay_rate")))
         log = trace.lin("attention.log_decay", fallen, scales=(MINUS,), dtype=STATISTIC)
@@ -175,7 +184,7 @@ def _stepped(text: Text, x: Array) -> tuple[Array, Array]:
     trace = text.trace
     with text.inside("attention", "block"):
         step = text.linear("attention.strength", ("b", "s", *HEADS), x, "Wstrength")
-    with text.inside("attention", "block", "gates"):
+    with text.inside("attention", "block", _kernel(text, "gates")):
         step = trace.map("decay.step", "softplus", trace.lin("decay.biased", step, text.use("decay_bias")))
         step = trace.lin("attention.strengths", step, dtype=STATISTIC)
         fallen = trace.map("decay.fallen", "mul", step, trace.map("decay.rate", "exp", text.use("decay_rate")))
