@@ -121,7 +121,7 @@ DIMS: Mapping[str, Dim] = {
     "di": Dim("index_dim", "head dim of an indexer", split=False),
     "die": Dim("index_dim", "head dim of an indexer under rotation", split=False),
     "lg": Dim("key_heads", "heads of queries and keys of linear attention"),
-    "lr": Dim("values_per_key", "value heads per head of queries and keys", split=False),
+    "lr": Dim("values_per_key", "value heads per head of queries and keys"),
     "ld": Dim("key_dim", "head dim of queries and keys of linear attention"),
     "lo": Dim("state_value_dim", "head dim of values of linear attention"),
     "lw": Dim("taps", "tokens that a convolution reads for one", split=False),
