@@ -240,6 +240,34 @@ def test_the_peak_of_products_of_layers_in_few_bits_is_not_that_of_a_state():
     assert took[0] == took[1]
 
 
+def test_zero_shards_all_but_what_decays_are_made_of(tmp_path):
+    """Taps of convolutions and the gain of a state have no dim of the stream: they are cut by those of a head."""
+    path = alone(tmp_path)
+    whole, cut = (tpsim.plan(asked(model=path, dp="data", zero=zero)).memory.parameters_bytes for zero in (0, 3))
+    left = 8 * 2 * 16 * 2  # rates and biases of 8 layers, a number in bf16 for each head
+    assert cut == (whole - left) / 8 + left
+
+
+def test_what_a_convolution_makes_is_dropped_without_the_product_that_it_reads(tmp_path):
+    """They were of one name: dropping one was to multiply once more for the other."""
+    scenario = asked(model=alone(tmp_path), dp="data")
+    whole, drop = tpsim.plan(scenario), {"drop": ["q.convolved", "k.convolved", "v.convolved"]}
+    less = tpsim.plan({**scenario, "recompute": drop})
+    made = 4096 * 64 // 8 * (2 * 8 + 16) * 64 * 2
+    assert whole.memory.kept_bytes - less.memory.kept_bytes == 8 * made
+    assert less.step.flops_per_device == whole.step.flops_per_device
+
+
+def test_tensor_parallelism_splits_states_and_what_changes_them(tmp_path):
+    path, plans = alone(tmp_path), []
+    for ways in (1, 4):
+        mesh = {"data": 8 // ways, "tensor": ways}
+        plans.append(tpsim.plan(asked({**DECODE, "batch": 64 // ways}, path, mesh, dp="data", tp="tensor")))
+    one, four = plans
+    assert one.memory.cache_bytes == 4 * four.memory.cache_bytes
+    assert kernel(one).flops(one.sizes) == 4 * kernel(four).flops(four.sizes)
+
+
 # Runs --------------------------------------------------------------------------------------------------------------
 
 LAID = {
