@@ -268,6 +268,17 @@ def test_tensor_parallelism_splits_states_and_what_changes_them(tmp_path):
     assert kernel(one).flops(one.sizes) == 4 * kernel(four).flops(four.sizes)
 
 
+def test_chips_that_share_a_key_head_each_multiply_its_queries_and_keys(tmp_path):
+    """Products of queries and keys are of a key head, of which each chip has all that it needs for its values."""
+    path = alone(tmp_path, rule="mamba2", heads=16, key_heads=1, chunk=64)
+    plan = tpsim.plan(asked(model=path, mesh={"data": 2, "tensor": 4}, dp="data", tp="tensor"))
+    tokens = 4096 * 64 // 2
+    of_values, of_keys = tokens * 16 * (4 * 64 * 64 + 64 * 64), tokens * 64 * 64
+    assert kernel(plan).flops(plan.sizes) == of_values / 4 + of_keys
+    assert kernel(plan, "B").flops(plan.sizes) == 2 * (of_values / 4 + of_keys)
+    assert kernel(plan).useful_flops(plan.sizes) == 2 * (of_values + of_keys)
+
+
 # Runs --------------------------------------------------------------------------------------------------------------
 
 LAID = {
