@@ -230,13 +230,11 @@ def alone(folder, **changes):
 
 
 def test_the_peak_of_products_of_layers_in_few_bits_is_not_that_of_a_state():
-    plans = [tpsim.plan(asked({**PROMPT, "dtype": dtype})) for dtype in ("bf16", "fp8_128")]
-    took = [
-        kernel_s(
-            kernel(plan), plan.sizes, plan.question.machine, plan.question.products, plan.question.matmul_efficiency
-        )
-        for plan in plans
-    ]
+    """At a share of the peak so small that no kernel is bound by its bytes."""
+    took = []
+    for dtype in ("bf16", "fp8_128"):
+        plan = tpsim.plan(asked({**PROMPT, "dtype": dtype}))
+        took.append(kernel_s(kernel(plan), plan.sizes, plan.question.machine, plan.question.products, 0.01))
     assert took[0] == took[1]
 
 
