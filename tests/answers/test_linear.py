@@ -203,6 +203,7 @@ def test_decoding_reads_and_writes_the_state_of_every_sequence():
     assert sum(local_bytes(x, plan.sizes) for x in held) == 2 * 8 * HEADS * DIM * DIM * 4
     assert one.memory_bytes(plan.sizes) > 0.99 * 2 * 8 * HEADS * DIM * DIM * 4
     assert one.passes == ()
+    assert not one.fused  # what is read and the state behind it are made by one kernel that is no attention
 
 
 def test_a_layer_of_linear_attention_takes_as_long_at_any_context(tmp_path):
