@@ -203,6 +203,7 @@ def test_decoding_reads_and_writes_the_state_of_every_sequence():
     assert sum(local_bytes(x, plan.sizes) for x in held) == 2 * 8 * HEADS * DIM * DIM * 4
     assert one.memory_bytes(plan.sizes) > 0.99 * 2 * 8 * HEADS * DIM * DIM * 4
     assert one.passes == ()
+    assert not one.fused  # what is read and the state behind it are made by one kernel that is no attention
 
 
 def test_a_layer_of_linear_attention_takes_as_long_at_any_context(tmp_path):
@@ -230,14 +231,51 @@ def alone(folder, **changes):
 
 
 def test_the_peak_of_products_of_layers_in_few_bits_is_not_that_of_a_state():
-    plans = [tpsim.plan(asked({**PROMPT, "dtype": dtype})) for dtype in ("bf16", "fp8_128")]
-    took = [
-        kernel_s(
-            kernel(plan), plan.sizes, plan.question.machine, plan.question.products, plan.question.matmul_efficiency
-        )
-        for plan in plans
-    ]
+    """At a share of the peak so small that no kernel is bound by its bytes."""
+    took = []
+    for dtype in ("bf16", "fp8_128"):
+        plan = tpsim.plan(asked({**PROMPT, "dtype": dtype}))
+        took.append(kernel_s(kernel(plan), plan.sizes, plan.question.machine, plan.question.products, 0.01))
     assert took[0] == took[1]
+
+
+def test_zero_shards_all_but_what_decays_are_made_of(tmp_path):
+    """Taps of convolutions and the gain of a state have no dim of the stream: they are cut by those of a head."""
+    path = alone(tmp_path)
+    whole, cut = (tpsim.plan(asked(model=path, dp="data", zero=zero)).memory.parameters_bytes for zero in (0, 3))
+    left = 8 * 2 * 16 * 2  # rates and biases of 8 layers, a number in bf16 for each head
+    assert cut == (whole - left) / 8 + left
+
+
+def test_what_a_convolution_makes_is_dropped_without_the_product_that_it_reads(tmp_path):
+    """They were of one name: dropping one was to multiply once more for the other."""
+    scenario = asked(model=alone(tmp_path), dp="data")
+    whole, drop = tpsim.plan(scenario), {"drop": ["q.convolved", "k.convolved", "v.convolved"]}
+    less = tpsim.plan({**scenario, "recompute": drop})
+    made = 4096 * 64 // 8 * (2 * 8 + 16) * 64 * 2
+    assert whole.memory.kept_bytes - less.memory.kept_bytes == 8 * made
+    assert less.step.flops_per_device == whole.step.flops_per_device
+
+
+def test_tensor_parallelism_splits_states_and_what_changes_them(tmp_path):
+    path, plans = alone(tmp_path), []
+    for ways in (1, 4):
+        mesh = {"data": 8 // ways, "tensor": ways}
+        plans.append(tpsim.plan(asked({**DECODE, "batch": 64 // ways}, path, mesh, dp="data", tp="tensor")))
+    one, four = plans
+    assert one.memory.cache_bytes == 4 * four.memory.cache_bytes
+    assert kernel(one).flops(one.sizes) == 4 * kernel(four).flops(four.sizes)
+
+
+def test_chips_that_share_a_key_head_each_multiply_its_queries_and_keys(tmp_path):
+    """Products of queries and keys are of a key head, of which each chip has all that it needs for its values."""
+    path = alone(tmp_path, rule="mamba2", heads=16, key_heads=1, chunk=64)
+    plan = tpsim.plan(asked(model=path, mesh={"data": 2, "tensor": 4}, dp="data", tp="tensor"))
+    tokens = 4096 * 64 // 2
+    of_values, of_keys = tokens * 16 * (4 * 64 * 64 + 64 * 64), tokens * 64 * 64
+    assert kernel(plan).flops(plan.sizes) == of_values / 4 + of_keys
+    assert kernel(plan, "B").flops(plan.sizes) == 2 * (of_values / 4 + of_keys)
+    assert kernel(plan).useful_flops(plan.sizes) == 2 * (of_values + of_keys)
 
 
 # Runs --------------------------------------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ class Recurrence(Op):
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """FLOPs of one device, one run: per head, with T tokens in chunks of C, ``6Td^2 + 3TCd + TC^2``.
 
-        Without the delta rule these are ``4Td^2 + TCd``, and TCd for all heads of a key head together. A step of fewer
-        tokens than a chunk has is one chunk.
+        Without the delta rule these are ``4Td^2 + TCd``, and TCd for all heads of a key head together, on each device
+        that has any of them. A step of fewer tokens than a chunk has is one chunk.
 
         Source: Kimi Linear (2025), equation 13, where keys and values both have d numbers; of what is squared within a
         chunk it counts the causal half. The other by the products of Dao and Gu (2024), section 6, counted so.
@@ -69,12 +69,14 @@ class Recurrence(Op):
             return 0
         keys, values, many = dims["ld"], dims["lo"], dims["lr"]
         chunk = smallest(dims[CHUNKED], dims["s"])
+        shards, tokens = {axis for x in self.inputs for axis in x.type.sharded_axes}, (dims["b"], dims["s"], dims["lg"])
         if self.delta:
-            per_token = many * (6 * keys * values + chunk * (2 * keys + values + chunk))
+            by_head = 6 * keys * values + chunk * (2 * keys + values + chunk)
+            here = split(product((many * by_head, *tokens)), shards, axes)
         else:
-            per_token = many * values * (4 * keys + chunk) + chunk * keys
-        shards = {axis for x in self.inputs for axis in x.type.sharded_axes}
-        here = split(product((per_token, dims["b"], dims["s"], dims["lg"])), shards, axes)
+            keyed = {axis for x in self.inputs for axis in x.type.sharded_axes if "lr" not in x.dims}
+            here = split(product((many * values * (4 * keys + chunk), *tokens)), shards, axes)
+            here = here + split(product((chunk * keys, *tokens)), keyed, axes)
         return here if self.partial is None else over(2 * here, self.shares)
 
     @property

@@ -129,7 +129,7 @@ def convolved(text: Text, name: str, x: Array, before: Array | None = None) -> A
             earlier = trace.index("taps_before", ("lw", "s", "lp"), x.dtype)
             reached = trace.lin(f"{name}.all", reached, trace.einsum(f"{name}.earlier", reached.dims, before, earlier))
         mixed = text.linear(f"{name}.mixed", ("b", "s", *dims), reached, f"taps_{name}", f"taps_bias_{name}")
-        return trace.map(f"attention.{name}", "silu", mixed)
+        return trace.map(f"{name}.convolved", "silu", mixed)
 
 
 def headed(text: Text, block: Linear, x: Array, rows: Mapping[str, Array]) -> tuple[Array, ...]:
