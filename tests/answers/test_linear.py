@@ -257,6 +257,20 @@ def test_what_a_convolution_makes_is_dropped_without_the_product_that_it_reads(t
     assert less.step.flops_per_device == whole.step.flops_per_device
 
 
+def test_kernels_around_a_state_keep_nothing_of_what_they_make_inside(tmp_path):
+    """Backward makes it again: dropping it, too, frees nothing."""
+    scenario = asked(model=alone(tmp_path), dp="data")
+    drop = {"drop": ["convolution", "gates", "recurrence"]}
+    plans = tpsim.plan(scenario), tpsim.plan({**scenario, "recompute": drop})
+    assert plans[0].memory.kept_bytes == plans[1].memory.kept_bytes
+
+
+def test_flops_tell_keys_from_values(tmp_path):
+    plan = tpsim.plan(asked(model=alone(tmp_path, value_dim=32), dp="data"))
+    head = 6 * 64 * 32 + CHUNK * (2 * 64 + 32 + CHUNK)
+    assert kernel(plan).flops(plan.sizes) == 4096 * 64 // 8 * 16 * head
+
+
 def test_tensor_parallelism_splits_states_and_what_changes_them(tmp_path):
     path, plans = alone(tmp_path), []
     for ways in (1, 4):
