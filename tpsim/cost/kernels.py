@@ -139,7 +139,7 @@ class _Gathering:
             if products and products[0].in_chunks:
                 from tpsim.program.recurrence import passed_on
 
-                passes = (*passes, *passed_on(products[0]))
+                passes = (*passes, *passed_on(products))
             writes = as_made(self.practice.copies, ops[0], writes)
             added = tuple(x for x in writes if x in self.summed)
             own = (x.name for op in ops for x in op.inputs if x.name in MASKS)

@@ -10,8 +10,9 @@ kernel runs in chunks of tokens that no array of a program has; `reference.recur
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra import legality
 from tpsim.algebra.sharding import Owed, Sharding, ShardingError, joined, split
@@ -21,7 +22,7 @@ from tpsim.program.saved import STATISTIC
 from tpsim.quantity.size import over, product, smallest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tpsim.program.trace import Trace
     from tpsim.quantity.size import Size
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
 HEADS = ("lg", "lr")
 READ = ("b", "s", *HEADS, "lo")
 STATE = ("b", *HEADS, "ld", "lo")
-"""The dims of what tokens read of a state, and of the state."""
+SQUARE = (*READ[:-1], CHUNKED)
+"""The dims of what tokens read of a state, of the state, and of what tokens of a chunk are to each other."""
+
+Makes = Literal["read", "state", "inverse", "products"]
+"""What tokens read; the state behind the last one; of a chunk, for every token a row, what its changes are solved by,
+and products of its queries and keys."""
+
+DIMS_OF: Mapping[Makes, tuple[str, ...]] = {"read": READ, "state": STATE, "inverse": SQUARE, "products": SQUARE}
 
 WHOLE = ("s", "ld")
 """The dims that no device may have a part of: a state is changed by one token after another, and read by key dims."""
@@ -43,7 +51,8 @@ class Recurrence(Op):
     ``[b, s, lg, lr]``; decays by key dim have ``ld``, too. Last may stand the state before the first token.
 
     delta    True for the delta rule
-    ends     True if what is made is the state behind the last token instead, by the same kernel
+    makes    what is made, all of it by the same kernel
+    beside   of that what it keeps for backward
     stepped  True if the kernel takes few tokens one after another, as of decoding, and no chunks
     partial  i for the pullback to input i: the first input is then the cotangent
     shares   inputs that cotangents are made of: backward costs twice as much as forward, told evenly
@@ -51,7 +60,8 @@ class Recurrence(Op):
 
     in_chunks: ClassVar[bool] = True
     delta: bool = True
-    ends: bool = False
+    makes: Makes = "read"
+    beside: tuple[Array, ...] = ()
     stepped: bool = False
     partial: int | None = None
     shares: int = 1
@@ -65,7 +75,7 @@ class Recurrence(Op):
         Source: Kimi Linear (2025), equation 13, where keys and values both have d numbers; of what is squared within a
         chunk it counts the causal half. The other by the products of Dao and Gu (2024), section 6, counted so.
         """
-        if self.ends:
+        if self.makes != "read":
             return 0
         keys, values, many = dims["ld"], dims["lo"], dims["lr"]
         chunk = smallest(dims[CHUNKED], dims["s"])
@@ -81,8 +91,8 @@ class Recurrence(Op):
 
     @property
     def read_back(self) -> Sequence[Array]:
-        """All that it reads."""
-        return self.inputs
+        """All that it reads, and what its kernel keeps."""
+        return (*self.inputs, *self.beside)
 
     def pulled(self, trace: Trace, name: str, place: int, dy: Array, read: Sequence[Array]) -> Array:
         """The cotangent of input `place`, which owes a sum over what splits dims that it lacks."""
@@ -101,18 +111,20 @@ def recurrence(
     name: str,
     *operands: Array,
     delta: bool,
-    ends: bool = False,
+    makes: Makes = "read",
+    beside: Sequence[Array] = (),
     stepped: bool = False,
     dtype: str | None = None,
 ) -> Array:
-    """What tokens read of the state, or the state behind them; operands and flags as `Recurrence` has them.
+    """What tokens read of the state, or what else is made; operands and flags as `Recurrence` has them.
 
     Raises ShardingError for tokens or key dims that are split, and for operands that are split otherwise than others.
     """
-    shards, dims = _alike(name, operands), STATE if ends else READ
-    type_ = Sharding(dims, tuple(shards[dim] for dim in dims))
+    shards, dims = _alike(name, operands), DIMS_OF[makes]
+    type_ = Sharding(dims, tuple(shards.get(dim, ()) for dim in dims))
     made = Array(name, type_, trace.region, dtype or operands[2].dtype, active=any(x.active for x in operands))
-    return trace.emit(Recurrence(operands, made, trace.where, delta=delta, ends=ends, stepped=stepped))
+    op = Recurrence(operands, made, trace.where, delta=delta, makes=makes, beside=tuple(beside), stepped=stepped)
+    return trace.emit(op)
 
 
 def _alike(name: str, operands: Sequence[Array]) -> dict[str, tuple[str, ...]]:
@@ -128,9 +140,10 @@ def _alike(name: str, operands: Sequence[Array]) -> dict[str, tuple[str, ...]]:
     return shards
 
 
-def passed_on(op: Op) -> Iterator[tuple[Array, ...]]:
+def passed_on(ops: Iterable[Op]) -> Iterator[tuple[Array, ...]]:
     """What each further kernel of a recurrence in chunks moves, beside what the first one reads and writes."""
-    if isinstance(op, Recurrence) and not op.stepped:
+    run = [op for op in ops if isinstance(op, Recurrence) and not op.stepped]
+    for op in sorted(run, key=lambda op: op.makes != "read")[:1]:
         yield from (_passed_by_delta if op.delta else _passed_by_decay)(op)
 
 
@@ -139,22 +152,27 @@ def _passed_by_delta(op: Recurrence) -> Iterator[tuple[Array, ...]]:
 
     Forward makes what the state is changed by (w of keys, u of values) with the inverse that both take, then the state
     before each chunk, then what is read of these; backward makes the first two again, then one after another cotangents
-    of what is written, of states, of keys and queries, and of what w and u are made from.
+    of what is written, of states, of keys and queries, and of what w and u are made from. Decays by key dim are made,
+    and read, by kernels of their own.
 
-    Source: flash-linear-attention at bc3b101, ops/gated_delta_rule/chunk.py: chunk_gated_delta_rule_fwd and _bwd.
+    Source: flash-linear-attention at bc3b101, ops/gated_delta_rule/chunk.py: chunk_gated_delta_rule_fwd and _bwd, and
+    ops/kda/chunk_fwd.py.
     """
     (q, k, v), like = _rows(op)
-    w, states, inverse = like(*READ[:-1], "ld"), like("b", "ln", *HEADS, "ld", "lo"), like(*READ[:-1], CHUNKED)
+    w, states, inverse = like(*READ[:-1], "ld"), like("b", "ln", *HEADS, "ld", "lo"), like(*SQUARE)
+    decays = [x for x in op.inputs if x.dims == (*READ[:-1], "ld")]
     if op.partial is None:
-        yield (w, v, inverse, k, w, v)
+        yield (w, v, *(() if op.beside else (inverse,)), k, w, v)
         yield (states, v, k, v, states)
+        yield from [(g, g, g, g) for g in decays]
         return
-    yield (k, v, inverse, w, v)
+    yield (k, v, w, v)
     yield (k, w, v, states, v)
     yield (q, k, v, v)
     yield (q, k, w, v, v, states, v)
     yield (v, w, states, v, v, states, w)
     yield (k, v, w, v, inverse, k)
+    yield from [(g, g, g, g, g, g) for g in decays]
 
 
 def _passed_by_decay(op: Recurrence) -> Iterator[tuple[Array, ...]]:

@@ -43,13 +43,14 @@ KEEPS: Mapping[str, tuple[str, ...]] = {
     "loss": ("exp", "sum_exp"),
     "convolution": (),
     "gates": (),
-    "recurrence": (),
+    "recurrence": ("inverse", "products"),
 }
 """Kind of kernel -> the last words of the names of what it keeps.
 
 Norms keep two numbers per token (PyTorch's and Apex's mean and inverse deviation; RMSNorm one), cross entropy the
 softmax of its logits as it is summed (Korthikanti et al. 2022, 4.3), an add with dropout its mask, a router its scores
-and their sum.
+and their sum. A recurrence keeps what a chunk is solved by, and of decays by key dim products of queries and keys, too
+(flash-linear-attention, ops/gated_delta_rule/chunk.py and ops/kda/chunk.py: save_for_backward).
 """
 
 ATTENTION: Mapping[str, tuple[str, ...]] = {"fused": ("logsum",), "plain": ("exp", "sum_exp", "mask", "dropped")}

@@ -112,6 +112,7 @@ POINTWISE: Mapping[str, Function] = {
     "gelu": Function(_gelu, (_gelu_slope,)),
     "relu": Function(lambda x: np.maximum(x, 0), (lambda x: (x > 0) * 1.0,)),
     "relu2": Function(lambda x: np.maximum(x, 0) ** 2, (lambda x: 2 * np.maximum(x, 0),)),
+    "restored": Function(lambda y, variance: y * np.sqrt(variance + EPSILON)),
     "swiglu": Function(lambda g, u: _silu(g) * u, (lambda g, u: _silu_slope(g) * u, lambda g, u: _silu(g) + 0 * u)),
     "geglu": Function(lambda g, u: _gelu(g) * u, (lambda g, u: _gelu_slope(g) * u, lambda g, u: _gelu(g) + 0 * u)),
     "swiglu_clamped": Function(

@@ -58,7 +58,7 @@ def work_of(op: Op, grid: Grid, sizes: Mapping[str, int], choose: Choice, positi
             own = partial(index_block, op, sizes, indices, choose=choose if op.fn == CHOICE else None)
             return own if op.inputs else _of_tiles(own, grid.tiling(op.output.type, sizes))
         case Append() | Recurrence():
-            return partial(_appended, op, grid, sizes) if isinstance(op, Append) else recurred(op)
+            return partial(_appended, op, grid, sizes) if isinstance(op, Append) else recurred(op, sizes)
         case Max():
             axis = op.inputs[0].dims.index(op.dim) - len(op.inputs[0].dims)
             return lambda _, blocks: np.asarray(blocks[0].max(axis=axis))

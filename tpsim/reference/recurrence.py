@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpsim.program.recurrence import READ, Recurrence
+from tpsim.program.dims import CHUNKED
+from tpsim.program.recurrence import READ
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from tpsim.reference.blocks import Block, Device
+    from tpsim.program.recurrence import Makes, Recurrence
+    from tpsim.reference.blocks import Block
     from tpsim.reference.run import Work
 
 Dims = tuple[str, ...]
@@ -20,13 +21,37 @@ FULL = (*READ[:-1], "ld", "lo")
 """The dims in whose order all is laid out: tokens second, then what a state has."""
 
 
-def work_of(op: Recurrence) -> Work:
+OPERANDS = 5
+"""Queries, keys, values, logarithms of decays, strengths."""
+
+
+def work_of(op: Recurrence, sizes: Mapping[str, int]) -> Work:
     """What a device makes of its own blocks."""
-    inputs = op.inputs if op.partial is None else op.inputs[1:]
-    dims = [x.dims for x in inputs]
-    if op.partial is None:
-        return lambda _, blocks: _run(dims, blocks, delta=op.delta)[1 if op.ends else 0]
-    return partial(_pulled, op.partial, dims, delta=op.delta)
+    if (place := op.partial) is not None:
+        dims = [x.dims for x in op.inputs[1 : OPERANDS + 1]]
+        return lambda _, blocks: _pulled(place, dims, blocks[: OPERANDS + 1], delta=op.delta)
+    dims = [x.dims for x in op.inputs]
+    if op.makes in ("inverse", "products"):
+        return lambda _, blocks: _square(op.makes, dims, blocks, sizes[CHUNKED])
+    return lambda _, blocks: _run(dims, blocks, delta=op.delta)[op.makes == "state"]
+
+
+def _square(makes: Makes, dims: Sequence[Dims], blocks: Sequence[Block], chunk: int) -> Block:
+    """For every token what it is to those of its chunk: by what it reads of them, or by what its change is solved."""
+    q, k, _, g, strength = [_laid(own, block) for own, block in zip(dims, blocks, strict=True)]
+    fallen, tokens = np.cumsum(g, axis=1), np.arange(q.shape[1])
+    between = np.exp(np.minimum(fallen[:, :, None] - fallen[:, None], 0))
+    reads = q if makes == "products" else k
+    met = np.moveaxis((reads[:, :, None] * k[:, None] * between).sum(axis=(-1, -2)), (1, 2), (-2, -1))
+    before = (tokens[:, None] - tokens >= (makes == "inverse")) & (tokens[:, None] // chunk == tokens // chunk)
+    met = met * before
+    if makes == "inverse":
+        scaled = np.moveaxis(strength[..., 0, 0], 1, -1)[..., None]
+        met = np.linalg.inv(np.eye(len(tokens)) + scaled * met)
+    places = tokens[:, None] // chunk * chunk + np.arange(chunk)
+    there = places < len(tokens)
+    rows = np.take_along_axis(met, np.broadcast_to(np.where(there, places, 0), (*met.shape[:-1], chunk)), axis=-1)
+    return np.asarray(np.moveaxis(rows * there, -2, 1))
 
 
 def _laid(dims: Dims, block: Block) -> Block:
@@ -60,7 +85,7 @@ def _run(dims: Sequence[Dims], blocks: Sequence[Block], *, delta: bool = True) -
     return made, np.asarray(states[-1])
 
 
-def _pulled(place: int, dims: Sequence[Dims], _: Device, blocks: Sequence[Block], *, delta: bool = True) -> Block:
+def _pulled(place: int, dims: Sequence[Dims], blocks: Sequence[Block], *, delta: bool = True) -> Block:
     """The cotangent of one operand, in its own dims."""
     operands, decayed, changes = _states(dims, blocks[1:], delta=delta)
     q, k, v, g, strength = operands

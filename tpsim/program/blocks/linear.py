@@ -18,8 +18,9 @@ from tpsim.program.text import MINUS, Parameter, Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tpsim.program.linear import Linear
+    from tpsim.program.linear import Linear, Rule
     from tpsim.program.practice import Practice
+    from tpsim.program.recurrence import Makes
     from tpsim.program.serving import Served
 
 ROWS: Mapping[str, tuple[str, ...]] = {"q": ("lg", "ld"), "k": ("lg", "ld"), "v": (*HEADS, "lo")}
@@ -30,6 +31,9 @@ HELD_OF: Mapping[str, tuple[str, ...]] = {
     **{name.upper(): ("b", "lp", *dims) for name, dims in ROWS.items()},
 }
 """What inference keeps of a sequence: the state, and the last tokens that convolutions read."""
+
+KEPT: Mapping[Rule, tuple[Makes, ...]] = {"gated_delta": ("inverse",), "kda": ("inverse", "products"), "mamba2": ()}
+"""What a recurrence keeps for backward of each chunk."""
 
 
 def parameters(block: Linear, _: Practice) -> Iterator[Parameter]:
@@ -64,7 +68,9 @@ def write(text: Text, block: Linear, x: Array) -> Array:
         rows = projected(text, x)
     operands = headed(text, block, x, {name: convolved(text, name, row) for name, row in rows.items()})
     with text.inside("attention", "block", "recurrence"):
-        read = recurrence(text.trace, "attention.read", *operands, delta=block.rule != "mamba2")
+        state = partial(recurrence, text.trace, delta=block.rule != "mamba2")
+        kept = [state(f"attention.{makes}", *operands, makes=makes) for makes in KEPT[block.rule]]
+        read = state("attention.read", *operands, beside=kept)
         read = _skipped(text, read, operands[2])
     return ended(text, block, x, read)
 
@@ -85,7 +91,7 @@ def serve(text: Served, block: Linear, x: Array) -> Array:
             before = [text.held("S")] if text.serving.cached else []
             state = partial(recurrence, trace, delta=delta, stepped=stepped)
             read = _skipped(text, state("attention.read", *lie, *before), lie[2])
-            behind = state("attention.state", *lie, *before, ends=True, dtype=STATISTIC)
+            behind = state("attention.state", *lie, *before, makes="state", dtype=STATISTIC)
             text.keep("S", behind)
         with text.inside("attention", "block"):
             read = trace.pin(read, "block", "")
@@ -140,7 +146,7 @@ def headed(text: Text, block: Linear, x: Array, rows: Mapping[str, Array]) -> tu
         decay = _in_steps(text, block, x, "decay", _decays(block))
         strength = text.linear("attention.strength", ("b", "s", *HEADS), x, "Wstrength")
     q, k = (_unit(text, name, rows[name]) for name in "qk")
-    return (q, k, rows["v"], *_gates(text, decay, strength))
+    return (q, k, rows["v"], *_gates(text, decay, strength, "recurrence" if block.rule == "kda" else "gates"))
 
 
 def _in_steps(text: Text, block: Linear, x: Array, name: str, dims: tuple[str, ...]) -> Array:
@@ -160,19 +166,32 @@ def _kernel(text: Text, name: str) -> str:
 
 
 def _unit(text: Text, name: str, x: Array) -> Array:
-    """Queries or keys brought to length one; queries to the root of a key dim's share."""
-    trace = text.trace
+    """Queries or keys brought to length one; queries to the root of a key dim's share.
+
+    Backward has them by what they were brought to, and by how far: nothing else of them is kept
+    (flash-linear-attention, modules/l2norm.py: save_for_backward of y and rstd).
+    """
+    trace, power = text.trace, -0.5 if name == "q" else 0.0
     with text.inside("norm", x.region, _kernel(text, "norm.heads")):
         squares = trace.einsum(f"{name}.squares", x.dims[:-1], trace.map(f"{name}.square", "square", x))
         squares = trace.settled(squares, "a norm divides by the whole sum")
-        unit = trace.map(f"{name}.unit", "unit", x, trace.lin(f"{name}.variance", squares, dtype=STATISTIC))
-        return trace.lin(f"{name}.scaled", unit, scales=(Scale(1.0, (("ld", -0.5),)),)) if name == "q" else unit
+        variance = trace.lin(f"{name}.variance", squares, dtype=STATISTIC)
+        unit = trace.map(f"{name}.unit", "unit", x, variance)
+        unit = trace.lin(f"{name}.scaled", unit, scales=(Scale(1.0, (("ld", power),)),)) if power else unit
+        if not hasattr(text, "serving"):
+            whole = trace.lin(f"{name}.whole", unit, scales=(Scale(1.0, (("ld", -power),)),))
+            trace.instead[x] = trace.map(f"{name}.restored", "restored", whole, variance)
+        return unit
 
 
-def _gates(text: Text, decay: Array, strength: Array) -> tuple[Array, Array]:
-    """Logarithms of decays, never above none: -exp(rate) * softplus(decay + bias); and strengths between 0 and 1."""
+def _gates(text: Text, decay: Array, strength: Array, kernel: str) -> tuple[Array, Array]:
+    """Logarithms of decays, never above none: -exp(rate) * softplus(decay + bias); and strengths between 0 and 1.
+
+    kernel  of Kimi that of the recurrence, which keeps no decays by key dim (flash-linear-attention, layers/kda.py:
+            use_gate_in_kernel)
+    """
     trace = text.trace
-    with text.inside("attention", "block", _kernel(text, "gates")):
+    with text.inside("attention", "block", _kernel(text, kernel)):
         soft = trace.map("decay.soft", "softplus", trace.lin("decay.biased", decay, text.use("decay_bias")))
         fallen = trace.map("decay.fallen", "mul", soft, trace.map("decay.rate", "exp", text.use("decay_rate")))
         log = trace.lin("attention.log_decay", fallen, scales=(MINUS,), dtype=STATISTIC)
