@@ -157,6 +157,14 @@ SPACES = {
         ["tp=1", "pp=2", "ep=2,4,8", "microbatches=2", "zero=1", "schedule=1f1b,zb-h1", "recompute=none,full"],
         7,
     ),
+    "weights of experts that are cast where they lie": (
+        {"model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}, **H100}
+        | {"practice": "xla"},
+        {**WORK, "param_dtype": "f32"},
+        4,
+        ["tp=1", "cp=1", "pp=1", "ep=1,2,4", "microbatches=2", "zero=1,3", "recompute=none,full"],
+        1,
+    ),
     "experts or sequences outside nodes": (
         {"model": {"extends": "mixtral-8x7b", "layers": [{"repeat": 4, "of": ["attention", "experts"]}]}, **H100},
         {**WORK, "global_batch": 32, "seq": 4096},

@@ -137,7 +137,15 @@ class Figures(Once):
         return self._once(piece, lambda: piece_s(piece, self._sent_calls.alone_s, op_s, self.calls.share))
 
     def kernel_s(self, kernel: Any) -> Any:
-        """Seconds of one run of a kernel."""
+        """Seconds of one run of a kernel; none of casts that backward runs again, where some moves are of one device.
+
+        What was cast to be moved so is there already: how much of that there is a plan knows.
+        """
+        if kernel.where.again == "gather" and any(self.alone):
+            return self._known_s(kernel) * np.array([not axes for axes in self.alone])[self.on]
+        return self._known_s(kernel)
+
+    def _known_s(self, kernel: Any) -> Any:
         key = ("kernel", kernel.shape, self.calls.number)
         if key not in self.prices:
             question = self.example

@@ -360,15 +360,32 @@ class Program:
         return self.plain and op.where.kernel.partition(".")[0] == "attention" and is_matrix_product(op)
 
     def without(self, axes: frozenset[str]) -> Program:
-        """The same where some axes are of one device: what moves over these alone is there already."""
+        """The same where some axes are of one device: what moves over these alone is there already.
+
+        So is what was cast to be moved so, and is cast again in backward to be moved again.
+        """
+        if not axes:
+            return self
         there, ops = dict[Array, Array](), list[Op]()
-        for op in self.ops if axes else ():
-            if isinstance(op, Reshard) and op.moves and all(axes.issuperset(move.axes) for move in op.moves):
+        stays = [isinstance(op, Reshard) and bool(op.moves) and _moves_over(op, axes) for op in self.ops]
+        cast = {op.inputs[0] for op, stay in zip(self.ops, stays, strict=True) if stay}
+        casts: dict[Hashable, Array] = {}
+        for op, stay in zip(self.ops, stays, strict=True):
+            known = (op.inputs[0], op.where.microbatch, op.where.chunks) if is_cast(op) and op.output in cast else None
+            if stay:
                 there[op.output] = there.get(op.inputs[0], op.inputs[0])
-            elif there.keys().isdisjoint(op.inputs):
-                ops.append(op)
+            elif known in casts:
+                there[op.output] = casts[known]
             else:
-                ops.append(replace(op, inputs=tuple([there.get(x, x) for x in op.inputs])))
+                if known:
+                    casts[known] = op.output
+                same = there.keys().isdisjoint(op.inputs)
+                ops.append(op if same else replace(op, inputs=tuple([there.get(x, x) for x in op.inputs])))
         results = {name: there.get(x, x) for name, x in self.results.items()}
         left = {dim: on for dim, on in self.table.get("*", {}).items() if dim != LAYERS or not axes.issuperset(on)}
-        return replace(self, ops=tuple(ops), results=results, table={**self.table, "*": left}) if axes else self
+        return replace(self, ops=tuple(ops), results=results, table={**self.table, "*": left})
+
+
+def _moves_over(op: Reshard, axes: frozenset[str]) -> bool:
+    """True if all of its moves are over some axes alone."""
+    return all(axes.issuperset(move.axes) for move in op.moves)
