@@ -208,6 +208,8 @@ def test_a_split_that_is_not_even_is_refused_with_the_stages_that_would_do():
         even(8, 16, 1)
     with pytest.raises(InputError, match="over 3 stages of 3 chunks each\n  = stages that would do: 1, 2, 4\n"):
         even(12, 3, 3)
+    with pytest.raises(InputError, match="no number of stages does; chunks that would do: 1, 3"):
+        even(3, 2, 2)
 
 
 @pytest.mark.parametrize(

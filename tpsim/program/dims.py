@@ -129,7 +129,7 @@ DIMS: Mapping[str, Dim] = {
     "lp": Dim("taps_before", "tokens before a step's own that its convolutions read", split=False),
     "lpe": Dim("taps_before", "the same, one step later", split=False),
     "lu": Dim("gate_rank", "rank of decays and gates of linear attention", split=False),
-    CHUNKED: Dim("chunk", "tokens that linear attention takes at once", split=False),
+    CHUNKED: Dim("chunk", "tokens that linear attention takes at once, its chunk", split=False),
     "ln": Dim("", "pieces of a sequence that it takes one after another", split=False, made_of=(("s",), (CHUNKED,))),
 }
 """The dims of a transformer's arrays."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from tpsim.program.kinds import ALIKE, ONE, Layers, counted, stack
 from tpsim.program.practice import Practice
 from tpsim.quantity.errors import InputError
+from tpsim.quantity.size import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -123,10 +124,12 @@ def even(layers: int, ranks: int, chunks: int) -> tuple[int, ...]:
     if layers % pieces:
         fitting = [n for n in range(1, layers + 1) if not layers % (n * chunks)]
         several = "" if chunks == 1 else f" of {chunks} chunks each"
+        stages = f"stages that would do: {', '.join(map(str, fitting))}"
+        others = f"no number of stages does; chunks that would do: {', '.join(map(str, divisors(layers)))}"
         raise InputError.one(
             "layers-not-divisible",
             f"{layers} layers cannot be split evenly over {ranks} stages{several}",
-            remedy=f"stages that would do: {', '.join(map(str, fitting))}",
+            remedy=stages if fitting else others,
             note=f"or pipeline.layers: nearly-even, balanced, or a list of {pieces} numbers"
             if pieces <= layers + ENDS
             else "",

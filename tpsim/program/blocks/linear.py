@@ -117,7 +117,7 @@ def _continued(text: Served, name: str, x: Array) -> Array:
 
 def projected(text: Text, x: Array) -> Mapping[str, Array]:
     """Queries, keys and values as they are before convolutions."""
-    return {name: text.linear(f"attention.{name}", ("b", "s", *dims), x, f"W{name}") for name, dims in ROWS.items()}
+    return {name: text.linear(f"linear.{name}", ("b", "s", *dims), x, f"W{name}") for name, dims in ROWS.items()}
 
 
 def convolved(text: Text, name: str, x: Array, before: Array | None = None) -> Array:
