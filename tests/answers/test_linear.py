@@ -19,6 +19,7 @@ from tpsim.program.recurrence import Recurrence
 from tpsim.quantity.errors import InputError
 from tpsim.reference import recurrence as reference
 from tpsim.reference.functions import INDEX
+from tpsim.reference.run import Run
 
 CONFIGS = Path(__file__).parents[1] / "data" / "hf"
 DELTA, KDA = "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
@@ -216,7 +217,7 @@ def test_a_layer_of_linear_attention_takes_as_long_at_any_context(tmp_path):
     assert prompts[1].time_s / prompts[0].time_s == pytest.approx(2, rel=0.02)
 
 
-def alone(folder, **changes):
+def alone(folder, ffn=4096, **changes):
     """A model of linear attention and plain feed-forwards alone."""
     block = {"attention": "linear", "heads": 16, "key_heads": 8, "key_dim": 64, "value_dim": 64, **changes}
     model = {
@@ -224,7 +225,7 @@ def alone(folder, **changes):
         "name": "alone",
         "hidden": 1024,
         "vocab": 32_000,
-        "blocks": {"linear": block, "dense": {"ffn": "mlp", "kind": "swiglu", "hidden": 4096}},
+        "blocks": {"linear": block, "dense": {"ffn": "mlp", "kind": "swiglu", "hidden": ffn}},
         "layers": [{"repeat": 8, "of": ["linear", "dense"]}],
     }
     (folder / "alone.json").write_text(json.dumps(model))
@@ -265,6 +266,20 @@ def test_of_what_kernels_around_a_state_make_inside_they_keep_what_chunks_are_so
     plans = tpsim.plan(scenario), tpsim.plan({**scenario, "recompute": drop})
     inverse = 4096 * 64 // 8 * 16 * CHUNK * 2
     assert plans[0].memory.kept_bytes - plans[1].memory.kept_bytes == 8 * inverse
+
+
+def test_what_kernels_of_chunks_hand_each_other_has_room_while_they_run(tmp_path):
+    """Of chunks twice as long half as many states: by hand, of a model whose feed-forward is narrow."""
+    plans = [tpsim.plan(asked(PROMPT, alone(tmp_path, ffn=64, chunk=chunk), dp="data")) for chunk in (64, 128)]
+    tokens, states = 4096 * 64 // 8, 16 * 64 * 64 * 2
+    working = [plan.memory.working_bytes for plan in plans]
+    assert working[0] - working[1] == tokens * states * (1 / 64 - 1 / 128)
+
+
+def test_a_device_that_does_not_hold_what_kernels_hand_each_other_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "inside", lambda *_: 0)
+    checked = verify({**asked(model=alone(tmp_path, ffn=64)), **SMALL})
+    assert [check.check for check in checked.checks if not check.ok] == ["memory"]
 
 
 @pytest.mark.parametrize(("model", "kind"), [(KDA, "linear_sparse"), (DELTA, "linear")], ids=["kda", "delta"])

@@ -166,6 +166,11 @@ class Op:
     in_chunks: ClassVar[bool] = False
     """True of what one op stands for that kernels work out in chunks of tokens."""
 
+    @property
+    def inside(self) -> Sequence[Array]:
+        """What is there while it runs, and is no array of the program: what its kernels hand each other."""
+        return ()
+
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:  # noqa: ARG002 - of those that have any
         """FLOPs of one device, one run; 0 of all but products."""
         return 0

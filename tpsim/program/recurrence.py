@@ -11,7 +11,7 @@ kernel runs in chunks of tokens that no array of a program has; `reference.recur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tpsim.algebra import legality
@@ -56,6 +56,8 @@ class Recurrence(Op):
     stepped  True if the kernel takes few tokens one after another, as of decoding, and no chunks
     partial  i for the pullback to input i: the first input is then the cotangent
     shares   inputs that cotangents are made of: backward costs twice as much as forward, told evenly
+    passes   what each further kernel of it moves, beside what the first one reads and writes
+    inside   what its kernels hand each other, of which each is there once
     """
 
     in_chunks: ClassVar[bool] = True
@@ -65,6 +67,17 @@ class Recurrence(Op):
     stepped: bool = False
     partial: int | None = None
     shares: int = 1
+    _inside: tuple[Array, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """What is there while it runs: one object for each, however often it is asked for."""
+        handed = (_handed_by_delta if self.delta else _handed_by_decay)(self)
+        object.__setattr__(self, "_inside", tuple(handed) if self.makes == "read" and not self.stepped else ())
+
+    @property
+    def inside(self) -> Sequence[Array]:
+        """What its kernels hand each other."""
+        return self._inside
 
     def flops(self, dims: Mapping[str, Size], axes: Mapping[str, Size]) -> Any:
         """FLOPs of one device, one run: per head, with T tokens in chunks of C, ``6Td^2 + 3TCd + TC^2``.
@@ -200,6 +213,30 @@ def _passed_by_decay(op: Recurrence) -> Iterator[tuple[Array, ...]]:
         yield (q, squares, k)
         yield (k, squares, q)
         yield (v, v, squares)
+
+
+def _handed_by_delta(op: Recurrence) -> Iterator[Array]:
+    """What is there at once of the delta rule's kernels.
+
+    Forward: w, u, what is written, states, and decays by key dim; backward cotangents of the last four, and of w, too.
+    """
+    (_, _, v), like = _rows(op)
+    w, states, decays = (*READ[:-1], "ld"), ("b", "ln", *HEADS, "ld", "lo"), (*READ[:-1], "ld")
+    again = 1 if op.partial is None else 2
+    for dims, many in ((w, again), (v.dims, again + 1), (states, again)):
+        yield from (like(*dims) for _ in range(many))
+    by_key = any(x.dims == decays for x in op.inputs[3:])
+    yield from (replace(like(*decays), dtype=STATISTIC) for _ in range(again if by_key else 0))
+
+
+def _handed_by_decay(op: Recurrence) -> Iterator[Array]:
+    """Without it: states as chunks make them and as they come in turn, and products within chunks; backward, too."""
+    _, like = _rows(op)
+    states, squares = ("b", "ln", *HEADS, "ld", "lo"), ("b", "s", "lg", CHUNKED)
+    again = 1 if op.partial is None else 2
+    yield replace(like(*states), dtype=STATISTIC)
+    yield from (like(*states) for _ in range(2 * again - 1))
+    yield from (replace(like(*squares), dtype=STATISTIC) for _ in range(again))
 
 
 def _rows(op: Recurrence) -> tuple[Sequence[Array], Callable[..., Array]]:

@@ -86,11 +86,10 @@ class Turnover(Once):
         return self._once(("purpose", array, acts), partial(self._purpose, array, acts))
 
     def _purpose(self, array: Array, acts: str) -> Purpose:
+        roles: Mapping[str, Purpose] = {"param": "weights", "gradient": "gradients"}
+        if array.role in roles or array not in self.lifetimes.makers:  # as what kernels of one op hand each other
+            return roles.get(array.role, "activations")
         maker, readers = self.lifetimes.makers[array], self.lifetimes.readers[array]
-        if array.role == "param":
-            return "weights"
-        if array.role == "gradient":
-            return "gradients"
         if self.lifetimes.handed_on(array):
             return "kept" if maker.where.act == "F" and self._has_backward else "activations"
         if any(op.where.act != maker.where.act and {op.where.act, maker.where.act} != set(acts) for op in readers):
@@ -158,7 +157,8 @@ class Turnover(Once):
             frees, each = self._frees(fused), {**self._frees(fused)}
             for array, maker in self.lifetimes.makers.items():
                 unread = () if self.lifetimes.readers[array] else ((array, -1),)
-                each[maker] = [(array, 1), *frees.get(maker, ()), *unread]
+                handed = [*((x, 1) for x in maker.inside), *((x, -1) for x in maker.inside)]
+                each[maker] = [(array, 1), *handed, *frees.get(maker, ()), *unread]
             return each
 
         return self._once(("each", fused), compute)

@@ -67,7 +67,7 @@ def execute(
 
     def counted(op: Op) -> None:
         do(op)
-        run.live.made(op, elements(run, op.output))
+        run.live.made(op, elements(run, op.output), run.inside(op))
         run.live.read(op)
 
     def ended(rank: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -74,8 +75,11 @@ class Live:
                 reads[self.lifetimes.ends.get(op, op)].append(array)
         return reads
 
-    def made(self, op: Op, elements: Mapping[Device, int]) -> None:
-        """The output of `op` is there, with so many elements on every device that has it."""
+    def made(self, op: Op, elements: Mapping[Device, int], inside: int = 0) -> None:
+        """The output of `op` is there, with so many elements on every device that has it.
+
+        inside  bytes that were there while it was made
+        """
         array = op.output
         if array not in self.lifetimes.makers:
             return
@@ -86,7 +90,7 @@ class Live:
         self._left[array] = len(self.lifetimes.readers[array])
         for device, size in self._sizes[array].items():
             self._held[device] += size
-            self._most[device] = max(self._most[device], self._held[device])
+            self._most[device] = max(self._most[device], self._held[device] + inside)
 
     def read(self, op: Op) -> None:
         """`op` has run, or what it sends has left: what it read as the last one is gone, and what nobody reads."""
@@ -192,6 +196,12 @@ class Run:
         """Where a device stands in its stage: its likes on other stages stand there, too."""
         pipe = [self.grid.mesh.order.index(axis) for axis in self.program.pipe]
         return tuple(place for at, place in enumerate(device) if at not in pipe)
+
+    def inside(self, op: Op) -> int:
+        """Bytes of what its kernels hand each other on a device, of whole shares of chunks."""
+        sizes, axes = {dim: Fraction(size) for dim, size in self.sizes.items()}, self.grid.mesh.axes
+        sizes |= {"ln": sizes["s"] / sizes["lc"]} if "lc" in sizes else {}
+        return int(sum(x.type.local_elements(sizes, axes) * bytes_of(x.dtype) for x in op.inside))
 
     def bytes_on(self, device: Device, array: Array) -> Any:
         """Bytes of an array's block on a device, rows that nothing fills among them; 0 where it has none."""
