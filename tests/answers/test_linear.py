@@ -425,7 +425,9 @@ def test_a_wrong_pullback_is_caught_by_differences(monkeypatch):
 
 
 def test_a_search_gives_the_plans_that_it_names():
-    found = tpsim.search(asked({**TRAIN, "global_batch": 32}), chips=16, top=3)
+    vary = ["pp=1,2", "microbatches=2", "recompute=none", "zero=1"]
+    found = tpsim.search(asked({**TRAIN, "global_batch": 32}), chips=16, top=3, vary=vary)
+    assert found.rows
     for row in found.rows:
         assert row.plan.step.time_s == pytest.approx(tpsim.plan(yaml.safe_load(row.scenario())).step.time_s, rel=1e-9)
 
