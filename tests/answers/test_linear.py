@@ -348,9 +348,19 @@ LAID = {
 }
 
 
-@pytest.mark.parametrize("model", [DELTA, KDA, GROUPS, GROUP], ids=["delta", "kda", "groups", "one group"])
-@pytest.mark.parametrize("name", LAID)
-def test_training_on_devices_is_as_on_one(name, model):
+TRAINED = {
+    DELTA: LAID,
+    KDA: ("tokens", "recomputed"),
+    GROUPS: ("experts", "stages"),
+    GROUP: ("heads", "tokens"),
+}
+
+
+PAIRS = [(model, name) for model, names in TRAINED.items() for name in names]
+
+
+@pytest.mark.parametrize(("model", "name"), PAIRS, ids=[f"{Path(model).stem}, {name}" for model, name in PAIRS])
+def test_training_on_devices_is_as_on_one(model, name):
     even = {"pipeline": {"layers": "nearly-even"}} if name == "stages" else {}
     checked = verify({**asked(model=model), **LAID[name], **even})
     assert checked.ok, checked
@@ -370,10 +380,11 @@ WORK = {
 }
 
 
-@pytest.mark.parametrize("model", [DELTA, GROUP], ids=["delta", "one group"])
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize("name", SERVED)
-def test_inference_on_devices_is_as_on_one_and_decoding_as_a_prompt(name, work, model):
+@pytest.mark.parametrize(
+    ("model", "name"), [*((DELTA, name) for name in SERVED), (GROUP, "heads")], ids=[*SERVED, "heads of one group"]
+)
+def test_inference_on_devices_is_as_on_one_and_decoding_as_a_prompt(model, name, work):
     checked = verify({**asked(WORK[work], model), "mesh": SMALL["mesh"], "layout": SERVED[name]})
     assert checked.ok, checked
 
