@@ -467,6 +467,26 @@ def test_a_block_that_cannot_be_is_refused(tmp_path, changes):
         load_model(alone(tmp_path, **changes))
 
 
+def test_a_gate_of_what_is_not_there_is_refused(tmp_path):
+    path = alone(tmp_path)
+    model = json.loads(Path(path).read_text())
+    model["blocks"]["dense"] = {"ffn": "moe", "experts": 4, "top": 1, "hidden": 64, "shared_gate": True}
+    Path(path).write_text(json.dumps(model))
+    with pytest.raises(InputError, match="shared_gate"):
+        load_model(path)
+    model["blocks"]["dense"]["shared"] = 64
+    Path(path).write_text(json.dumps(model))
+    assert load_model(path)
+
+
+@pytest.mark.parametrize("pattern", ["EM", "MEE", "MX", ""])
+def test_a_pattern_that_is_not_made_of_mixers_is_refused_where_it_stands(tmp_path, pattern):
+    config = json.loads(Path(GROUPS).read_text()) | {"hybrid_override_pattern": pattern}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="hybrid_override_pattern"):
+        load_model(tmp_path / "config.json")
+
+
 def test_a_table_that_splits_tokens_or_key_dims_is_refused_in_the_notation():
     rows = {"*": {"b": "data", "lg": "tensor"}, "block": {"ld": "tensor", "lg": []}}
     scenario = {**asked(), "mesh": SMALL["mesh"], "shardings": rows}

@@ -51,6 +51,11 @@ class Linear(Strict):
         return self
 
     @property
+    def delta(self) -> bool:
+        """True for the delta rule: what a key finds in the state is taken from its value."""
+        return self.rule != "mamba2"
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         """Of its dims."""
         heads = {"lg": self.key_heads, "lr": self.heads // self.key_heads, "ld": self.key_dim, "lo": self.value_dim}

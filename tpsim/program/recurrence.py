@@ -33,6 +33,11 @@ STATE = ("b", *HEADS, "ld", "lo")
 SQUARE = (*READ[:-1], CHUNKED)
 """The dims of what tokens read of a state, of the state, and of what tokens of a chunk are to each other."""
 
+KEYED = (*READ[:-1], "ld")
+STATES = ("b", "ln", *HEADS, "ld", "lo")
+PRODUCTS = ("b", "s", "lg", CHUNKED)
+"""Those of what a head has by key dim, of the states before chunks, and of products of queries and keys in a chunk."""
+
 Makes = Literal["read", "state", "inverse", "products"]
 """What tokens read; the state behind the last one; of a chunk, for every token a row, what its changes are solved by,
 and products of its queries and keys."""
@@ -172,8 +177,8 @@ def _passed_by_delta(op: Recurrence) -> Iterator[tuple[Array, ...]]:
     ops/kda/chunk_fwd.py.
     """
     (q, k, v), like = _rows(op)
-    w, states, inverse = like(*READ[:-1], "ld"), like("b", "ln", *HEADS, "ld", "lo"), like(*SQUARE)
-    decays = [x for x in op.inputs if x.dims == (*READ[:-1], "ld")]
+    w, states, inverse = like(*KEYED), like(*STATES), like(*SQUARE)
+    decays = [x for x in op.inputs if x.dims == KEYED]
     if op.partial is None:
         yield (w, v, *(() if op.beside else (inverse,)), k, w, v)
         yield (states, v, k, v, states)
@@ -198,8 +203,8 @@ def _passed_by_decay(op: Recurrence) -> Iterator[tuple[Array, ...]]:
     Source: state-spaces/mamba at e9594ce, ops/triton/ssd_combined.py: _mamba_chunk_scan_combined_fwd and _bwd.
     """
     (q, k, v), like = _rows(op)
-    states = like("b", "ln", *HEADS, "ld", "lo")
-    wide, squares = replace(states, dtype=STATISTIC), replace(like("b", "s", "lg", CHUNKED), dtype=STATISTIC)
+    states = like(*STATES)
+    wide, squares = replace(states, dtype=STATISTIC), replace(like(*PRODUCTS), dtype=STATISTIC)
     yield (k, v, wide)
     yield (wide, states)
     yield (q, k, squares, *((squares, states) if op.partial is None else ()))
@@ -221,22 +226,20 @@ def _handed_by_delta(op: Recurrence) -> Iterator[Array]:
     Forward: w, u, what is written, states, and decays by key dim; backward cotangents of the last four, and of w, too.
     """
     (_, _, v), like = _rows(op)
-    w, states, decays = (*READ[:-1], "ld"), ("b", "ln", *HEADS, "ld", "lo"), (*READ[:-1], "ld")
     again = 1 if op.partial is None else 2
-    for dims, many in ((w, again), (v.dims, again + 1), (states, again)):
+    for dims, many in ((KEYED, again), (v.dims, again + 1), (STATES, again)):
         yield from (like(*dims) for _ in range(many))
-    by_key = any(x.dims == decays for x in op.inputs[3:])
-    yield from (replace(like(*decays), dtype=STATISTIC) for _ in range(again if by_key else 0))
+    by_key = any(x.dims == KEYED for x in op.inputs[3:])
+    yield from (replace(like(*KEYED), dtype=STATISTIC) for _ in range(again if by_key else 0))
 
 
 def _handed_by_decay(op: Recurrence) -> Iterator[Array]:
     """Without it: states as chunks make them and as they come in turn, and products within chunks; backward, too."""
     _, like = _rows(op)
-    states, squares = ("b", "ln", *HEADS, "ld", "lo"), ("b", "s", "lg", CHUNKED)
     again = 1 if op.partial is None else 2
-    yield replace(like(*states), dtype=STATISTIC)
-    yield from (like(*states) for _ in range(2 * again - 1))
-    yield from (replace(like(*squares), dtype=STATISTIC) for _ in range(again))
+    yield replace(like(*STATES), dtype=STATISTIC)
+    yield from (like(*STATES) for _ in range(2 * again - 1))
+    yield from (replace(like(*PRODUCTS), dtype=STATISTIC) for _ in range(again))
 
 
 def _rows(op: Recurrence) -> tuple[Sequence[Array], Callable[..., Array]]:

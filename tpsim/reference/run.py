@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -13,6 +12,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from tpsim.program.dims import completed
 from tpsim.program.lifetimes import BUFFERS, Lifetimes, in_microbatch, lifetimes
 from tpsim.program.tokens import TOKENS, positions
 from tpsim.reference.blocks import Block, Blocks, Device, Grid, gap
@@ -199,8 +199,7 @@ class Run:
 
     def inside(self, op: Op) -> int:
         """Bytes of what its kernels hand each other on a device, of whole shares of chunks."""
-        sizes, axes = {dim: Fraction(size) for dim, size in self.sizes.items()}, self.grid.mesh.axes
-        sizes |= {"ln": sizes["s"] / sizes["lc"]} if "lc" in sizes else {}
+        sizes, axes = completed(self.sizes) if op.inside else {}, self.grid.mesh.axes
         return int(sum(x.type.local_elements(sizes, axes) * bytes_of(x.dtype) for x in op.inside))
 
     def bytes_on(self, device: Device, array: Array) -> Any:

@@ -68,7 +68,7 @@ def write(text: Text, block: Linear, x: Array) -> Array:
         rows = projected(text, x)
     operands = headed(text, block, x, {name: convolved(text, name, row) for name, row in rows.items()})
     with text.inside("attention", "block", "recurrence"):
-        state = partial(recurrence, text.trace, delta=block.rule != "mamba2")
+        state = partial(recurrence, text.trace, delta=block.delta)
         kept = [state(f"attention.{makes}", *operands, makes=makes) for makes in KEPT[block.rule]]
         read = state("attention.read", *operands, beside=kept)
         read = _skipped(text, read, operands[2])
@@ -78,7 +78,7 @@ def write(text: Text, block: Linear, x: Array) -> Array:
 def serve(text: Served, block: Linear, x: Array) -> Array:
     """The same of inference: what tokens before have left is read, and changed, where it lies: split as heads are."""
     trace = text.trace
-    delta, stepped = block.rule != "mamba2", text.serving.phase == "decode"
+    stepped = text.serving.phase == "decode"
     with text.inside("attention", "block"):
         x = trace.pin(x, "block", "linear attention reads the normed stream", name="attention.in")
         rows = projected(text, x)
@@ -89,7 +89,7 @@ def serve(text: Served, block: Linear, x: Array) -> Array:
             lie = [trace.pin(operand, "heads", "the state takes them where it lies") for operand in operands]
         with text.inside("attention", "heads", "recurrence"):
             before = [text.held("S")] if text.serving.cached else []
-            state = partial(recurrence, trace, delta=delta, stepped=stepped)
+            state = partial(recurrence, trace, delta=block.delta, stepped=stepped)
             read = _skipped(text, state("attention.read", *lie, *before), lie[2])
             behind = state("attention.state", *lie, *before, makes="state", dtype=STATISTIC)
             text.keep("S", behind)
@@ -193,9 +193,7 @@ def _gates(text: Text, decay: Array, strength: Array, kernel: str) -> tuple[Arra
     trace = text.trace
     with text.inside("attention", "block", _kernel(text, kernel)):
         soft = trace.map("decay.soft", "softplus", trace.lin("decay.biased", decay, text.use("decay_bias")))
-        fallen = trace.map("decay.fallen", "mul", soft, trace.map("decay.rate", "exp", text.use("decay_rate")))
-        log = trace.lin("attention.log_decay", fallen, scales=(MINUS,), dtype=STATISTIC)
-        return log, trace.map("attention.strengths", "sigmoid", strength)
+        return _fallen(text, soft), trace.map("attention.strengths", "sigmoid", strength)
 
 
 def _stepped(text: Text, x: Array) -> tuple[Array, Array]:
@@ -206,8 +204,13 @@ def _stepped(text: Text, x: Array) -> tuple[Array, Array]:
     with text.inside("attention", "block", _kernel(text, "gates")):
         step = trace.map("decay.step", "softplus", trace.lin("decay.biased", step, text.use("decay_bias")))
         step = trace.lin("attention.strengths", step, dtype=STATISTIC)
-        fallen = trace.map("decay.fallen", "mul", step, trace.map("decay.rate", "exp", text.use("decay_rate")))
-        return trace.lin("attention.log_decay", fallen, scales=(MINUS,), dtype=STATISTIC), step
+        return _fallen(text, step), step
+
+
+def _fallen(text: Text, by: Array) -> Array:
+    """Logarithms of decays: -exp(rate) times what each token makes them fall by."""
+    fallen = text.trace.map("decay.fallen", "mul", by, text.trace.map("decay.rate", "exp", text.use("decay_rate")))
+    return text.trace.lin("attention.log_decay", fallen, scales=(MINUS,), dtype=STATISTIC)
 
 
 def _skipped(text: Text, read: Array, v: Array) -> Array:
